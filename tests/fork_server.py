@@ -249,7 +249,10 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
         _retitle(command, os.environ.get(MARK, ""))
         program = _program(command)
         assert program is not None
-        _own_server(program[1])
+        if program[1] in WORKERS:
+            _OWN.clear()
+        else:
+            give_own_server()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _streams()
         own = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
@@ -262,13 +265,10 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
         os._exit(code)
 
 
-def _own_server(name: str) -> None:
+def give_own_server() -> None:
     """Fork a server for this process, before it has threads, and let the tuner start its children with it."""
     global OWNER
     OWNER = os.getpid()
-    _OWN.clear()
-    if name in WORKERS:
-        return
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
@@ -278,7 +278,7 @@ def _own_server(name: str) -> None:
         die_with_parent()
         _serve(its)
     its.close()
-    _OWN.append(Server(ours))
+    _OWN[:] = [Server(ours)]
     processes.subprocess = subprocess_with_forks  # type: ignore[assignment]
 
 

@@ -348,7 +348,7 @@ def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
         truth = {stored.trial.id: stored for stored in database.query().rows}
         winners = {stored.id: stored for stored in database.winners().rows}
     assert truth and winners
-    for _ in range(150):
+    for _ in range(75):
         path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
@@ -357,7 +357,7 @@ def test_no_flipped_bit_survives_the_migration(fast: Path) -> None:
                 noticed += len(database.check().problems) > 3
         except DatabaseError:
             noticed += 1
-    assert noticed > 15
+    assert noticed > 7
 
 
 # -- several processes, and death
@@ -392,24 +392,23 @@ def start_writer(path: Path, names: str, count: int) -> subprocess.Popen[str]:
 
 def test_eight_processes_write_one_file(fast: Path) -> None:
     path = fast / "t.db"  # created by all of them at once
-    writer = start_writer(path, "abcdefgh", 100)
+    writer = start_writer(path, "abcdefgh", 40)
     out, err = writer.communicate(timeout=200)
     assert writer.returncode == 0, err
-    assert len(out.splitlines()) == 800
+    assert len(out.splitlines()) == 320
     with Database.open(path) as database:
         check = database.check()
         assert check.problems == []
-        assert (check.rows["runs"], check.rows["trials"], check.rows["attempts"]) == (8, 800, 0)
+        assert (check.rows["runs"], check.rows["trials"], check.rows["attempts"]) == (8, 320, 0)
 
 
 def test_a_killed_writer_loses_no_recorded_trial(fast: Path) -> None:
     path, chance = fast / "t.db", random.Random(5)
-    for turn in range(6):
-        name = "012345"[turn]
+    for name in "0123":
         writer = start_writer(path, name, 100_000)
         assert writer.stdout is not None
         acknowledged = [writer.stdout.readline()]
-        time.sleep(chance.uniform(0.0, 0.15))
+        time.sleep(chance.uniform(0.0, 0.1))
         writer.send_signal(signal.SIGKILL)
         acknowledged += writer.stdout.readlines()
         writer.communicate()
@@ -434,7 +433,7 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         best = database.best().rows[0]
     measured = [(stored.trial.configuration, stored.trial.time_ns) for stored in truth.values()]
     sound, chance, noticed = path.read_bytes(), random.Random(3), 0
-    for _ in range(200):
+    for _ in range(100):
         path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
@@ -449,7 +448,7 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         for winner in winners.rows:
             assert replace(winner, id=best.id) == best
         assert fastest in [None, (best.winner.configuration, 900.0), *measured]
-    assert noticed > 50
+    assert noticed > 25
 
 
 def test_truncated_files_are_one_clear_error(fast: Path) -> None:
@@ -667,8 +666,8 @@ SLOW = (
 def test_sql_is_stopped_after_a_while(path: Path, text: str) -> None:
     filled(path)
     began = time.monotonic()
-    with pytest.raises(UsageError, match=r"more than 0\.5 s"):
-        sql.read_only(path, text, limit_s=0.5)
+    with pytest.raises(UsageError, match=r"more than 0\.2 s"):
+        sql.read_only(path, text, limit_s=0.2)
     assert time.monotonic() - began < 5
 
 
@@ -696,7 +695,7 @@ def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signal
     while not (children := children_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.01)
     (child,) = children
-    time.sleep(0.5)
+    time.sleep(0.1)
     began = time.monotonic()
     process.send_signal(number)
     assert process.wait(20) != 0

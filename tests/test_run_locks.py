@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.faults.command_line import Fake, trials_in
-from tests.faults.containers import inside, permitted
+from tests.faults.command_line import Fake, assert_no_process_left, trials_in
+from tests.faults.containers import permitted
 from tests.faults.kernels import write_kernel
 from tests.stored import make_run, make_trial
 from tuner.database.database import Database
@@ -27,15 +26,20 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "results" / "tuning.db"
 
 
+def entering(host: str) -> str:
+    """Return the statement that goes on in another container."""
+    return f"from tests.faults.containers import enter; enter({host!r})"
+
+
 def resumed(tmp_path: Path, *arguments: str, sleep_s: float = 0.0) -> Fake:
-    return Fake(tmp_path, *arguments, "--resume", before=inside("theirs"), sleep_s=sleep_s)
+    return Fake(tmp_path, *arguments, "--resume", first=entering("theirs"), sleep_s=sleep_s)
 
 
 @needs_containers
 def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     command = ("--kernel", str(kernel), "--trials", "30")
-    ours = Fake(tmp_path, *command, before=inside("ours"), sleep_s=0.05)
+    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.05)
     ours.wait_for_trials(database, 3)
     said = resumed(tmp_path, *command).ends()
     assert said.code == 1
@@ -52,11 +56,11 @@ def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, datab
 def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     command = ("--kernel", str(kernel), "--trials", "16")
-    ours = Fake(tmp_path, *command, before=inside("ours"))
+    ours = Fake(tmp_path, *command, first=entering("ours"))
     ours.wait_for_trials(database, 3)
     ours.process.send_signal(signal.SIGKILL)
     ours.process.wait()
-    time.sleep(0.5)  # unshare was killed, and takes the rest along
+    assert_no_process_left(ours.mark)
     said = resumed(tmp_path, *command).ends()
     assert said.code == 0, said.err
     assert trials_in(database) == 16

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.commands import said_by
+from tests.faults.command_line import trials_in
 from tests.stored import CALIBRATION, GPU, PROBLEM, filled, make_run
 from tuner.cli.batch import TuningJob
 from tuner.cli.commands.db import db
@@ -28,7 +29,7 @@ from tuner.model import Problem
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "docs/examples/slurm/tune.sbatch"
 GEMM = load_kernel("gemm")
-PROBLEMS = "n,dtype\n2**26,float32\n2**20,float32\n2**26,float16\n2**28,float32\n"
+PROBLEMS = "n,dtype\n2**26,float32\n2**26,float16\n"
 
 
 # -- shards
@@ -203,26 +204,25 @@ def job(folder: Path, number: int, count: int, *options: str) -> subprocess.Pope
 
 
 def test_the_jobs_of_an_array_tune_the_list_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = [job(tmp_path, number, 5, "--trials", "5") for number in range(1, 6)]
+    jobs = [job(tmp_path, number, 3, "--trials", "5") for number in range(1, 4)]
     said = [one.communicate(timeout=60)[0] for one in jobs]
-    assert [one.returncode for one in jobs] == [0] * 5, said
+    assert [one.returncode for one in jobs] == [0] * 3, said
     shards = sorted((tmp_path / "results").iterdir())
-    assert len(shards) == 4, "five jobs for four problems"
+    assert len(shards) == 2, "three jobs for two problems"
     assert not list(tmp_path.glob("tune.*")), "nothing is left on the node"
     into = tmp_path / "results/tuning.db"
     call("merge", *map(str, shards), "--into", str(into))
     best = said_by(capsys, "best", "--replayed", "--db", str(into), "--json")
     winners = json.loads(best.out)
-    assert len({(json.dumps(w["sizes"]), json.dumps(w["dtypes"])) for w in winners}) == len(winners) == 4
+    assert len({(json.dumps(w["sizes"]), json.dumps(w["dtypes"])) for w in winners}) == len(winners) == 2
 
 
 def test_a_job_that_is_preempted_goes_on_when_it_is_queued_again(tmp_path: Path) -> None:
     options = ("--trials", "100", "--sampler", "random")
     first = job(tmp_path, 1, 1, *options)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(tmp_path.glob("tune.*/tuning.db")):
-        time.sleep(0.05)
-    time.sleep(0.5)
+    while time.monotonic() < deadline and not any(map(trials_in, tmp_path.glob("tune.*/tuning.db"))):
+        time.sleep(0.02)
     first.send_signal(signal.SIGTERM)
     said = first.communicate(timeout=60)[0]
     unfinished = tmp_path / "results/shard-1.db.unfinished"
@@ -234,4 +234,4 @@ def test_a_job_that_is_preempted_goes_on_when_it_is_queued_again(tmp_path: Path)
     with Database.open(tmp_path / "results/shard-1.db", write=False) as database:
         trials = [(t.run.id, t.trial.number) for t in database.query().rows]
         assert len(set(trials)) == len(trials)
-        assert len(database.winners().rows) == 4
+        assert len(database.winners().rows) == 2

@@ -47,7 +47,7 @@ def on_cards(database: Database, run_id: str) -> Counter[str]:
 def test_cards_measure_in_the_first_ones_time(
     kernel: KernelSpec, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_SLEEP_S", "0.06")
+    monkeypatch.setenv("FAKE_SLEEP_S", "0.03")
     times = {}
     for slower in ("0", "0.03"):
         monkeypatch.setenv("FAKE_CARD_SLOWER", slower)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,6 @@ class Fake:
         folder: where it runs.
         arguments: its command line.
         sleep_s: how long a measurement takes.
-        before: a command that runs it.
         first: a Python statement that it begins with.
         settings: of the fake device: see ``tests.faults.fake_worker``.
     """
@@ -41,7 +39,6 @@ class Fake:
         folder: Path,
         *arguments: str,
         sleep_s: float = 0.05,
-        before: Sequence[str] = (),
         first: str = "",
         **settings: str,
     ) -> None:
@@ -58,7 +55,7 @@ class Fake:
             ["-c", f"{first}\nfrom tests.faults.tune_fake import run; run()"] if first else ["-m", MODULE]
         )
         self.process = ForkedPopen(
-            [*before, sys.executable, *program, *arguments, *ALWAYS],
+            [sys.executable, *program, *arguments, *ALWAYS],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
