@@ -11,12 +11,12 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, digest
 from tuner.portfolio.candidates import CandidateChoice, ValidConfigurations
 from tuner.portfolio.choosing import choose
-from tuner.portfolio.prediction import between
 from tuner.portfolio.racing import Races
 from tuner.space.default import default_configurations
+from tuner.winners.records import BundledConfiguration
 from tuner.winners.timings import Floats, Timings
 
-CONTENDER = 1.05
+CONTENDER = 1.02
 """What is slower everywhere is not kept."""
 
 
@@ -28,7 +28,6 @@ class Keeping:
         races: what was timed.
         candidates: know what can run, and predict.
         kinds: a problem of each computation.
-        seed: of problems between those that were measured.
     """
 
     def __init__(
@@ -38,10 +37,9 @@ class Keeping:
         races: Races,
         candidates: CandidateChoice,
         kinds: Sequence[Problem],
-        seed: int,
     ) -> None:
         self._kernel, self._gpu, self._races, self._candidates = kernel, gpu, races, candidates
-        self._kinds, self._seed = kinds, seed
+        self._kinds = kinds
         self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
         self._base = {
             name
@@ -84,7 +82,7 @@ class Keeping:
         served = []
         for kind, ones in zip(self._kinds, kept, strict=True):
             table, problems = self._table(kind, ones, 0.0), self._races.timings(kind).problems
-            best = np.argmin(table[: len(problems)], axis=1)
+            best = np.argmin(table, axis=1)
             for column, one in enumerate(ones):
                 rows = np.flatnonzero(best == column)
                 own = sorted(rows, key=lambda row: -float(table[row, column]))
@@ -142,10 +140,7 @@ class Keeping:
         ]
 
     def _table(self, kind: Problem, pool: Sequence[Configuration], margin: float) -> Floats:
-        """Return slowdowns, predicted where they were not timed, infinite where a configuration cannot run.
-
-        Below the measured problems are as many between them, predicted: what is kept has to run those, too.
-        """
+        """Return slowdowns, predicted where they were not timed, infinite where a configuration cannot run."""
         timings, everything = self._races.timings(kind), self._races.all_timings()
         predict = self._candidates.predictor.predict
         rows = []
@@ -165,12 +160,6 @@ class Keeping:
                     for one in pool
                 ]
             )
-        for problem in between(timings.problems, self._seed):
-            expected = predict(everything, problem, pool)
-            space = self._candidates.valid(problem)
-            can = [value if space.runs(one) else np.inf for one, value in zip(pool, expected, strict=True)]
-            fastest = min((value for value in can if np.isfinite(value)), default=0.0)
-            rows.append([value - fastest for value in can])
         table: Floats = np.nan_to_num(np.asarray(rows), nan=margin, posinf=np.inf)
         return table
 
@@ -183,9 +172,11 @@ class Keeping:
         return self._rendered(self.best_at(self._races.timings(kind), configuration), configuration)
 
     def _rendered(self, problem: Problem, configuration: Configuration) -> frozenset[str]:
-        """Return the names of a configuration's sources, each of which becomes a cubin."""
+        """Return the names of a configuration's sources, each of which becomes a cubin, and of what probes GPUs."""
         key = (problem.key, configuration)
         if key not in self._sources:
             rendered = render(self._kernel, problem, self._gpu, configuration)
-            self._sources[key] = frozenset(digest(source) for source, _ in rendered)
+            bundled = BundledConfiguration(self._kernel, problem, self._gpu, configuration)
+            probe = {"probe"} if bundled.takes_cluster_order else set()
+            self._sources[key] = frozenset(digest(source) for source, _ in rendered) | probe
         return self._sources[key]
