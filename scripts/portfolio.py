@@ -43,6 +43,7 @@ from tuner.report.progress import make_observer  # noqa: E402
 from tuner.runtime.dispatch import dispatch  # noqa: E402
 from tuner.runtime.launch_limits import DEVICE_LIMITS  # noqa: E402
 from tuner.runtime.manifest import read_manifest  # noqa: E402
+from tuner.runtime.manifest_records import Manifest  # noqa: E402
 from tuner.space.default import default_configuration  # noqa: E402
 from tuner.stats import paired_ratio  # noqa: E402
 from tuner.tuning import session  # noqa: E402
@@ -57,6 +58,8 @@ ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
 LAYOUTS = ("nn", "nt")
 LIMIT_S = 900.0
 ROUNDS, SAMPLES = 20, 8
+ROUNDS_OF_ALL = 4
+"""Of all members that can run a problem: they say what a better decision would gain."""
 ASKED = {"median": 1.02, "p95": 1.10, "worst": 1.25, "cubins": 32, "seconds": LIMIT_S, "invalid": 0}
 METHODS = {
     "the nearest size alone": ((1,), (0,)),
@@ -158,9 +161,8 @@ class HeldOut:
                 raise Interrupted("time is over", "the same command goes on")
             computation = options.index(dict(problem.options))
             found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
-            entry = manifest.configurations[found.concrete.configuration]
-            parameters = KERNEL.variants[entry.variant].parameters
-            chosen = Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
+            chosen = configuration_of(manifest, found.concrete.configuration)
+            members = [configuration_of(manifest, number) for number, _ in found.ranking]
             row = {
                 "sizes": dict(problem.sizes),
                 "layout": problem.options["layout"],
@@ -169,6 +171,7 @@ class HeldOut:
             row |= {"chosen": str(chosen), "expected": found.expected_slowdown}
             try:
                 row |= self._compared(device, problem, chosen)
+                row["over_best_kept"] = over_best(device, chosen, members)
             except Interrupted:
                 raise
             except TunerError as error:
@@ -204,6 +207,22 @@ class HeldOut:
         }
 
 
+def configuration_of(manifest: Manifest, number: int) -> Configuration:
+    """Return a configuration of a bundle."""
+    entry = manifest.configurations[number]
+    parameters = KERNEL.variants[entry.variant].parameters
+    return Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
+
+
+def over_best(device: Device, chosen: Configuration, members: Sequence[Configuration]) -> float:
+    """Return the time of what is chosen over that of the fastest member, at the problem that is prepared."""
+    race = device.race([Contestant(one) for one in members], ROUNDS_OF_ALL, SAMPLES, 0)
+    if race.failed is not None:
+        raise TunerError(f"{members[race.failed]}: {race.error}")
+    times = [median(median(groups[i]) for groups in race.samples_ns) for i in range(len(members))]
+    return times[members.index(chosen)] / min(times) if chosen in members else 1.0
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return the median, the 95th percentile and the worst of some slowdowns."""
     return {"median": median(values), "p95": float(np.quantile(values, 0.95)), "worst": max(values)}
@@ -218,6 +237,11 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
         **spread([row["over_tuned"] for row in timed]),
         "invalid": len(rows) - len(timed),
         "slower_than_default": sum(row["slower_than_default"] for row in timed),
+        "layouts": {
+            layout: spread([row["over_tuned"] for row in timed if row["layout"] == layout])
+            for layout in sorted({row["layout"] for row in timed})
+        },
+        "over_best_kept": spread([row["over_best_kept"] for row in timed]),
         "said": spread([row["expected"] or 1.0 for row in timed]),
         "cubins": data["cubins"],
         "seconds": data["seconds"],

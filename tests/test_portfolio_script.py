@@ -53,6 +53,8 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(rows) == 4
     assert {row["layout"] for row in rows} == {"nn", "nt"}
     assert all(row["over_tuned"] > 0 and row["expected"] >= 1 for row in rows)
+    assert all(row["over_best_kept"] >= 1 for row in rows)
+    assert set(data["summary"]["layouts"]) == {"nn", "nt"}
     assert data["summary"]["invalid"] == 0
     assert data["summary"]["slower_than_default"] == 0
     assert set(data["decisions"]) == set(script.METHODS)
@@ -62,6 +64,7 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_misses_is_named() -> None:
     row = {"over_tuned": 1.0, "slower_than_default": False, "expected": 1.1}
+    row |= {"layout": "nn", "over_best_kept": 1.0}
     data = {"problems": {"a": row, "b": row}, "cubins": 30, "seconds": 100.0}
     assert script.summary(data)["missed"] == []
     slow = {**row, "over_tuned": 1.3, "slower_than_default": True}

@@ -16,6 +16,12 @@ def held_out() -> str:
     rows: Rows = [["over 40 sizes that did not make it", "measured", "asked"]]
     for name, text in (("median", "median"), ("p95", "95th percentile"), ("worst", "worst")):
         rows.append([f"chosen over tuned by itself, {text}", f"{figures[name]:.3f}", f"{asked[name]:.2f}"])
+    for layout, values in figures["layouts"].items():
+        texts = ", ".join(f"{values[key]:.3f}" for key in ("median", "p95", "worst"))
+        rows.append([f"{layout} alone: median, 95th percentile, worst", texts, ""])
+    values = figures["over_best_kept"]
+    texts = ", ".join(f"{values[key]:.3f}" for key in ("median", "p95", "worst"))
+    rows.append(["chosen over the fastest that was kept: median, 95th percentile, worst", texts, ""])
     rows.append(["slowdown that was expected, median", f"{figures['said']['median']:.3f}", ""])
     for name, text in (("invalid", "invalid"), ("slower_than_default", "slower than the default")):
         rows.append([text, str(figures[name]), "0"])
