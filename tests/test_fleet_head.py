@@ -202,6 +202,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     began = time.monotonic()
 
     def tick(_: Head) -> None:
+        time.sleep(0.05)  # each word wakes the head
         for link in fleet.links:
             first = link is fleet.links[0]
             if not link.killed and (lives or not first):
