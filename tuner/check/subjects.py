@@ -92,7 +92,7 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
     others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in sampling.gpus)
     for gpus in (sampling.gpus, others):
         for problem in _candidates(kernel):
-            fitting = tuple(gpu for gpu in gpus if variant in kernel.usable_variants(problem, gpu)[0])
+            fitting = tuple(gpu for gpu in gpus if variant.is_usable(kernel.environment(problem, gpu)))
             usable |= bool(fitting)
             if not fitting:
                 continue

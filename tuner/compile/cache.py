@@ -24,6 +24,8 @@ from tuner.compile.nvrtc import Cubin
 from tuner.model import Resources, canonical_json
 
 MAX_CACHE_BYTES = 1 << 30
+TRIM_S = 60.0
+"""Least time between two looks at all entries, at 7 us each, when compilers end: a run writes more before it ends."""
 _NEW = ".new-"
 """Begins the name of a file that is being written."""
 
@@ -134,6 +136,18 @@ class CubinCache:
             with contextlib.suppress(OSError):
                 os.unlink(path)  # noqa: PTH108 - a Path each would take most of the time
                 excess -= size
+
+    def trim_at_times(self) -> None:
+        """Trim, unless any process has done so a moment ago."""
+        if self.refusal:
+            return
+        stamp = self.folder / ".trimmed"
+        with contextlib.suppress(OSError):
+            if 0 <= time.time() - stamp.lstat().st_mtime < TRIM_S:
+                return
+        self.trim()
+        with contextlib.suppress(OSError):
+            stamp.touch(0o600)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"

@@ -117,7 +117,7 @@ class CompilePool:
         for thread in self._threads:
             thread.join(timeout=5)
         if self._cache is not None:
-            CubinCache(self._cache).trim()
+            CubinCache(self._cache).trim_at_times()
 
     def _serve(self) -> None:
         child: CompileChild | None = None
