@@ -83,16 +83,17 @@ def test_page_has_the_files_of_the_examples_folder() -> None:
 
 
 @pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
-def test_every_configuration_of_the_plain_kernel_compiles(tmp_path: Path) -> None:
+def test_configurations_of_the_plain_kernel_compile(tmp_path: Path) -> None:
     kernel = follow("softmax", tmp_path)
     problem = kernel.problem()
-    for configuration in SearchSpace.from_kernel(kernel, problem, GPU, ("strided",)).configurations():
+    space = SearchSpace.from_kernel(kernel, problem, GPU, ("strided",))
+    for configuration in list(space.configurations())[::3]:
         compile_configuration(kernel, problem, configuration)
 
 
-def test_every_configuration_of_the_jinja_variant_compiles(tmp_path: Path) -> None:
+def test_configurations_of_the_jinja_variant_compile(tmp_path: Path) -> None:
     kernel = follow("softmax", tmp_path)
-    for dtype, step in (("float16", 1), ("float32", 4)):
+    for dtype, step in (("float16", 2), ("float32", 5)):
         problem = kernel.problem(dtypes={"": dtype})
         space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
         for configuration in list(space.configurations())[::step]:

@@ -170,7 +170,8 @@ def test_reference_compiles(dtype: str, layout: str) -> None:
 )
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
-    parameters = {**variant.defaults, "vector_width": width}
+    small = {"block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4}
+    parameters = {**variant.defaults, **small, "vector_width": width}
     assert not broken(variant, parameters, of, device)
     source, _ = render(GEMM, of, device, Configuration.of(variant.name, parameters))[0]
     assert widest_load(ptx(source, 80)) == width * ITEMSIZE[dtype]

@@ -96,7 +96,6 @@ def default_cases() -> Iterator[Any]:
     # Every generation, and every kind of problem.
     kinds = (
         ("float32", "nml", "float32"),
-        ("float32", "mnl", "float32"),
         ("float32", "nml", "tf32"),
         ("float16", "mnl", "tf32"),
         ("bfloat16", "nml", "float32"),

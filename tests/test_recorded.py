@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
 import pytest
 
 from tuner import paths
-from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.formats.recording import Recording, read_recording, recorded_kernel
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
+from tuner.kernel.spec import KernelSpec
 from tuner.model import Status
 from tuner.space.space import SearchSpace
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
-SAMPLE = 60
+SAMPLE = 20
+
+
+@functools.cache
+def replayed(path: Path) -> tuple[Recording, KernelSpec, list[SearchSpace]]:
+    """Return a recording, the kernel that is replayed, and what the space of each problem has of the recorded rows."""
+    recording = read_recording(path)
+    kernel = load_kernel(recorded_kernel(path, recording.kernel))
+    spaces = [
+        SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
+        for recorded in recording.problems
+    ]
+    return recording, kernel, spaces
 
 
 def test_every_kernel_of_the_first_step_is_recorded() -> None:
@@ -26,14 +40,11 @@ def test_every_kernel_of_the_first_step_is_recorded() -> None:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
-    recording = read_recording(path)
-    kernel = load_kernel(recorded_kernel(path, recording.kernel))
+    recording, kernel, spaces = replayed(path)
     draw, identity = random.Random(path.name), KernelIdentity(kernel)
     assert recording.problems
     assert recording.computation == identity.parts
-    for recorded in recording.problems:
-        space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu)
-        left = space.restricted(recorded.rows)
+    for recorded, left in zip(recording.problems, spaces, strict=True):
         assert len(left) == len(recorded.rows), "a constraint refuses what was recorded: record again"
         assert recorded.rows[left.default].status.ranked
         for configuration in draw.sample(list(recorded.rows), min(SAMPLE, len(recorded.rows))):
@@ -50,11 +61,8 @@ def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_sub_lattices_have_neighbours(path: Path) -> None:
     """A search by neighbours must find some: almost every row differs from another in one parameter."""
-    recording = read_recording(path)
-    kernel = load_kernel(recorded_kernel(path, recording.kernel))
-    recorded = recording.problems[0]
-    space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
-    chosen = random.Random(0).sample(list(recorded.rows), 50)
+    recording, _, (space, *_) = replayed(path)
+    chosen = random.Random(0).sample(list(recording.problems[0].rows), 50)
     assert sum(bool(space.neighbours(configuration)) for configuration in chosen) >= 48
 
 

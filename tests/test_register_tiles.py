@@ -141,7 +141,7 @@ def test_the_host_finds_what_is_left_out(right: str, wrong: str, tmp_path: Path)
 
 @functools.cache
 def cubin(separate_banks: bool) -> bytes:
-    wide = {"block_n": 256, "thread_m": 16, "separate_banks": separate_banks}
+    wide = {"block_n": 256, "thread_m": 16, "block_k": 8, "separate_banks": separate_banks}
     values = {**GEMM.variants["register_tiled"].defaults, **wide}
     configuration = Configuration.of("register_tiled", values)
     ((source, entry),) = render(GEMM, problem("float32", "nn", (4096,) * 3), HOPPER, configuration)
@@ -180,4 +180,4 @@ def test_sums_lie_in_other_banks_than_their_factors() -> None:
 
 def test_a_cubin_holds_the_products_of_a_step() -> None:
     # And so the share above is one of all products: those of a step, and of one k for what fills no whole step.
-    assert len(multiply_adds(cubin(True))) == (16 + 1) * 16 * 8
+    assert len(multiply_adds(cubin(True))) == (8 + 1) * 16 * 8
