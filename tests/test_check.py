@@ -336,7 +336,7 @@ def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(
 
 def test_the_right_kernel_has_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = findings(
-        capsys, str(planted(tmp_path)), "--configurations", "4", "--cc", "80", "--cc", "90"
+        capsys, str(planted(tmp_path)), "--configurations", "2", "--cc", "80", "--cc", "90"
     )
     assert (code, lines) == (0, [])
 

@@ -13,16 +13,18 @@ from click.testing import CliRunner, Result
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.test_kernel_file import GOOD, write
+from tuner.cli import explain as cli_explain
 from tuner.cli.commands.explain import explain
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.database.database import Database
 from tuner.errors import CompileError, DeviceError, TunerError
 from tuner.explain import code_reader
-from tuner.explain.code_reader import find_nvdisasm, read_code
+from tuner.explain.code_reader import LaunchCode, find_nvdisasm, read_code
 from tuner.explain.explanation import explain as put_together
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.model import Configuration
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Gpu, Problem
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -60,6 +62,25 @@ def limits(launch: dict[str, Any]) -> dict[str, int]:
 MMA = "mma_sync block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=2 stages=2 group_m=8 min_blocks=1"
 
 
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a built-in kernel is remembered: most of the time of a command."""
+    monkeypatch.setattr(cli_explain, "read_code", _read_once)
+
+
+_READ: dict[tuple[object, ...], tuple[LaunchCode, ...]] = {}
+
+
+def _read_once(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> tuple[LaunchCode, ...]:
+    key = (kernel.file, problem.key, gpu, configuration)
+    if key not in _READ:
+        _READ[key] = read_code(kernel, problem, gpu, configuration)
+    return _READ[key]
+
+
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(
     ("cc", "by_shared", "by_threads", "slots"), [(75, 2, 8, 16), (80, 4, 16, 32), (90, 6, 16, 32)]
 )
@@ -78,6 +99,7 @@ def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: 
     assert verdicts["tensor cores"] == "ok"
 
 
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(("cc", "blocks"), [(75, 4), (80, 8), (90, 8)])
 def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     found = data("vector_add", "--cc", str(cc), "--size", "n=2**28")
@@ -94,6 +116,7 @@ def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     assert launch["bytes_in_flight"]["bytes"] == threads * in_flight["load_bytes"]
 
 
+@pytest.mark.usefixtures("read_once")
 def test_a_full_sm_takes_no_further_block() -> None:
     text = run("vector_add", "--cc", "90", "--size", "n=2**28").output
     assert "100 % occupancy" in text and "fewer" not in text and "less shared memory" not in text
@@ -128,6 +151,7 @@ def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
         assert launch.waves.blocks > 0
 
 
+@pytest.mark.usefixtures("read_once")
 def test_several_launches() -> None:
     found = data("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096")
     assert [launch["entry"] for launch in found["launches"]] == ["gemm_split_k", "sum_partials"]
@@ -136,6 +160,7 @@ def test_several_launches() -> None:
     assert "--- launch 1 of 2: gemm_split_k" in text and "--- launch 2 of 2: sum_partials" in text
 
 
+@pytest.mark.usefixtures("read_once")
 def test_in_words() -> None:
     done = run("gemm", "--cc", "80", "--config", MMA)
     assert done.exit_code == 0

@@ -395,9 +395,9 @@ def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -
             assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
 
 
-@pytest.mark.parametrize("name", ["a?b.db", "x%20y.db", "d?x/s#.db", "{SCHEMA_VERSION} é.db", "q?.log"])
+@pytest.mark.parametrize("name", ["d?x/a?b%20y #{SCHEMA_VERSION} é.db", "q?.log"])
 def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: Path) -> None:
-    (tmp_path / "d").write_text("mine")
+    (tmp_path / "d").write_text("mine")  # what a URL would end at
     (tmp_path / name).parent.mkdir(exist_ok=True)
     assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
     assert (tmp_path / name).stat().st_size > 1000 and (tmp_path / "d").read_text() == "mine"
