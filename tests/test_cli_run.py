@@ -301,13 +301,14 @@ def test_output_that_is_not_read_to_the_end() -> None:
 
 
 def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
-    said = tune("show", "gemm", "--json", device="")
+    said = tune("show", "reduce", "--json", device="")
     data = json.loads(said.out)
     sizes = [variant["space"] for variant in data["variants"] if "valid" in variant["space"]]
     assert data["space"]["valid"] == sum(size["valid"] for size in sizes) > 0
     assert data["space"]["before"] == sum(size["before"] for size in sizes)
     assert (
-        f"{data['space']['valid']} valid of {data['space']['before']}" in tune("show", "gemm", device="").out
+        f"{data['space']['valid']} valid of {data['space']['before']}"
+        in tune("show", "reduce", device="").out
     )
     extra = '[variants.plain.constraints]\n"blocks are enormous" = "block_size > 4096"\n'
     said = tune("show", str(write_kernel(tmp_path / "own", extra=extra)), device="")

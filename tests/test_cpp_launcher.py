@@ -179,29 +179,24 @@ def test_two_bundles_in_one_program(tmp_path: Path) -> None:
     assert subprocess.run([tmp_path / "both"], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("compiler", ["clang++", "nvcc"])
-def test_other_compilers_take_two_bundles_in_one_file(compiler: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    in_two_bundles(tmp_path)
-    options = [*STRICT, "-fsyntax-only", *include_options()]
-    if compiler == "nvcc":  # which has includes of its own
-        options = ["-std=c++17", "-Xcompiler", ",".join([*STRICT[1:], "-fsyntax-only"])]
-    without_a_warning([compiler, *options, f"-I{tmp_path / 'second'}", "-c", "second.cpp"], tmp_path)
+PROGRAMS = [ROOT / "docs" / "examples" / "cpp" / "main.cpp", ROOT / "scripts" / "cpp" / "c_interface.cpp"]
 
 
-@pytest.mark.parametrize("compiler", ["g++", "clang++"])
-def test_programs_compile_without_a_warning(compiler: str, tmp_path: Path) -> None:
-    """Both as one file."""
+@pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
+def test_programs_and_two_bundles_have_no_warning_in_one_file(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     if compiler == "g++" and shutil.which("cmake") and shutil.which("nvcc"):
         interface()  # as strict
         pytest.skip("tests/test_cpp_programs.py builds the example as strictly")
-    sources = (ROOT / name for name in ("docs/examples/cpp/main.cpp", "scripts/cpp/c_interface.cpp"))
-    (tmp_path / "both.cpp").write_text("".join(f'#include "{source}"\n' for source in sources))
-    command = [compiler, *STRICT, "-fsyntax-only", f"-I{INCLUDE}", *include_options(), '-DBUNDLE="bundle"']
-    without_a_warning([*command, "both.cpp"], tmp_path)
+    in_two_bundles(tmp_path)
+    with (tmp_path / "second.cpp").open("a") as file:
+        file.write("".join(f'#include "{source}"\n' for source in PROGRAMS))
+    options = [*STRICT, "-fsyntax-only", *include_options()]
+    if compiler == "nvcc":  # which has includes of its own
+        options = ["-std=c++17", "-Xcompiler", ",".join([*STRICT[1:], "-fsyntax-only"])]
+    options += ['-DBUNDLE="bundle"', f"-I{tmp_path / 'second'}"]
+    without_a_warning([compiler, *options, "-c", "second.cpp"], tmp_path)
 
 
 def without_a_warning(command: list[str], folder: Path) -> None:
