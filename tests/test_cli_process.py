@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "24", sleep_s=0.15)
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", sleep_s=0.15)
     fake.wait_for_trials(database, 3)
     began = time.monotonic()
     fake.process.send_signal(kind)
@@ -36,11 +36,11 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
     assert "stopped after" in last
     assert_no_process_left(fake.mark)
     kept = trials_in(database)
-    assert f"stopped after {kept} of 24" in last
+    assert f"stopped after {kept} of 12" in last
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "24", "--resume", sleep_s=0.0)
+    again = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", "--resume", sleep_s=0.0)
     said = again.ends()
     assert said.code == 0, said.err
     assert f"resuming after {kept} trials" in said.err
@@ -48,7 +48,7 @@ def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
         found = connection.execute(
             "SELECT count(*), count(DISTINCT configuration), count(DISTINCT run_id) FROM trials"
         )
-        assert found.fetchone() == (24, 24, 1)
+        assert found.fetchone() == (12, 12, 1)
     assert_no_process_left(again.mark)
 
 
@@ -76,9 +76,9 @@ def test_resume_of_several_problems(tmp_path: Path) -> None:
     """The first is done, the second was interrupted, the third never began: the same command with --resume ends it."""
     kernel = write_kernel(tmp_path / "own", blocks=(32, 64), items=range(1, 13))
     database = tmp_path / "results" / "tuning.db"
-    command = ("--kernel", str(kernel), "--trials", "20", *(f"--problem=n={n}" for n in (1024, 2048, 4096)))
+    command = ("--kernel", str(kernel), "--trials", "10", *(f"--problem=n={n}" for n in (1024, 2048, 4096)))
     fake = Fake(tmp_path, *command)
-    fake.wait_for_trials(database, 25)
+    fake.wait_for_trials(database, 13)
     fake.interrupt()
     assert fake.ends().code == 130
     said = Fake(tmp_path, *command, "--resume", "-q", sleep_s=0.0).ends()
@@ -88,7 +88,7 @@ def test_resume_of_several_problems(tmp_path: Path) -> None:
             "SELECT count(*), count(DISTINCT t.configuration), r.state FROM trials t JOIN runs r ON r.id = t.run_id "
             "GROUP BY r.id ORDER BY r.started_at"
         ).fetchall()
-    assert rows == [(20, 20, "finished")] * 3
+    assert rows == [(10, 10, "finished")] * 3
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 100))
     database = tmp_path / "results" / "tuning.db"
     fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "300")
-    fake.wait_for_trials(database, 10)
+    fake.wait_for_trials(database, 5)
     template = tmp_path / "own" / "scale.cu.j2"
     template.write_text(template.read_text().replace("2.0f", "3.0f"))
-    fake.wait_for_trials(database, 30)
+    fake.wait_for_trials(database, 15)
     for pid in marked(fake.mark):
         if b"tuner.compile.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
     with sqlite3.connect(database) as connection:
         sources = [text for (text,) in connection.execute("SELECT text FROM sources")]
         blamed = connection.execute("SELECT count(*) FROM trials WHERE error LIKE '%changed%'").fetchone()
-    assert len(sources) >= 30
+    assert len(sources) >= 15
     assert [source for source in sources if "2.0f" not in source] == []
     assert blamed == (0,)
 
@@ -156,14 +156,12 @@ def test_closed_streams_are_nothing_to_write_to(closed: str, words: list[str], t
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["explain", "vector_add", "--size", "n=1024"],
-        ["check", str(ROOT / "tests/planted/blend.toml"), "--configurations", "1", "--cc", "80"],
-    ],
-    ids=lambda command: command[0],
+    [["explain", "vector_add", "--size", "n=1024"], ["check", "--configurations", "1", "--cc", "80"]],
 )
 def test_children_live_with_less_memory_than_they_would_ask_for(command: list[str], tmp_path: Path) -> None:
     """As after ``ulimit -v``, which batch systems set."""
+    if command[0] == "check":
+        command = [*command, str(write_kernel(tmp_path / "own", items=(1, 2)))]
     limit = f"import resource as r; r.setrlimit(r.RLIMIT_AS, ({4 << 30},) * 2); from tuner.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", limit, *command],

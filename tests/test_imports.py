@@ -6,6 +6,8 @@ import ast
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,18 +47,32 @@ def test_modules_are_short() -> None:
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
-def calls(name: str) -> dict[str, int]:
-    """Return what a module calls, by its text, with a line where it does."""
-    tree = ast.walk(ast.parse(MODULES[name].read_text()))
-    return {ast.unparse(node.func): node.lineno for node in tree if isinstance(node, ast.Call)}
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """They take 100 MiB."""
+    yield
+    nodes.cache_clear()
+
+
+@cache
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """Return a module's syntax tree, in no order."""
+    return tuple(ast.walk(ast.parse(MODULES[name].read_text())))
+
+
+@cache
+def calls(name: str) -> set[str]:
+    """Return what a module calls, by its text."""
+    called = (node.func for node in nodes(name) if isinstance(node, ast.Call))
+    return {ast.unparse(what) for what in called if isinstance(what, ast.Name | ast.Attribute)}
 
 
 def test_what_calls_winners_needs_nothing_installed_but_cudas_bindings() -> None:
     """A bundle carries a copy of the room beside one of errors.py, so every import of ours is relative."""
-    for name, path in MODULES.items():
+    for name in MODULES:
         if not name.startswith("runtime/"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(name):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 beyond = node.level == 2 and node.module != "errors"
@@ -68,8 +84,8 @@ def test_what_calls_winners_needs_nothing_installed_but_cudas_bindings() -> None
 
 
 def test_only_what_launches_speaks_to_the_driver() -> None:
-    for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in MODULES:
+        for node in nodes(name):
             if isinstance(node, ast.ImportFrom) and node.module == "cuda.bindings":
                 driver = "driver" in {alias.name for alias in node.names}
                 assert not driver or name.startswith(("gpu/", "runtime/")), name
@@ -81,13 +97,13 @@ PRINTING = ("cli/", "report/", "__main__.py")
 def test_only_commands_and_reports_print() -> None:
     for name in MODULES:
         if not name.startswith(PRINTING) and "report" not in name and not name.endswith("progress.py"):
-            assert not {"print", "click.echo", "sys.stdout.write"} & calls(name).keys(), name
+            assert not {"print", "click.echo", "sys.stdout.write"} & calls(name), name
 
 
 def test_nothing_is_evaluated_or_unpickled() -> None:
-    for name, path in MODULES.items():
-        assert not {"eval", "exec", "compile"} & calls(name).keys(), name
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in MODULES:
+        assert not {"eval", "exec", "compile"} & calls(name), name
+        for node in nodes(name):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             assert not {"pickle", "marshal", "shelve", "multiprocessing"} & set(modules), name
@@ -95,10 +111,10 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
 
 def test_only_the_database_speaks_sql() -> None:
     statements = ("SELECT", "INSERT", "UPDATE", "DELETE", "PRAGMA", "CREATE")
-    for name, path in MODULES.items():
+    for name in MODULES:
         if name.startswith("database/"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(name):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 words = node.value.split()
                 assert not (len(words) > 2 and words[0] in statements), f"{name} line {node.lineno}"

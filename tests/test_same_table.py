@@ -22,7 +22,7 @@ sys.path.insert(0, "scripts")
 from reproducing.simulated import Study, compared, run, totals
 from tuner import paths
 from tuner.formats.recording import read_recording
-path = paths.recordings() / "mean_matvec-H200.json.gz"
+path = paths.recordings() / "vector_add-H200.json.gz"
 problem = read_recording(path).problems[0].problem
 runs = [run(Study(cards=2, trials=12), path, problem, card) for card in (0, 1, 0)]
 print(json.dumps([totals([compared(problem, pair)]) for pair in (runs[:2], runs[::2])]))

@@ -35,7 +35,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def command(kernel: Path) -> list[str]:
-    return ["--kernel", str(kernel), "--trials", "24"]
+    return ["--kernel", str(kernel), "--trials", "12"]
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def test_while_another_program_locks_the_database(tmp_path: Path, kernel: Path, 
     assert said.code in (1, 130)
     again = Fake(tmp_path, *command(kernel), "--resume", sleep_s=0.0).ends()
     assert again.code == 0, again.err
-    assert trials_in(database) == 24
+    assert trials_in(database) == 12
 
 
 def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None:
@@ -153,5 +153,5 @@ def test_preempted_more_often_than_a_configuration_may_kill(
     with Database.open(database, write=False) as opened:
         (run,) = opened.run_ids()
         trials = opened.trials(run)
-    assert len(trials) == 24
+    assert len(trials) == 12
     assert "crashed" not in {str(trial.status) for trial in trials}
