@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import compileall
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +65,14 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_synthetic_recording(
         folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 300
     )
+
+
+@pytest.fixture
+def fast() -> Iterator[Path]:
+    """A folder in memory: waiting for a disk hides races."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

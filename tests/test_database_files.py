@@ -9,10 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,14 +37,6 @@ from tuner.model import RunOptions, Status
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def fast() -> Iterator[Path]:
-    """A folder in memory: waiting for a disk hides races."""
-    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
-    yield folder
-    shutil.rmtree(folder)
 
 
 def with_a_flipped_bit(sound: bytes, chance: random.Random) -> bytes:

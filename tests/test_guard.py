@@ -114,7 +114,7 @@ def test_waiting_for_the_gpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> 
     try:
         guard.hello()
         guard.call(set_up())
-        monkeypatch.setattr(guard_module, "START_S", 1.0)  # the fake one waits for 2 s
+        monkeypatch.setattr(guard_module, "START_S", 0.6)  # the fake one waits for 1 s
         assert status_of(guard.call(measure("wait"))) is Status.OK
     finally:
         guard.close()
@@ -236,7 +236,7 @@ def test_stopped_process_that_never_begins_is_replaced(
     guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard.call(set_up())
-    monkeypatch.setattr(guard_module, "START_S", 2.0)
+    monkeypatch.setattr(guard_module, "START_S", 0.7)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
     assert_good_afterwards(guard)
     assert guard.restarts == 1
@@ -395,7 +395,7 @@ def test_process_that_cannot_start(
     mode: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_START", mode)
-    monkeypatch.setattr(guard_module, "START_S", 5.0 if mode != "hang" else 1.0)
+    monkeypatch.setattr(guard_module, "START_S", 5.0 if mode != "hang" else 0.3)
     with pytest.raises(DeviceError, match=said) as caught:
         LocalDevice(0, jobs=1, worker=WORKER)
     assert "\n" not in str(caught.value)
@@ -713,7 +713,7 @@ def test_race_that_has_not_begun_is_tried_again(
 ) -> None:
     prepared(device, tmp_path)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
-    monkeypatch.setattr(guard_module, "START_S", 2.0)
+    monkeypatch.setattr(guard_module, "START_S", 0.7)
     found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
     assert found.failed is None
     assert found.samples_ns

@@ -120,9 +120,9 @@ def test_the_study_of_a_resumed_run_is_rebuilt(
 
 @pytest.mark.parametrize("sampler", ["gp-ei", "random", "tpe"])
 def test_the_storage_agrees_with_the_database(
-    database: Database, kernel: KernelSpec, tmp_path: Path, sampler: str
+    database: Database, kernel: KernelSpec, fast: Path, sampler: str
 ) -> None:
-    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    storage = f"sqlite:///{fast / 'study.db'}"
     device = StubDevice(answer=every_fifth_fails)
     result = run(kernel, database, device, trials=20, sampler=sampler, study_storage=storage)
     assert in_storage(storage) == as_ended(database.trials(result.state.run.id))
@@ -132,8 +132,8 @@ def test_the_storage_agrees_with_the_database(
     assert study.best_value == min(t.time_ns for t in result.state.trials if t.status.ranked and t.time_ns)
 
 
-def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, tmp_path: Path) -> None:
-    storage, watcher = f"sqlite:///{tmp_path / 'study.db'}", Watcher()
+def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, fast: Path) -> None:
+    storage, watcher = f"sqlite:///{fast / 'study.db'}", Watcher()
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 7), study_storage=storage)
     done = len(in_storage(storage))
@@ -158,9 +158,9 @@ def test_a_storage_that_fails_costs_one_warning(database: Database, kernel: Kern
 
 
 def test_a_storage_that_fails_later_costs_one_warning(
-    database: Database, kernel: KernelSpec, tmp_path: Path
+    database: Database, kernel: KernelSpec, fast: Path
 ) -> None:
-    path = tmp_path / "study.db"
+    path = fast / "study.db"
     storage = f"sqlite:///{path}"
 
     def values_there() -> int:

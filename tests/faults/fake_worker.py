@@ -127,7 +127,7 @@ class FakeWorker:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.pipe.send(Started())
             if fault == "wait":  # beyond its deadline
-                for _ in range(20):
+                for _ in range(10):
                     self.pipe.send(GpuTaken("process 7 (tune) is using this GPU"))
                     time.sleep(0.1)
             answer = self.answer(request)
