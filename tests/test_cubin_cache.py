@@ -16,6 +16,8 @@ from tuner.compile.nvrtc import Cubin
 from tuner.compile.pool import CompilePool
 from tuner.model import Resources
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 KEY = "0" * 64
 
 

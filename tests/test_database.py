@@ -32,6 +32,8 @@ from tuner.database.records import Filters, Metrics
 from tuner.errors import DatabaseError, UsageError
 from tuner.model import Status, Verification
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -275,8 +277,7 @@ def test_the_last_unfinished_run_is_found_and_resumed(path: Path) -> None:
 def test_a_run_whose_process_lives_is_not_taken_over(path: Path) -> None:
     code = """if True:
         import sys
-        sys.path.insert(0, "tests")
-        from test_database import *
+        from tests.stored import *
         database = Database.open(Path(sys.argv[1]))
         database.start_run(make_run())
         print("ok", flush=True)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkedPopen
+from tests.faults.command_line import assert_no_process_left
+from tests.faults.killing import marked
+from tests.faults.processes import gone
+from tests.fork_server import MARK, ForkedPopen
 from tuner.processes import Child, ChildDied
 from tuner.protocol.compilation import COMPILING
 
@@ -59,3 +62,33 @@ def test_a_child_of_the_tuner_can_be_killed() -> None:
     with pytest.raises(ChildDied, match="SIGKILL"):
         child.receive(60)
     assert child.kill()
+
+
+def test_proc_shows_a_fork_as_a_process_and_its_children_die_with_it() -> None:
+    code = "from tuner.processes import Child; from tuner.protocol.compilation import COMPILING as c\n"
+    code += "print(Child('tuner.compile.worker', c, ['-', '1000000000']).pid, flush=True); input()"
+    environment = {**os.environ, MARK: "of-this-test"}
+    with ForkedPopen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        assert {process.pid, child} <= set(marked("of-this-test"))
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        assert words[1:5] == [b"-P", b"-m", b"tuner.compile.worker", b"-"]
+        process.kill()
+        process.wait()
+    assert gone(child)
+    assert_no_process_left("of-this-test")
+
+
+def test_what_was_forked_otherwise_starts_processes_of_its_own() -> None:
+    """They would be children of the one that has the server."""
+    if (pid := os.fork()) == 0:
+        code = ForkedPopen([sys.executable, "-c", "import sys; sys.exit(7)"]).wait(60)
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
