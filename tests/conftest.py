@@ -14,12 +14,14 @@ import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
-from tuner import processes
+from tuner import paths, processes
 from tuner.compile import pool
 from tuner.database import schema
 from tuner.database.database import Database
+from tuner.kernel import load
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.toml.file import KernelFile
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -55,6 +57,32 @@ def forks_of_the_tuner(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "gpu" not in request.path.parent.parts[-1:]:
             patch.setattr(processes, "subprocess", subprocess_with_forks)
+        yield
+
+
+@pytest.fixture(scope="module")
+def kernels_once() -> Iterator[None]:
+    """Files of built-in kernels are read once for all commands in this process: reading gemm's takes 80 ms."""
+    files: dict[Path, KernelFile] = {}
+    kernels: dict[int, KernelSpec] = {}
+    read_file, kernel_of = load.read_file, load.kernel_of
+
+    def file_of(path: Path) -> KernelFile:
+        if path not in files:
+            file = read_file(path)
+            if path.parent != paths.search_spaces().resolve():
+                return file
+            files[path] = file
+        return files[path]
+
+    def once(file: KernelFile) -> KernelSpec:
+        if files.get(file.path) is not file:
+            return kernel_of(file)
+        return kernels.get(id(file)) or kernels.setdefault(id(file), kernel_of(file))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "read_file", file_of)
+        patch.setattr(load, "kernel_of", once)
         yield
 
 

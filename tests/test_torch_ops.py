@@ -24,7 +24,7 @@ from tuner.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
 from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 SOFTMAX = str(EXAMPLES / "softmax" / "softmax.toml")
