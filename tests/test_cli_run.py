@@ -31,7 +31,7 @@ from tuner.model import Configuration, Measurement, Problem, Verification
 from tuner.tuning.request import Request
 from tuner.tuning.state import Result
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ from tests.manifests import product_manifest, write_bundle
 from tuner.export.bundle import bundle_files
 from tuner.export.bundle import write_bundle as write_folder
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 PROBLEMS = "m=512;n=512;k=512\tinput=bfloat16\tlayout=nt\nm=64;n=32;k=16\tinput=float32\n"
 

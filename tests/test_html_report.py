@@ -22,7 +22,7 @@ from tuner.html_report.page import ASSETS
 from tuner.html_report.subjects import MOST_DETAILED
 from tuner.model import Configuration, Status, Trial
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parent.parent
 ELEMENTS = set(

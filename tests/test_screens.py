@@ -19,7 +19,7 @@ from screens import ESCAPES, Screen, environment, in_tmux, on_terminal, on_termi
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 RUNS = (("gemm", "12"), ("vector_add", "6"))
 WORD = re.compile(r"[\w.=/+-]+")

@@ -24,7 +24,7 @@ from tuner.model import Configuration, Problem, Status
 from tuner.report import tables
 from tuner.report.progress import Panel
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 NASTY = "\x1b]0;owned\x07\x1b[31m\r\x08\x7f\x9b2J\x85\u202e\u2066\u200b\u2028"
 UNSAFE = re.compile(r"[^ -~\n\t\u00a1-\u2000\u2070-\uffff]|[\ufeff\u200b]")
