@@ -113,7 +113,7 @@ def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
     kernel, device = follow("smooth", tmp_path), dataclasses.replace(GPU, cc=cc)
     for dtype in ("float32", "float16", "bfloat16"):
         problem = kernel.problem(dtypes={"": dtype})
-        for configuration in list(SearchSpace.from_kernel(kernel, problem, device).configurations())[::13]:
+        for configuration in list(SearchSpace.from_kernel(kernel, problem, device).configurations())[::26]:
             ((source, entry),) = render(kernel, problem, device, configuration)
             assert compile_source(source, entry, device.arch).resources.registers > 0
 
@@ -161,7 +161,7 @@ def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> Non
         seen = set()
         for configuration in SearchSpace.from_kernel(kernel, problem, GPU).configurations():
             make_plan(kernel, problem, GPU, configuration)
-            if configuration.values["rows"] not in seen or dtype == "float32":
+            if configuration.values["rows"] not in seen:  # a template parameter; the block's sides are not
                 compile_configuration(kernel, problem, configuration)
             seen.add(configuration.values["rows"])
         assert kernel.reference.cuda is not None

@@ -112,7 +112,7 @@ def check(
 def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel(name), random.Random(f"{name} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype})
-    cases = [case for variant in kernel.variants for case in cases_of(kernel, problem, variant, 2, rng)]
+    cases = [case for variant in kernel.variants for case in cases_of(kernel, problem, variant, 1, rng)]
     cases += cases_of(kernel, problem, "bulk", 1, rng, stages=1)
     check(kernel, problem, cases, tmp_path)
 
