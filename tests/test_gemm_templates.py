@@ -102,11 +102,12 @@ def widest_load(text: str) -> int:
 
 
 def default_cases() -> Iterator[Any]:
-    # Every dtype, every layout, and every generation that the variant has.
+    # Every dtype, every layout, and every generation that the variant has; less of what multiplies like another one.
     for turn, name in enumerate(EVERYWHERE):
-        variant, unseen = GEMM.variants[name], list(GENERATIONS)
+        variant = GEMM.variants[name]
+        unseen = [75, 90] if name == "split_k" else [80, 90] if "split_k" in name else list(GENERATIONS)
         dtypes = [dtype for dtype in DTYPES if usable(variant, dtype, "nn", ARCHITECTURES[90])]
-        for number, layout in enumerate(LAYOUTS):
+        for number, layout in enumerate(LAYOUTS[::3] if "split_k" in name else LAYOUTS):
             dtype = dtypes[(number + turn) % len(dtypes)]
             cc = next((cc for cc in unseen if usable(variant, dtype, layout, ARCHITECTURES[cc])), 90)
             unseen = [other for other in unseen if other != cc]
@@ -137,15 +138,15 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
                     assert not broken(variant, defaults(variant, cc, size), of, ARCHITECTURES[cc])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turn", (0, 1))
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_samples_compile(name: str, dtype: str) -> None:
+def test_samples_compile(name: str, turn: int) -> None:
     variant = GEMM.variants[name]
+    dtypes = [dtype for dtype in DTYPES if usable(variant, dtype, "nn", ARCHITECTURES[90])]
+    dtype = dtypes[(EVERYWHERE.index(name) + turn) % len(dtypes)]
     rng = random.Random(f"{name} {dtype}")
     everywhere = itertools.product(LAYOUTS, ARCHITECTURES.values())
     possible = [(layout, device) for layout, device in everywhere if usable(variant, dtype, layout, device)]
-    if not possible:
-        pytest.skip(f"{name} has no {dtype}")
     layout, device = rng.choice(possible)
     of = problem(dtype, layout)
     parameters = sample(variant, of, device, rng)

@@ -32,6 +32,12 @@ def names_of(launch: Launch, kind: str) -> list[str]:
     return [name for given, name, _ in launch.arguments if given == kind]
 
 
+@pytest.fixture(scope="module")
+def kernels() -> dict[tuple[str, str], HostKernel]:
+    """Kernels by source and entry: most problems have the same one."""
+    return {}
+
+
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("m", "n", "k", "layout"),
@@ -50,11 +56,14 @@ def names_of(launch: Launch, kind: str) -> list[str]:
     ],
 )
 def test_rows_are_copied_to_multiples_of_16_bytes(
-    tmp_path: Path, m: int, n: int, k: int, layout: str
+    kernels: dict[tuple[str, str], HostKernel], tmp_path: Path, m: int, n: int, k: int, layout: str
 ) -> None:
     of = problem(m, n, k, layout)
-    plan = make_plan(GEMM, of, HOPPER, configuration(of))
-    source, entry = render(GEMM, of, HOPPER, configuration(of))[0]
+    chosen = configuration(of)
+    plan = make_plan(GEMM, of, HOPPER, chosen)
+    source, entry = render(GEMM, of, HOPPER, chosen)[0]
+    if (source, entry) not in kernels:
+        kernels[source, entry] = HostKernel(source, entry, tmp_path)
     draw = np.random.default_rng(7)
     shapes = {"a": (m, k) if layout[0] == "n" else (k, m), "b": (k, n) if layout[1] == "n" else (n, k)}
     memory = {name: HostArray(rows * columns, "float16", 16) for name, (rows, columns) in shapes.items()}
@@ -67,7 +76,7 @@ def test_rows_are_copied_to_multiples_of_16_bytes(
         memory[name] if kind == "buffer" else np.dtype(name).type(value)
         for kind, name, value in launch.arguments
     ]
-    HostKernel(source, entry, tmp_path)(launch.grid[0], launch.threads, 0, Schedule(seed=m), *arguments)
+    kernels[source, entry](launch.grid[0], launch.threads, 0, Schedule(seed=m), *arguments)
     for name, (rows, columns) in shapes.items():
         assert (f"{name}_padded" in memory) == (columns % 8 != 0)
         if columns % 8:

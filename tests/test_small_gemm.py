@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.sources import GENERATIONS
 from tests.test_gemm_templates import ptx
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
@@ -38,8 +39,8 @@ def problem(dtype: str, layout: str, m: int, n: int, k: int) -> Problem:
 
 
 def samples() -> Iterator[Any]:
-    """Every architecture, with a variant, dtype and layout in turn; the oldest and the newest with all variants."""
-    for i, cc in enumerate(ARCHITECTURES):
+    """Every generation, with a variant, dtype and layout in turn; the oldest and the newest with all variants."""
+    for i, cc in enumerate(GENERATIONS):
         for name in LAYOUTS if cc in (75, 120) else [list(LAYOUTS)[i % 3]]:
             layout = LAYOUTS[name][i % len(LAYOUTS[name])]
             yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
