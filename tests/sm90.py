@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import math
+import os
 import random
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.emulator.host import HostArray, HostKernel, Schedule, compile_object
+from tuner.emulator.host import machine as emulator_folder
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.model import Configuration, Gpu, Problem, Value, digest
 from tuner.runtime.launches import Launch, TensorMap
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
@@ -33,10 +32,13 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def machine() -> Path:
-    """Return ``sm90.cpp`` compiled, once for all kernels."""
-    folder = Path(tempfile.mkdtemp(prefix="sm90-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return compile_object(HERE / "sm90.cpp", folder / "sm90.o")
+    """Return ``sm90.cpp`` compiled, once for all kernels: beside the emulator's own part."""
+    files = [HERE / name for name in ("sm90.hpp", "sm90_state.hpp", "sm90.cpp")]
+    kept = emulator_folder() / f"sm90-{digest([file.read_text() for file in files])}.o"
+    if not kept.is_file():
+        compile_object(files[-1], new := kept.with_name(f"{kept.name}-{os.getpid()}"))
+        new.rename(kept)
+    return kept
 
 
 def problem(m: int, n: int, k: int, layout: str = "nn", dtype: str = "bfloat16") -> Problem:

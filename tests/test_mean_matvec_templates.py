@@ -132,11 +132,9 @@ def test_defaults_compile_without_spills(name: str, dtype: str, layout: str, pro
         assert result.resources.stack_bytes == 0
 
 
-@pytest.mark.parametrize("turn", (0, 1))
-@pytest.mark.parametrize("name", KERNEL.variants)
+@pytest.mark.parametrize(("turn", "name"), list(enumerate(KERNEL.variants)))
 def test_samples_compile(name: str, turn: int) -> None:
-    variant = KERNEL.variants[name]
-    dtype = DTYPES[(list(KERNEL.variants).index(name) + turn) % 3]
+    variant, dtype = KERNEL.variants[name], DTYPES[turn % 3]
     rng = random.Random(f"{name} {dtype}")
     layout, product = rng.choice([("nml", "float32"), ("mnl", "tf32")])
     of = problem(dtype, layout, product)
