@@ -41,7 +41,7 @@ MOST_COMPARED = 8
 MARGINS = (0.05, 0.15)
 """Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
 was timed wherever it can run."""
-TURNS = 3
+TURNS = 6
 """Of choosing, and changing what is chosen."""
 ELSEWHERE = 3
 """Configurations of other problems that are expected to be the fastest, timed with the changes."""
@@ -222,7 +222,7 @@ class _Building:
         request, races = self._request, self._races
         tag = f"{CHANGED} {turn}"
         done = races.done(tag)
-        if self._over(CHANGED_BY):
+        if self._over(CHANGED_BY) or {problem.key for problem in races.all_timings().problems} <= done:
             return
         kept = keeping.choose(request.bound, request.most_cubins, MARGINS[0])
         timings = races.all_timings()
@@ -230,7 +230,10 @@ class _Building:
         work = []
         for member, problems in keeping.served(kept):
             left = [problem for problem in problems if problem.key not in done]
-            changes = self._candidates.changes([member], left, seen, CHANGES) if left else []
+            if not left:
+                continue
+            changes = self._candidates.changes([member], left, seen, CHANGES)
+            changes += keeping.of_same_cubins(member, left[0])
             seen |= set(changes)
             for problem in left:
                 timed = races.timings(problem).of(problem)

@@ -89,6 +89,17 @@ class Keeping:
                 served.append((one, [problems[row] for row in own]))
         return served
 
+    def of_same_cubins(self, configuration: Configuration, problem: Problem) -> list[Configuration]:
+        """Return valid configurations that differ in one parameter, of the launch alone: they cost no further cubin."""
+        same, own = [], self._rendered(problem, configuration)
+        space = self._candidates.valid(problem)
+        for name, parameter in self._kernel.variants[configuration.variant].parameters.items():
+            for value in parameter.values:
+                other = Configuration.of(configuration.variant, {**configuration.values, name: value})
+                if other != configuration and space.runs(other) and self._rendered(problem, other) == own:
+                    same.append(other)
+        return same
+
     def missing(self, kept: Sequence[Sequence[Configuration]]) -> list[tuple[Problem, list[Configuration]]]:
         """Return where what is kept can run and was not timed; of each problem first the best that was timed."""
         missing: list[tuple[Problem, list[Configuration]]] = []
