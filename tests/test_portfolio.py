@@ -84,7 +84,8 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
     assert built.cubins <= 32
     assert len(built.portfolios) == 2
     for portfolio in built.portfolios:
-        assert len(portfolio.problems) == 14
+        assert {problem.key for problem in problems()} & {problem.key for problem in portfolio.problems}
+        assert 14 < len(portfolio.problems) <= 28  # those that were asked for, and others between
         assert np.median(portfolio.fit.kept) < 1.05
         assert portfolio.fit.kept.max() < 1.25
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
@@ -244,11 +245,12 @@ def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Resu
 
 
 def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) -> None:
-    path, _ = made
+    path, built = made
     arguments = ("--dtype", "bfloat16", "--option", "layout=nt", "--problem", ROW)
+    (sizes,) = [len(one.problems) for one in built.portfolios if one.problems[0].options["layout"] == "nt"]
     said = invoke(path, *arguments, monkeypatch=monkeypatch)
     assert said.exit_code == 0, said.output
-    assert "for 14 measured sizes" in said.output
+    assert f"for {sizes} measured sizes" in said.output
     again = invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch)
     answer = json.loads(again.stdout)
     assert not again.stderr

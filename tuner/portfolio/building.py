@@ -2,6 +2,7 @@
 
 1. A short search at a few problems that lie far apart gives configurations beyond those that rules name.
 2. At each problem candidates (``candidates.py``) are timed in turn, twice; then those that may be the fastest, longer.
+   At problems between these, what is expected to be the fastest is timed, too.
 3. Few are chosen (``choosing.py``), by what was timed and what is predicted. Each is changed in a parameter or two, and
    the changes are timed at all problems that it runs best: few have to suit many. This is repeated.
 4. The choice is made again; what is kept is timed where it was not yet, and the choice is made a last time.
@@ -26,7 +27,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, digest
 from tuner.portfolio.candidates import CHANGES, CandidateChoice
 from tuner.portfolio.keeping import Keeping
-from tuner.portfolio.prediction import spread
+from tuner.portfolio.prediction import between, spread
 from tuner.portfolio.racing import CHANGED, COMPARED, SCREENED, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
@@ -35,18 +36,20 @@ from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, kind_of, make_por
 
 SCREEN_ROUNDS, SCREEN_SAMPLES = 2, 4
 COMPARE_ROUNDS, COMPARE_SAMPLES = 6, 8
-FILL_ROUNDS = 3
+FILL_ROUNDS = 2
 """A screening tells what is 10 % slower, for a third of the time; six medians of eight are good to some 0.3 %."""
 MOST_COMPARED = 8
 MARGINS = (0.05, 0.15)
 """Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
 was timed wherever it can run."""
-TURNS = 6
+TURNS = 3
 """Of choosing, and changing what is chosen."""
 ELSEWHERE = 3
 """Configurations of other problems that are expected to be the fastest, timed with the changes."""
-SEARCHED, TIMED_BY, CHANGED_BY = 0.2, 0.6, 0.85
-"""Shares of a time limit at which searches, comparisons of candidates, and turns end."""
+EXPECTED = 16
+"""Configurations that are timed at a problem between."""
+SEARCHED, TIMED_BY, BETWEEN_BY, CHANGED_BY = 0.2, 0.5, 0.6, 0.85
+"""Shares of a time limit at which searches, comparisons of candidates, those between, and turns end."""
 CONTENDER = 1.10
 """Of a problem's first comparison: what is slower is not compared again."""
 
@@ -150,6 +153,7 @@ class _Building:
         )
         self._candidates = CandidateChoice(request.kernel, self._device.gpu, self._winners(), request.seed)
         self._compare(problems)
+        self._compare_between(problems)
         kinds: dict[str, list[Problem]] = {}
         for problem in problems:
             if self._races.timings(problem).of(problem):
@@ -252,6 +256,27 @@ class _Building:
             for ahead in work[number : number + 2]:
                 self._device.compile_ahead(request.kernel, *ahead)
             self._attempt(problem, partial(races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag))
+
+    def _compare_between(self, problems: Sequence[Problem]) -> None:
+        """Time what is expected to be the fastest at as many problems between: what is kept is for sizes like these."""
+        kinds: dict[str, list[Problem]] = {}
+        for problem in problems:
+            kinds.setdefault(kind_of(problem), []).append(problem)
+        between_all = [one for ones in kinds.values() for one in between(ones, self._request.seed)]
+        done = self._races.done(COMPARED)
+        left = [problem for problem in between_all if problem.key not in done]
+        self._progress.phase("comparing between them", len(left))
+        for problem in left:
+            if self._over(BETWEEN_BY):
+                return
+            default, timings = self._candidates.default(problem), self._races.all_timings()
+            first = {} if default is None else {default: None}
+            ones = self._candidates.expected(problem, timings, timings.configurations, EXPECTED)
+            chosen = list(first | dict.fromkeys(ones))
+            self._progress.step(f"{problem}: {len(chosen)} configurations")
+            self._device.compile_ahead(self._request.kernel, problem, chosen)
+            work = partial(self._races.run, problem, chosen, SCREEN_ROUNDS, SCREEN_SAMPLES, COMPARED)
+            self._attempt(problem, work)
 
     def _attempt(self, problem: Problem, work: Callable[[], object]) -> None:
         """Do something for a problem; if that fails, say so and go on."""

@@ -7,7 +7,9 @@ is left of a configuration's own times is taken from the nearest problems.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +32,9 @@ MIDDLE, SPAN = 11.0, 4.0
 """Octaves of a size: an effect of a value is linear in (log2(size) - MIDDLE) / SPAN."""
 GROWTH = 0.2
 """Of what was timed, after which the values are estimated anew: it takes a quarter of a second."""
+
+NEAR = 6
+"""Problems from which those between take sizes."""
 
 
 class Predictor:
@@ -174,6 +179,29 @@ class Predictor:
 
 def _weights(slowdowns: Floats) -> Floats:
     return 1.0 / (1.0 + (slowdowns / OF_SLOW) ** 2)
+
+
+def between(problems: Sequence[Problem], seed: int) -> list[Problem]:
+    """Return a problem for each of some of one computation: each size is its own, or that of one of the nearest others.
+
+    So sizes keep what they are: a multiple of 64 where the problems have such.
+    """
+    if len(problems) < 2:
+        return []
+    logs = np.log2([list(problem.sizes.values()) for problem in problems])
+    others: dict[str, Problem] = {}
+    for number, problem in enumerate(problems):
+        draw = random.Random(f"{seed} {problem.key}")
+        order = np.argsort(((logs - logs[number]) ** 2).sum(axis=1), kind="stable")[1 : 1 + NEAR]
+        sizes = {
+            name: problems[draw.choice(list(order))].sizes[name] if draw.random() < 0.5 else size
+            for name, size in problem.sizes.items()
+        }
+        other = replace(problem, sizes=sizes)
+        others[other.key] = other
+    for problem in problems:
+        others.pop(problem.key, None)
+    return list(others.values())
 
 
 def spread(problems: Sequence[Problem]) -> list[int]:
