@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     command += ["--search", "0", "--cubins", "12", "--db", "p.db", "--json", "-q"]
     (answer,) = json.loads(tune(folder, *command).stdout)["portfolios"]
-    assert answer["sizes"] == 6
+    assert 6 < answer["sizes"] <= 12  # as many between them
     assert answer["kept_worst"] < 1.3
     again = json.loads(tune(folder, *command).stdout)
     assert again["portfolios"][0]["members"] == answer["members"]

@@ -238,6 +238,7 @@ class _Building:
                 continue
             changes = self._candidates.changes([member], left, seen, CHANGES)
             changes += keeping.of_same_cubins(member, left[0])
+            self._device.compile_ahead(request.kernel, left[0], changes)
             seen |= set(changes)
             for problem in left:
                 timed = races.timings(problem).of(problem)
@@ -249,12 +250,10 @@ class _Building:
                 runs = self._candidates.valid(problem).runs
                 work.append((problem, [one for one in both if runs(one)]))
         self._progress.phase(f"changing what is chosen, turn {turn} of {TURNS}", len(work))
-        for number, (problem, ones) in enumerate(work):
+        for problem, ones in work:
             if self._over(CHANGED_BY):
                 return
             self._progress.step(f"{problem}: {len(ones)} configurations")
-            for ahead in work[number : number + 2]:
-                self._device.compile_ahead(request.kernel, *ahead)
             self._attempt(problem, partial(races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag))
 
     def _compare_between(self, problems: Sequence[Problem]) -> None:
