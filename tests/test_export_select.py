@@ -209,7 +209,7 @@ def test_the_default_is_the_tuners_own_on_every_compute_capability(name: str, tm
     assert winner is not None
     options = {n: v for n, v in kernel.options.items() if n not in kernel.elements}
     asked: list[tuple[int, Problem]] = []
-    for _ in range(300):
+    for _ in range(200):
         sizes = {
             size: max(1, round(2 ** chance.uniform(0, 15)) + chance.choice((0, 1))) for size in kernel.sizes
         }

@@ -102,8 +102,8 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
         assert Path(line).exists(), line
     shown = command("-m", "tuner", "list", cwd=tmp_path, path=path)
     assert all(kernel in shown for kernel in ("gemm", "saxpy", "vector_add"))
-    assert str(installed / "tuner/data/search_spaces/gemm.toml") in command(
-        "-m", "tuner", "show", "gemm", cwd=tmp_path, path=path
+    assert str(installed / "tuner/data/search_spaces/saxpy.toml") in command(
+        "-m", "tuner", "show", "saxpy", cwd=tmp_path, path=path
     )
     script = installed / "bin" / "tune"
     assert "tune --kernel gemm --trials 200" in command(script, "--help", cwd=tmp_path, path=path)
@@ -112,6 +112,6 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
 
 def test_installed_wheel_runs_the_main_job(installed: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(installed), sysconfig.get_paths()["purelib"]])
-    arguments = ("--kernel", "gemm", "--trials", "20", "--device", "replay")
+    arguments = ("--kernel", "gemm", "--trials", "3", "--device", "replay")
     assert "[replayed]" in command("-m", "tuner", *arguments, cwd=tmp_path, path=path)
     assert [file.name for file in (tmp_path / "results").glob("*.db")] == ["tuning.db"]

@@ -31,6 +31,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("screens") / "tuning.db"
     for kernel, trials in RUNS:
         command = ["--kernel", kernel, "--device", "replay", "--trials", trials, "--db", str(path), "-q"]
+        command += ["--sampler", "random"]
         subprocess.run(
             [sys.executable, "-m", "tuner", *command], check=True, env=environment(), cwd=path.parent
         )
