@@ -246,7 +246,7 @@ def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) ->
 
 
 @needs_gpp
-@pytest.mark.parametrize("case", (0, 3, 5, 9, 11))
+@pytest.mark.parametrize("case", (0, 5, 11))
 def test_a_nan_is_the_maximum(case: int, tmp_path: Path) -> None:
     variant, parameters = CASES[case]
     host = on_host(tmp_path, variant, parameters, "float32", "max")

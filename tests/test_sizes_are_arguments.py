@@ -17,7 +17,7 @@ from tuner.space.validity import invalid_reason
 
 HOPPER = ARCHITECTURES[90]
 DRAWS = 400
-SIZES_OF_A_KIND, OTHER_SIZES = 4, 6
+SIZES_OF_A_KIND, OTHER_SIZES = 4, 4
 """Problems of a dtype and layout at which a configuration is drawn, and others at which it is rendered, too."""
 LENGTHS = (1, 6, 35, 64, 136, 1023, 4096, 32768, 98310)
 SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -94,7 +94,7 @@ def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -
                     f"{configuration} for {of} and {other}"
                 )
                 compared += 1
-    assert compared >= 10
+    assert compared >= 5
 
 
 @pytest.mark.parametrize("name", builtin_kernels())

@@ -44,6 +44,10 @@ def space(name: str, of: Problem) -> SearchSpace:
     return SearchSpace.from_kernel(GEMM, of, HOPPER, [name])
 
 
+def default_of(name: str) -> Configuration:
+    return Configuration.of(name, GEMM.variants[name].defaults)
+
+
 def compiled(of: Problem, configuration: Configuration) -> Cubin:
     *_, (source, entry) = render(GEMM, of, HOPPER, configuration)
     return compile_source(source, entry, HOPPER.arch)
@@ -111,14 +115,14 @@ def test_maps_are_of_the_matrices_as_they_lie(layout: str) -> None:
 
 def test_maps_survive_json_and_name_their_matrix() -> None:
     of = problem("wgmma", m=128)
-    plan = make_plan(GEMM, of, HOPPER, space("wgmma", of).default)
+    plan = make_plan(GEMM, of, HOPPER, default_of("wgmma"))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
     assert [name for kind, name, _ in plan.launches[0].arguments if kind == "map"] == ["a", "b", "c", "c"]
 
 
 def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
     of = problem("wgmma")
-    default = space("wgmma", of).default
+    default = default_of("wgmma")
     with pytest.raises(UnlaunchableError, match="multiple of 16 bytes"):
         make_plan(GEMM, problem("wgmma", k=4100), HOPPER, default)
     with pytest.raises(UnlaunchableError, match=r"9\.0"):
@@ -168,7 +172,7 @@ block = ["32"]
 @pytest.mark.parametrize("name", ALIGNED)
 def test_a_winner_is_verified_at_edge_case_sizes_although_it_refuses_odd_ones(name: str) -> None:
     of = problem(name)
-    default = space(name, of).default
+    default = default_of(name)
     fitting = [p for p in tile_edge_problems(of, default) if not invalid_reason(GEMM, p, HOPPER, default)]
     assert len(fitting) >= VERIFIED_PROBLEMS // 2
     rows = default.values["block_m"]
