@@ -215,12 +215,17 @@ def configuration_of(manifest: Manifest, number: int) -> Configuration:
 
 
 def over_best(device: Device, chosen: Configuration, members: Sequence[Configuration]) -> float:
-    """Return the time of what is chosen over that of the fastest member, at the problem that is prepared."""
+    """Return the time of what is chosen over that of the fastest member, at the problem that is prepared.
+
+    It is 1 where no member is chosen.
+    """
+    if chosen not in members:
+        return 1.0
     race = device.race([Contestant(one) for one in members], ROUNDS_OF_ALL, SAMPLES, 0)
     if race.failed is not None:
         raise TunerError(f"{members[race.failed]}: {race.error}")
     times = [median(median(groups[i]) for groups in race.samples_ns) for i in range(len(members))]
-    return times[members.index(chosen)] / min(times) if chosen in members else 1.0
+    return times[members.index(chosen)] / min(times)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -42,7 +42,7 @@ MOST_COMPARED = 8
 MARGINS = (0.05, 0.15)
 """Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
 was timed wherever it can run."""
-TURNS = 3
+TURNS = 4
 """Of choosing, and changing what is chosen."""
 ELSEWHERE = 3
 """Configurations of other problems that are expected to be the fastest, timed with the changes."""
