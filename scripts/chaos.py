@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests import fork_server  # noqa: E402
 from tests.faults.chaos import SECTIONS  # noqa: E402
 from tests.faults.killing import Report  # noqa: E402
 
@@ -43,6 +45,7 @@ def run(name: str, times: int, seed: int, jobs: int) -> bool:
 
 
 def _share(name: str, times: int, seed: int) -> Report:
+    fork_server.OWNER = os.getpid()  # with a server of its own
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         return SECTIONS[name].run(times, Path(folder), seed)
 

@@ -256,7 +256,9 @@ def go_on(report: Report, kernel: Path, folder: Path, start: Start = start_fork)
 
 
 def make_kernel(folder: Path) -> Path:
-    return write_kernel(folder, faults=("ok",), blocks=(32, 64, 128, 256), items=range(1, 9))
+    return write_kernel(
+        folder, faults=("ok",), blocks=(32, 64, 96, 128, 160, 192, 224, 256), items=range(1, 9)
+    )
 
 
 def time_of_a_run(report: Report, kernel: Path, folder: Path, start: Start) -> float:
