@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sources import GENERATIONS
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import render, render_launch
@@ -105,3 +106,19 @@ def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
     for group in kinds(kernel):
         none = Configuration.of("reference", {})
         assert len({render_launch(kernel, launch, of, HOPPER, none) for of in group}) == 1, group[0]
+
+
+@pytest.mark.parametrize("name", builtin_kernels())
+def test_architectures_of_a_generation_have_the_same_sources(name: str) -> None:
+    """And so tests compile for one of them."""
+    kernel, compared = load_kernel(name), 0
+    for dtype in kernel.dtypes[next(iter(kernel.dtypes))]:
+        of = kernel.problem(dtypes={"": dtype})
+        for cc, gpu in ARCHITECTURES.items():
+            first = ARCHITECTURES[max(one for one in GENERATIONS if one <= cc)]
+            variants = kernel.usable_variants(of, gpu)[0] if gpu is not first else []
+            for variant in variants:
+                default = Configuration.of(variant.name, variant.defaults)
+                assert render(kernel, of, gpu, default) == render(kernel, of, first, default)
+                compared += 1
+    assert compared
