@@ -146,7 +146,10 @@ class Server:
         """Return the number of a new process."""
         with self._lock:
             socket.send_fds(self._connection, [json.dumps(request).encode()], streams)
-            return int(self._connection.recv(32))
+            number = int(self._connection.recv(32))
+        if number < 0:
+            raise OSError("no process can be forked")
+        return number
 
 
 _STARTING = threading.Lock()
@@ -216,7 +219,7 @@ def _serve(connection: socket.socket) -> NoReturn:
             _become(json.loads(message), streams)
         for descriptor in (writing, *streams):
             os.close(descriptor)
-        os.read(reading, 1)  # closed by the fork once it can be killed with its session
+        os.read(reading, 1)  # closed by the fork once it can be told by its mark, and killed with its session
         os.close(reading)
         connection.send(str(number).encode())
 
@@ -235,18 +238,17 @@ def _clone() -> int:
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
     """Become the program that is asked for."""
-    code = 1
+    code, command = 1, request["command"]
     try:
         if request["new_session"]:
             os.setsid()
+        _retitle(command, request["environment"].get(MARK, ""))
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])
-        command = request["command"]
-        _retitle(command, os.environ.get(MARK, ""))
         program = _program(command)
         assert program is not None
         if program[1] in WORKERS:
