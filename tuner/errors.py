@@ -109,7 +109,11 @@ def suggestion(wrong: str, choices: Iterable[str]) -> str:
 
 
 def _like_numbers(wrong: str, choice: str) -> bool:
-    """Return whether a wrong digit can make one of the other: float8 is no mistyped float32, int63 may be int64."""
+    """Return whether a wrong digit, or digits in a wrong order, can make one of the other.
+
+    float8 is no mistyped float32, but int63 may be int64, and float23 float32.
+    """
     given, meant = ("".join(filter(str.isdigit, text)) for text in (wrong, choice))
-    alike = len(given) == len(meant) and sum(a != b for a, b in zip(given, meant, strict=True)) <= 1
-    return alike or not given or not meant
+    if sorted(given) == sorted(meant) or not given or not meant:
+        return True
+    return len(given) == len(meant) and sum(a != b for a, b in zip(given, meant, strict=True)) <= 1
