@@ -120,8 +120,8 @@ class Study:
 
     def _forget_model(self) -> None:
         self._model = None
-        gc.collect()
         if self._cuda:
+            gc.collect()
             torch.cuda.empty_cache()
 
     def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
@@ -223,7 +223,8 @@ class Study:
             self._state.data["cases"][case.name] = self._measured(case, operation)
             self._state.data["where"] = where(self._given.device)
             self._state.save()
-            gc.collect()
+            if self._cuda:
+                gc.collect()
 
     def _measured(self, case: Case, operation: Any) -> dict[str, Any]:
         model = self._decoder()
