@@ -667,12 +667,15 @@ def running(pid: int) -> bool:
     return False
 
 
-def children_of(pid: int) -> list[int]:
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
+def readers_of(pid: int) -> list[int]:
+    """Return the children of a process that read a database for it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-    return [child for child, parent in parents.items() if parent == pid]
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"sql_worker" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -682,7 +685,7 @@ def test_sql_is_stopped_by_its_user(path: Path, text: str, number: signal.Signal
     command = [sys.executable, "-m", "tuner", "query", "--db", str(path), "--sql", text]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + 20
-    while not (children := children_of(process.pid)) and time.monotonic() < deadline:
+    while not (children := readers_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.01)
     (child,) = children
     time.sleep(0.1)
