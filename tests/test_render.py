@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 from pathlib import Path
 
@@ -220,6 +221,19 @@ def test_memory_that_a_template_takes_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(MemoryError):
         rendered(kernel_with(tmp_path, doubling))
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_file_that_cannot_be_read_for_want_of_memory_is_no_fault_of_the_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernel_with(tmp_path, "int a;")
+
+    def open_none(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(Path, "open", open_none)
+    with pytest.raises(MemoryError):
+        rendered(kernel)
 
 
 def test_a_kernel_with_a_huge_entry_is_read_at_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ denies templates access to Python; their output and the memory that they take ar
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import re
@@ -211,6 +212,8 @@ def render_launch(
         else:
             source = _with_defines(kernel, launch.template, problem, configuration)
     except (*_FAILURES, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise MemoryError from None
         raise _failure(error, kernel.folder, name) from None
     if source is None or len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
