@@ -30,7 +30,7 @@ COMPILING_S = 40.0
 KILL_S = 45.0
 """By the clock; on a busy machine much more than the processor time."""
 RSS_BYTES = 300 << 20
-"""Resident memory that a command may have, the imports included."""
+"""Resident memory that a command may have beyond what the imports take."""
 CHILD_RSS_BYTES = 1 << 30
 """The same for its compiling children, which have limits of their own."""
 ADDRESS_SPACE = 6 << 30
