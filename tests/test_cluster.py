@@ -135,13 +135,13 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     problems.write_text("n\n" + "\n".join(f"2**20+{i}" for i in range(4)) + "\n")
     arguments = (
         "run", "--folder", str(host.folder), "--kernel", "vector_add", "--problems", str(problems), "--trials",
-        "30", "--sampler", "random", "--db", str(tmp_path / "x.db"), "--from-scratch", "--json", "--quiet",
+        "60", "--sampler", "random", "--db", str(tmp_path / "x.db"), "--from-scratch", "--json", "--quiet",
     )  # fmt: skip
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(CliRunner().invoke(command, arguments)))
-    thread.start()
     tunes: list[str] = []
     with closing(Cluster(host.address, host.folder)) as beside:
+        thread.start()  # connected by now: the run may take no longer than that
         while thread.is_alive():
             tunes += [problem for _, _, tuned in listed(beside) for problem in tuned]
     thread.join()
@@ -157,7 +157,7 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     assert [record["problem"]["sizes"]["n"] for record in records] == [2**20 + i for i in range(4)]
     assert any(text.startswith("vector_add n=10485") for text in tunes)
     with Database.open(tmp_path / "x.db", write=False) as database:
-        sound(database, 4, 30)
+        sound(database, 4, 60)
         assert {database.run(run_id).gpu.uuid for run_id in database.run_ids()} == {
             f"{i:032x}" for i in (0, 1)
         }
