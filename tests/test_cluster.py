@@ -32,7 +32,7 @@ from tuner.errors import NoGpuError, TunerError
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
-from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, cluster_opening, listed
+from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, cluster_opening
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
@@ -143,9 +143,9 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     with closing(Cluster(host.address, host.folder)) as beside:
         thread.start()  # connected by now: the run may take no longer than that
         while thread.is_alive():
-            tunes += [problem for _, _, tuned in listed(beside) for problem in tuned]
+            tunes += [problem for tuned in beside.tuned_on().values() for problem in tuned]
     thread.join()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 20.0
     workers: list[Any] = [{"tunes": [""]}]
     while any(worker["tunes"] for worker in workers) and time.monotonic() < deadline:  # Dask has its own pace
         workers = json.loads(call("status", "--folder", str(host.folder), "--json"))
