@@ -194,7 +194,7 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
 
     seen.on_tick = stop
     tuned(host, tmp_path / "x.db", seen, 1, 40)
-    assert any("has not said for 4 s that it lives" in line for line in seen.texts), seen.texts
+    assert any("sent no heartbeat for 4 s" in line for line in seen.texts), seen.texts
     assert command_of(stopped[0]) == ""
 
 

@@ -147,4 +147,4 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     Head(database, jobs(2, trials=10), cards(2), seen).run()
     assert stopped and not searchers()
     sound(database, runs=2, trials=10)
-    assert any("has not said for 2.5 s that it lives" in text for text in seen.texts)
+    assert any("sent no heartbeat for 2.5 s" in text for text in seen.texts)

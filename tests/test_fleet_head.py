@@ -196,7 +196,7 @@ def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> N
 def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     database: Database, monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
-    """Its process is stopped; or it lives, and its search hangs. One that compiles for long is left alone."""
+    """Its process is stopped; or it runs, and its search hangs. One that compiles for long is left alone."""
     monkeypatch.setattr(heartbeat, "SEARCHING_S" if lives else "SILENT_S", 0.5)
     fleet = Fleet(database, 2, 2)
     began = time.monotonic()

@@ -319,7 +319,7 @@ def _end(pid: int, folder: Path, child: subprocess.Popen[bytes] | None = None) -
         child: the process, where this one has started it; until it runs its own program, nothing else tells it.
 
     Raises:
-        TunerError: it lives on.
+        TunerError: its process did not end.
     """
 
     def alive() -> bool:

@@ -13,7 +13,7 @@ from tuner.model import Gpu
 from tuner.protocol.searching import GpuFacts, Progress
 
 REFUSALS, DEATHS, STALLS = 2, 6, 3
-"""How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stand still
+"""How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stall
 without a problem that is tuned; it is then left out."""
 REST_S = 60.0
 """How long a device is left alone that another program has."""
@@ -48,9 +48,9 @@ class Lane:
     heard: float = field(default_factory=time.monotonic)
     """When the searcher last said something."""
     silent: bool = True
-    """Whether it has never said anything."""
+    """Whether it has not sent anything yet."""
     moved: float = field(default_factory=time.monotonic)
-    """When it last said more than that it lives."""
+    """When it last sent more than a heartbeat."""
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class Card:
     deaths: int = 0
     """How often in a row a searcher has ended before it was ready."""
     stalls: int = 0
-    """How often one has stood still since a problem was tuned here."""
+    """Stalls since a problem was last tuned here."""
     left_out: str = ""
     """Why it is not used any more."""
     resting_until: float = 0.0

@@ -329,7 +329,7 @@ class Head:
                 self.watcher.said(card, f"left out: {reason}")
 
     def _stalls(self, card: Card, lane: Lane, reason: str) -> None:
-        """Kill a searcher that stands still; its device rests while others can go on with the problem."""
+        """Kill a stalled searcher; its device rests while others can go on with the problem."""
         card.stalls += 1
         if any(other is not card and not other.left_out for other in self.cards):
             card.resting_until = time.monotonic() + REST_S

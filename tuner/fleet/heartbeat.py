@@ -1,7 +1,7 @@
-"""Which searchers stand still: the process is stopped, its disk or its GPU does not answer, or its loop hangs.
+"""Find stalled searchers: the process is stopped, its disk or its GPU does not answer, or its loop hangs.
 
-Each searcher says every :data:`BEAT_S` that it lives, from a thread of its own. A search also says five times a second
-how far it is, while other processes compile and measure: so neither takes it for dead.
+Each searcher sends a heartbeat every :data:`BEAT_S`, from a thread of its own. A search also reports its progress five
+times a second while other processes compile and measure, so that neither counts as a stall.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from tuner.protocol.searching import Alive, FromSearcher
 
 BEAT_S = 2.0
 SILENT_S = 60.0
-"""How long a searcher may say nothing: a host that swaps may starve a thread for seconds."""
+"""Longest time without a heartbeat: a host that swaps may starve a thread for seconds."""
 STARTING_S = 300.0
-"""How long it may take to its first word: Python's modules may come from a cold disk, over the network."""
+"""Longest time to the first message: Python's modules may come from a cold disk, over the network."""
 SEARCHING_S = 300.0
-"""How long a search may take for a step: a user's own sampler may need a minute for a suggestion."""
+"""Longest time for a step of a search: a user's own sampler may need a minute for a suggestion."""
 STEP_S = 3600.0
-"""How long anything else may take, such as a setup: the measuring process has 600 s for one, and it may be repeated."""
+"""Longest time for anything else, such as a setup: the measuring process has 600 s for one, and it may be repeated."""
 PAUSE_S = 2.0
-"""If the head itself was away for longer, as after Ctrl-Z, it has heard nothing for that reason."""
+"""If the head itself was stopped for longer, as by Ctrl-Z, that is why it received nothing."""
 
 
 class Heartbeats:
-    """Notes when searchers were heard."""
+    """Keeps when each searcher last sent a message."""
 
     def __init__(self) -> None:
         self._looked = time.monotonic()
 
     def note(self, lane: Lane, message: FromSearcher | SearcherGone) -> None:
-        """Note that a searcher has said something."""
+        """Keep that a searcher has sent a message."""
         lane.heard, lane.silent = time.monotonic(), False
         if not isinstance(message, Alive):
             lane.moved = lane.heard
 
     def stalled(self, cards: Sequence[Card]) -> Iterator[tuple[Card, Lane, str]]:
-        """Return the searchers that stand still, each with how that is known."""
+        """Return the stalled searchers, each with the reason."""
         now = time.monotonic()
         away_s, self._looked = now - self._looked, now
         for card in cards:
@@ -53,10 +53,10 @@ class Heartbeats:
 def _reason(lane: Lane, now: float) -> str:
     most_s = STARTING_S if lane.silent else SILENT_S
     if now - lane.heard > most_s:
-        return f"the searcher has not said for {most_s:g} s that it lives, and was killed"
+        return f"the searcher sent no heartbeat for {most_s:g} s, and was killed"
     if lane.phase in (Phase.READY, Phase.IDLE):  # it waits for the head
         return ""
     most_s = SEARCHING_S if lane.phase is Phase.SEARCHING else STEP_S
     if now - lane.moved > most_s:
-        return f"the searcher has stood still for {most_s:g} s, and was killed"
+        return f"the searcher made no progress for {most_s:g} s, and was killed"
     return ""

@@ -220,7 +220,7 @@ class TaskStopped(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """The searcher's process runs; said every few seconds, by a thread of its own."""
+    """A heartbeat: the searcher's process runs; sent every few seconds, by a thread of its own."""
 
 
 FromSearcher = (
