@@ -140,6 +140,8 @@ class Notes:
         self.data: dict[str, Any] = {"where": {}, "drawn": {}, "problems": {}, "sanitized": {}}
         if self._path.is_file():
             self.data |= json.loads(self._path.read_text())
+        if not self.winners.is_file():  # what was found and not raced is found anew
+            self.data["problems"] = {key: one for key, one in self.data["problems"].items() if "race" in one}
 
     @property
     def winners(self) -> Path:
