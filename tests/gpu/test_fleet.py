@@ -72,13 +72,13 @@ def test_a_killed_searcher_costs_its_trials_under_way(tmp_path: Path) -> None:
     tuner = subprocess.Popen(
         [sys.executable, "-m", "tuner", "run", *words],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "RUN_OF_A_TEST": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     time.sleep(8.0)
-    for pid in searchers(f"PYTHONPATH={Path(__file__).parents[2]}")[:1]:
+    for pid in searchers(f"RUN_OF_A_TEST={tmp_path}")[:1]:
         os.kill(pid, signal.SIGKILL)
     output, _ = tuner.communicate(timeout=280)
     assert tuner.returncode == 0, output

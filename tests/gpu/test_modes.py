@@ -14,6 +14,7 @@ from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_b
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Status
+from tuner.space.default import default_configuration
 
 RESTED = Regime.RESTED
 
@@ -52,8 +53,11 @@ def test_right_in_every_mode(
     device: LocalDevice, name: str, sizes: dict[str, int], dtype: str, mode: Mode
 ) -> None:
     kernel = load_kernel(name)
-    device.prepare(kernel, kernel.problem(sizes, {"": dtype}), 1, Conditions(mode, RESTED))
-    found = measured(device, default(kernel))
+    problem = kernel.problem(sizes, {"": dtype})
+    configuration = default_configuration(kernel, problem, device.gpu)
+    assert configuration is not None
+    device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
+    found = measured(device, configuration)
     assert found.status is Status.OK, found.error
     assert len(found.samples_ns) >= 12
     assert 0.3 * device.gpu.clock_hz < found.sm_clock_hz < 1.02 * device.gpu.clock_hz
