@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from commands import assert_refused, said_by
 
-from tests.stored import identity_of
+from tests.stored import PROBLEM, identity_of
 from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export
@@ -35,13 +35,29 @@ from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions,
 pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
-GEMM = Problem(
-    "gemm", {"m": 4096, "n": 2048}, {"input": "float16", "accumulate": "float32"}, {"layout": "nn"}
-)
-ADD = Problem("vector_add", {"n": 1 << 20}, {"input": "float32"})
+GEMM = PROBLEM
+SMALL = replace(GEMM, sizes={"m": 1, "n": 1, "k": 1})
+ADD = Problem("vector_add", {"n": 1 << 20}, {"input": "float32", "output": "float32"})
 COLD = Conditions()
 WARM = Conditions(Mode.WARM)
 HOT = Conditions(Mode.COLD, Regime.SUSTAINED)
+
+
+def configured(kernel: str, number: int) -> Configuration:
+    """Return the configuration of a trial: one of the kernel's."""
+    if kernel == "vector_add":
+        values = {
+            "block_size": 64 << number,
+            "vector_width": 4,
+            "items_per_thread": 1,
+            "arrangement": "striped",
+        }
+        others = {"min_blocks": 0, "load_hint": "none", "store_hint": "none"}
+        return Configuration.of("vectorized", {**values, **others})
+    tile = {"block_m": 128, "block_n": 64, "block_k": 16, "thread_m": 4, "thread_n": 4}
+    return Configuration.of(
+        "split_k", {"split_k": 2 << number, **tile, "vector_width": 4, "double_buffer": False}
+    )
 
 
 def fill(
@@ -80,7 +96,7 @@ def fill(
             trial_ns = None if status is Status.HANG else best_ns + 100.0 + number
             stored = Trial(
                 number,
-                Configuration.of("tiled", {"block_m": 64 << number, "fast": True}),
+                configured(problem.kernel, number),
                 status,
                 trial_ns,
                 trial_ns and trial_ns - 300,
@@ -140,7 +156,7 @@ def test_query_prints_a_table(path: Path) -> None:
     lines = call(query).output.splitlines()
     assert len(lines) == 7
     for part in (
-        "gemm", "m=4096 n=2048 float16 layout=nn", "NVIDIA H200", "tiled block_m=64 fast=yes", "ok",
+        "gemm", "m=4096 n=2048 k=1024 float16 layout=nn", "NVIDIA H200", "split_k block_m=128 double_buffer=no", "ok",
         "190.1 us", "189.8 .. 190.4 us", "361.4 TFLOP/s", "36.5%", "measured",
         "cold, rested",
     ):  # fmt: skip
@@ -172,7 +188,7 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
         (["--replayed"], 3),
         (["--measured", "--kernel", "gemm"], 3),
         (["--measured", "--kernel", "vector_add"], 0),
-        (["--variant", "tiled"], 6),
+        (["--variant", "split_k"], 3),
         (["--mode", "cold", "--regime", "rested"], 6),
         (["--mode", "warm"], 0),
         (["--regime", "sustained"], 0),
@@ -200,7 +216,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
     ("arguments", "said"),
     [
         (("--kernel", "gem"), "no kernel 'gem' in {}; did you mean gemm? choose from: gemm, vector_add"),
-        (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: tiled"),
+        (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: split_k"),
         (("--run", "zzzz"), "no run 'zzzz' in {}; the newest of 2: bbbbbbbb, aaaaaaaa"),
         (("--dtype", "flaot32"), "no dtype 'flaot32'; did you mean float32?"),
         (("--dtype", "float8"), "no dtype 'float8'; choose from: "),
@@ -228,9 +244,9 @@ def test_query_sorts(path: Path) -> None:
 def test_query_json_and_csv_say_the_same(path: Path) -> None:
     (record,) = json.loads(call(query, "--json", "--limit", "1", "--sort", "id").output)
     (row,) = csv.DictReader(io.StringIO(call(query, "--csv", "--limit", "1", "--sort", "id").output))
-    assert record["parameters"] == {"block_m": 64, "fast": True}
-    assert (row["parameters.block_m"], row["parameters.fast"]) == ("64", "true")
-    assert record["sizes"] == {"m": 4096, "n": 2048}
+    assert record["parameters"]["block_m"] == 128 and record["parameters"]["double_buffer"] is False
+    assert (row["parameters.block_m"], row["parameters.double_buffer"]) == ("128", "false")
+    assert record["sizes"] == {"m": 4096, "n": 2048, "k": 1024}
     assert (row["sizes.m"], row["options.layout"], row["replayed"]) == ("4096", "nn", "false")
     assert record["time_ns"] == float(row["time_ns"]) == 190_100.0
     assert (record["replayed"], record["registers"], record["status"]) == (False, 128, "ok")
@@ -246,10 +262,12 @@ def test_csv_of_all_trials_has_every_parameter_that_any_has(path: Path) -> None:
 
 
 def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> None:
-    lines = call(query, "--columns", "trial,time,block_m,sizes.n,fast", "--sort", "id").output.splitlines()
-    assert lines[0].split() == ["trial", "time", "block_m", "n", "fast"]
-    assert lines[1].split() == ["1", "190.1", "us", "64", "2048", "yes"]
-    said = call(query, "--csv", "--columns", "id,block_m,registers", "--limit", "1").output.splitlines()
+    lines = call(
+        query, "--columns", "trial,time,block_m,sizes.n,double_buffer", "--sort", "id"
+    ).output.splitlines()
+    assert lines[0].split() == ["trial", "time", "block_m", "n", "double_buffer"]
+    assert lines[1].split() == ["1", "190.1", "us", "128", "2048", "no"]
+    said = call(query, "--csv", "--columns", "id,block_m,registers", "--sort", "id").output.splitlines()
     assert said[0] == "id,parameters.block_m,registers"
     assert "did you mean time?" in str(fails(query, "--columns", "tim"))
     assert "--json has all" in str(fails(query, "--columns", "time", "--json"))
@@ -370,7 +388,7 @@ def test_damage_is_reported_and_left_out(path: Path) -> None:
 def test_best_says_how_sure_it_is(path: Path) -> None:
     head, line = call(best).output.splitlines()
     for part in (
-        "gemm", "tiled block_m=64 fast=yes", "190 us", "1.263x (1.250 .. 1.270) faster",
+        "gemm", "split_k block_m=128 double_buffer=no", "190 us", "1.263x (1.250 .. 1.270) faster",
         "190.3 us in a fresh process, right at its edges",
     ):  # fmt: skip
         assert part in line
@@ -378,7 +396,7 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
 
 
 def test_best_says_when_no_edge_case_size_suited_the_winner(path: Path) -> None:
-    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), edges_verified=False)
+    fill(path, "c", SMALL, edges_verified=False)
     said = call(best, "--size", "m=1").output
     assert "190.3 us in a fresh process, at no edge-case size: none suits it" in said
 
@@ -416,7 +434,7 @@ def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path
 
 
 def test_an_unconfirmed_winner_says_why(path: Path) -> None:
-    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
+    fill(path, "c", SMALL, exportable=False)
     assert "no: a fresh process took 300 us" in call(best, "--size", "m=1").output
     assert len(list(csv.DictReader(io.StringIO(call(best, "--csv").output)))) == 2
 
@@ -510,7 +528,7 @@ def test_a_replayed_trial_has_no_invented_figures(path: Path) -> None:
 
 
 def test_an_empty_log_says_so(path: Path) -> None:
-    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), log="")
+    fill(path, "c", SMALL, log="")
     result = call(trial, "7", "--log")
     assert result.stdout == ""
     assert "said nothing about trial 7" in result.stderr
@@ -574,7 +592,7 @@ def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
 def test_db_delete_asks_first(path: Path) -> None:
     result = CliRunner().invoke(db, ["delete", "aaaa"], input="n\n")
     assert result.exit_code == 1
-    assert "gemm m=4096 n=2048 float16 layout=nn, 3 trials" in result.output
+    assert "gemm m=4096 n=2048 k=1024 float16 layout=nn, 3 trials" in result.output
     assert "too short" in str(call(db, "delete", "aaa", "--yes", code=1).exception)
     assert len(json.loads(call(query, "--json").output)) == 6
     assert "deleted run aaaa" in call(db, "delete", "aaaa", "--yes").output
@@ -649,7 +667,7 @@ def test_export_into_a_namespace_of_its_own(path: Path, tmp_path: Path) -> None:
 
 
 def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> None:
-    fill(path, "c", replace(GEMM, sizes={"m": 1, "n": 1}), exportable=False)
+    fill(path, "c", SMALL, exportable=False)
     call(export, "-o", "tuned.hpp")
     assert "m1_n1" not in (tmp_path / "tuned.hpp").read_text()
     assert "no confirmed winner" in str(fails(export, "--gpu", "a100", "-o", "other.hpp"))
@@ -684,7 +702,7 @@ def test_export_takes_sustained_times_only_on_request(path: Path) -> None:
     assert "// 190 us, measured (cold, rested)" in call(export, "-o", "-").stdout
     text = call(export, "-o", "-", "--regime", "sustained").stdout
     assert "// 90 us, measured (cold, sustained)" in text
-    small = replace(GEMM, dtypes={"input": "float32", "accumulate": "float32"})
+    small = replace(GEMM, dtypes=dict.fromkeys(GEMM.dtypes, "float32"))
     fill(path, "d", small, conditions=HOT)
     error = fails(export, "-o", "x.hpp", "--dtype", "float32")
     assert "--mode cold --regime sustained" in error.remedy

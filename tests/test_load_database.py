@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tuner
+from tests.commands import said_by
 from tests.winners import H200, store_winners
 from tuner.compile.cache import CubinCache
 from tuner.database.database import Database
@@ -100,7 +101,9 @@ def test_load_gives_an_operation_without_a_gpu(stored: Path) -> None:
     assert "vector_add" in repr(operation)
 
 
-def test_winners_that_are_not_the_kernels_are_left_out_and_named(tmp_path: Path) -> None:
+def test_winners_that_are_not_the_kernels_are_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kernel = load_kernel("vector_add")
     problem = kernel.problem({"n": 2**20})
     default = SearchSpace.from_kernel(kernel, problem, H200).default
@@ -128,6 +131,13 @@ def test_winners_that_are_not_the_kernels_are_left_out_and_named(tmp_path: Path)
     for reason in wrong:
         assert any(reason in line for line in chosen.damaged), reason
     assert len(stored_contents("vector_add", tmp_path / "w.db", "").winners) == 1
+    said = said_by(capsys, "export", "--db", str(tmp_path / "w.db"), "-o", "-")
+    assert said.code == 0 and said.out.count("// trial ") == 1
+    assert said.err.splitlines() == [f"left out: {line}" for line in chosen.damaged]
+    store_winners(tmp_path / "none.db", kernel, [wrong["no variant 'none'"]])
+    for command in ("export", "bundle"):
+        said = said_by(capsys, command, "--db", str(tmp_path / "none.db"), "-o", str(tmp_path / "out"))
+        assert said.code == 1 and "no confirmed winner" in said.err and "take what there is" not in said.err
 
 
 def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def export(
                 database, replace(filters, kernel=of.run.problem.kernel), tuned, [of], None
             )
         ]
-        otherwise = [] if chosen else database.winners(replace(filters, mode="", regime="")).rows
+        any_mode = replace(filters, mode="", regime="")
+        otherwise = [] if chosen else choose_winners(database, any_mode, tuned).winners
     say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))

@@ -37,8 +37,7 @@ def choose_winners(
         database: has them.
         filters: which count; only exportable ones should.
         kernels: with which they were tuned.
-        with_files: whether their kernels' files must still be there, and have what a winner names; a header takes the
-            stored sources as they are.
+        with_files: whether their kernels' files must still be there; a header has winners without one, too.
 
     Raises:
         DatabaseError: two kernels of one name compute different things.
@@ -50,7 +49,7 @@ def choose_winners(
     kept, damaged = [], list(selection.damaged)
     for stored, state in states:
         reason = ""
-        if with_files and state is KernelState.CURRENT:
+        if state is KernelState.CURRENT:
             reason = misfit(kernels.kernel(stored.run), stored.run.problem, stored.winner.configuration)
         if reason:
             damaged.append(f"{_where(stored)}, trial {stored.winner.trial_id}: {reason}")
