@@ -352,6 +352,12 @@ def test_machine_code_where_there_is_a_disassembler(tmp_path: Path, monkeypatch:
     assert code.notes == (f"{tool} failed: nvdisasm fatal: too new",)
     (code,) = read_code(kernel, kernel.problem(), GPU, configuration(), sass=False)
     assert code.sass is None
+    tool.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(CompileError, match="SIGKILL"):
+        read_code(kernel, kernel.problem(), GPU, configuration())
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_where_the_disassembler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

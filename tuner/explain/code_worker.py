@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 from tuner.compile.memory import memory_limit
@@ -48,12 +48,14 @@ def _disassembled(compiled: Cubin, nvdisasm: Path | None) -> tuple[str, str]:
     """Return the SASS, or why there is none."""
     if nvdisasm is None:
         return "", "no nvdisasm, so the PTX alone: pip install nvidia-cuda-nvdisasm"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+    # A file in memory: whatever kills this process, none is left.
+    with os.fdopen(os.memfd_create("cubin"), "wb") as file:
         file.write(compiled.cubin)
         file.flush()
         try:
             done = subprocess.run(
-                [nvdisasm, "-c", file.name],
+                [nvdisasm, "-c", f"/proc/self/fd/{file.fileno()}"],
+                pass_fds=[file.fileno()],
                 capture_output=True,
                 timeout=DISASSEMBLY_S,
                 stdin=subprocess.DEVNULL,
