@@ -170,7 +170,7 @@ def test_every_element_is_right_and_nothing_beside(
         (SMALL_K, "nn", "column + V <= n", "true", (17, 37, 3)),
         (SMALL_K, "nt", "warp * static_cast<unsigned int>(n) % ALIGNED", "0", (17, 37, 3)),
         (SMALL_K, "tn", "from[u] <= ", "true || from[u] <= ", (17, 37, 3)),
-        (SMALL_K, "tt", "0 <= i && i < EXTENT", "false", (17, 37, 3)),
+        (SMALL_K, "tt", "0 <= rest_to && rest_to < EXTENT", "false", (17, 37, 3)),
     ],
 )
 def test_faults_are_found(
