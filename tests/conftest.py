@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
+import gc
+import importlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import builtin_kernels
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
-from tuner import paths, processes
+from tuner import processes
 from tuner.compile import pool
 from tuner.database import schema
 from tuner.database.database import Database
-from tuner.kernel import load
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.file import KernelFile
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # a shell starts what it puts into the background like this
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+builtin_kernels.read_once()
 
 SYNCHRONOUS, schema.SYNCHRONOUS = schema.SYNCHRONOUS, ("OFF", "OFF")
 """A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
@@ -37,6 +41,28 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: where Python writes no bytecode, each of some thousand children would, for 0.2 s."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parent.parent / "tuner", quiet=2)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect with the bytecode of rewritten tests kept, which else takes a worker 7 s, and without the collector.
+
+    Each worker begins with other files, so that all together rewrite each file once.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", False)
+        gc.disable()
+        if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            sys.path.insert(0, str(Path(__file__).parent))
+            names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+            first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+            for name in names[first:] + names[:first]:
+                with contextlib.suppress(Exception, pytest.skip.Exception):  # collected, it is reported
+                    importlib.import_module(name)
+        yield
+    gc.enable()
+    gc.freeze()  # what is collected stays: no need to look at it again, and children share it
 
 
 @pytest.fixture(autouse=True)
@@ -57,32 +83,6 @@ def forks_of_the_tuner(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "gpu" not in request.path.parent.parts[-1:]:
             patch.setattr(processes, "subprocess", subprocess_with_forks)
-        yield
-
-
-@pytest.fixture(scope="module")
-def kernels_once() -> Iterator[None]:
-    """Files of built-in kernels are read once for all commands in this process: reading gemm's takes 80 ms."""
-    files: dict[Path, KernelFile] = {}
-    kernels: dict[int, KernelSpec] = {}
-    read_file, kernel_of = load.read_file, load.kernel_of
-
-    def file_of(path: Path) -> KernelFile:
-        if path not in files:
-            file = read_file(path)
-            if path.parent != paths.search_spaces().resolve():
-                return file
-            files[path] = file
-        return files[path]
-
-    def once(file: KernelFile) -> KernelSpec:
-        if files.get(file.path) is not file:
-            return kernel_of(file)
-        return kernels.get(id(file)) or kernels.setdefault(id(file), kernel_of(file))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "read_file", file_of)
-        patch.setattr(load, "kernel_of", once)
         yield
 
 

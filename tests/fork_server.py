@@ -36,9 +36,11 @@ from typing import Any, NoReturn
 import pytest
 
 import tuner
+from tests import builtin_kernels
 from tuner import processes
 from tuner.compile.nvrtc import nvrtc
 from tuner.database import schema
+from tuner.kernel.load import load_kernel
 from tuner.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -202,6 +204,8 @@ def serve(descriptor: int) -> NoReturn:
     with contextlib.suppress(Exception):  # no NVRTC: its users say so
         nvrtc()
     schema.SYNCHRONOUS = ("OFF", "OFF")  # as in the tests' own process
+    builtin_kernels.read_once()
+    load_kernel("gemm")  # which most forks would read
     gc.collect()
     gc.freeze()  # what is there is not written to, and stays shared with the forks
     _serve(socket.socket(fileno=descriptor))

@@ -28,7 +28,7 @@ from tuner.space.edge_sizes import tile_edge_problems
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))

@@ -24,7 +24,7 @@ from page_figures import evidence  # noqa: E402
 
 from tuner.hardware.roofline import ARCHITECTURES  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 RACE = """
 import json, sys

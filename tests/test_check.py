@@ -19,7 +19,7 @@ from tuner.emulator.host import COMPILER, HostKernel, NotForHost, machine
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).parent.parent
 PLANTED = ROOT / "tests" / "planted"

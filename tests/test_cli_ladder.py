@@ -23,7 +23,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.ladder.progress import make_progress
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 Ladder = Callable[..., Said]
 

@@ -18,7 +18,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.model import Configuration
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:

@@ -19,7 +19,7 @@ from tuner.model import Configuration, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.space.default import default_configuration
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}

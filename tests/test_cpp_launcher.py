@@ -14,7 +14,7 @@ from tests.cpp_interface import INCLUDE, ROOT, STRICT, compiled, interface, outp
 from tests.fake_driver import include_options
 from tests.manifests import NAME, product_manifest, write_bundle
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 SOURCES = ROOT / "tests" / "cpp"
 

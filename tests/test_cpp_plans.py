@@ -17,7 +17,7 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Launch
 from tuner.runtime.manifest import read_manifest
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 LAYOUTS = {
     "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "uint32": "<I", "int8": "<b",

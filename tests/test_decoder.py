@@ -21,7 +21,7 @@ from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.space.space import SearchSpace  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 class Gemm:

@@ -26,7 +26,7 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 GPU = ARCHITECTURES[90]
 

@@ -43,7 +43,7 @@ HOPPER = ARCHITECTURES[90]
 
 pytestmark = [
     pytest.mark.skipif("g++" not in COMPILERS, reason="needs g++"),
-    pytest.mark.usefixtures("forked_children", "kernels_once"),
+    pytest.mark.usefixtures("forked_children"),
 ]
 
 

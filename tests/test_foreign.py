@@ -29,7 +29,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.space.space import SearchSpace
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 Tune = Callable[..., tuple[int, str, str]]
 

@@ -28,7 +28,7 @@ from tuner.tuning.lookahead import AHEAD, LONG_NS, lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 @pytest.fixture

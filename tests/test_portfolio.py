@@ -36,7 +36,7 @@ from tuner.winners.portfolios import Portfolio, stored_portfolios
 from tuner.winners.records import CompiledLaunch
 from tuner.winners.timings import table
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 GEMM = load_kernel("gemm")
 GPU = SimulatedGpu().gpu

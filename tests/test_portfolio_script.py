@@ -21,7 +21,7 @@ from tuner.winners.records import CompiledLaunch
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import portfolio as script
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 NAME = "0" * 32
 

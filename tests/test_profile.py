@@ -28,7 +28,7 @@ from tuner.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.tools.nsight import EXTRA_METRICS, ncu_command, number, parse_csv
 from tuner.tools.stalls import REASONS, remedy_of, top_stalls, worth_looking_at
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)

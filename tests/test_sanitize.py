@@ -42,7 +42,7 @@ from tuner.tools.sanitizer import (
 from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 GPU = ARCHITECTURES[90]
 BEST = configuration("ok", 256, 2)

@@ -13,7 +13,7 @@ import pytest
 from tests.fake_driver import environment
 from tests.manifests import write_bundle
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 pytest.importorskip("torch")
 

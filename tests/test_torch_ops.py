@@ -24,7 +24,7 @@ from tuner.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
 from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 SOFTMAX = str(EXAMPLES / "softmax" / "softmax.toml")
@@ -183,7 +183,6 @@ def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu, dynamic: bool) -> None:
     assert len(graphs) == (1 if dynamic else 2)  # the second with symbols
 
 
-@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu) -> None:
     function = gemm.torch()
     chosen, x, weight = torch.arange(8), randn(8, 7, grad=True), randn(4, 7, grad=True)
@@ -192,14 +191,15 @@ def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu) -> None:
         fullgraph=True,
         backend="aot_eager",
     )
-    for count in (3, 0, 5):
-        mask = chosen < count
-        assert_like(
-            lambda x, weight, mask=mask: compiled(x, weight, mask),
-            lambda x, weight, mask=mask: 2 * (x[mask] @ weight.t()),
-            x,
-            weight,
-        )
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for count in (3, 0, 5):
+            mask = chosen < count
+            assert_like(
+                lambda x, weight, mask=mask: compiled(x, weight, mask),
+                lambda x, weight, mask=mask: 2 * (x[mask] @ weight.t()),
+                x,
+                weight,
+            )
 
 
 def test_fakes_need_no_gpu_and_keep_the_device(gemm: OnCpu) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands import said_by
 
-pytestmark = pytest.mark.usefixtures("forked_children", "kernels_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

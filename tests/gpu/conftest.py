@@ -12,10 +12,11 @@ from tuner.devices.local import LocalDevice
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here, skipped = Path(__file__).parent, not has_gpu()
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == here:
             item.add_marker(pytest.mark.gpu)
-            if not has_gpu():
+            if skipped:
                 item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
 
 
