@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -32,7 +33,7 @@ from tuner.errors import NoGpuError, TunerError
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
-from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, cluster_opening
+from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, WorkerLink, cluster_opening
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
@@ -196,6 +197,20 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     tuned(host, tmp_path / "x.db", seen, 1, 40)
     assert any("sent no heartbeat for 4 s" in line for line in seen.texts), seen.texts
     assert command_of(stopped[0]) == ""
+
+
+def test_the_end_waits_for_a_searcher_that_is_starting_and_not_for_a_dead_worker(host: Host) -> None:
+    opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+    with closing(Cluster(host.address, host.folder)) as cluster:
+        (address, *_) = cluster.workers()
+        began = time.monotonic()
+        for at in (f"tls://127.0.0.1:{free_port()}", address):
+            link = WorkerLink(cluster, at, "", queue.SimpleQueue(), opening)
+            link.kill()
+            link.close()
+        assert time.monotonic() - began < cluster_module.CONNECT_S / 2
+        described = cluster.described(address)
+        assert isinstance(described, Described) and described.searchers == 0
 
 
 class Proxy:

@@ -85,12 +85,15 @@ class WorkerLink:
         """End the searcher."""
         if not self._ending:
             self._ending = True
-            self._cluster.run(self._end())
+            self._ended = self._cluster.run(self._end())
 
     def close(self) -> None:
         """Wait until it has ended, or cannot be reached."""
         with contextlib.suppress(Exception):  # whatever becomes of the connection
-            self._served.result(timeout=ANSWER_S)
+            if not self._opened.done():
+                knock(self._address)
+            if self._served.result(timeout=ANSWER_S):
+                self._ended.result(timeout=ANSWER_S)
 
     async def _open(self, opening: OpenDevice) -> None:
         message = sealed(SEARCHING.requests.encode(opening))
@@ -106,7 +109,8 @@ class WorkerLink:
                 name = task_name(self._key, message.key)
                 self._shown = [self._cluster.show(name, message, self._address, self._label)]
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> bool:
+        """Pass on what the searcher says; return whether its worker can be reached to the last."""
         reason, cut = "it was ended", False
         try:
             await asyncio.wrap_future(self._opened)
@@ -123,8 +127,11 @@ class WorkerLink:
         finally:
             self._shown.clear()
             self._events.put(Event(self, SearcherGone(reason, innocent=cut)))
+        return not cut
 
     async def _end(self) -> None:
+        with contextlib.suppress(Exception):
+            await asyncio.wrap_future(self._opened)  # until then there is nothing to end
         with contextlib.suppress(Exception):  # it ends itself when no head asks any more
             await self._cluster.call(self._address, "end", key=self._key)
 
@@ -155,10 +162,8 @@ class Cluster:
         from distributed import Client
 
         security = security_of(self._folder, self.scheduler)
-        host, _, port = self.scheduler.rpartition("://")[2].rpartition(":")
         try:
-            # Dask tries again and again what is refused at once.
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+            knock(self.scheduler)
             return Client(
                 self.scheduler, timeout=CONNECT_S, security=security, set_as_default=False, name="tune"
             )
@@ -251,6 +256,12 @@ class Cluster:
                 pure=False,
             )
         return None
+
+
+def knock(address: str) -> None:
+    """Raise OSError where nothing listens at an address: Dask would try for :data:`CONNECT_S` to connect to it."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
 
 
 def _unreachable(scheduler: str, error: BaseException) -> TunerError:
