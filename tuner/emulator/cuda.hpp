@@ -3,8 +3,8 @@
 // PTX is not run: functions that hold it call those of namespace `ptx`, by their names.
 #pragma once
 
-#include <algorithm>
 #include <climits>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS  // of <cmath>, for C++17: they cost each kernel 16 ms
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -25,6 +25,7 @@
 #define __restrict__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define EMULATOR_SEEN __attribute__((externally_visible))
 #define __shared__ __attribute__((section("shared_memory"))) static
 
 // Vectors of two, three and four numbers: with the alignments of those of two and four.

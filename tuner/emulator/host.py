@@ -41,11 +41,12 @@ COMPILER = shutil.which("g++")
 STALE_S = 86400.0
 _REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
 FLAGS = (
-    *("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
+    *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
 )
-LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic")
-"""Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46."""
+LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
+"""Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
+is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
 
 
 class KernelFault(Exception):  # noqa: N818 - what a kernel did, not a fault of the tuner
@@ -145,8 +146,8 @@ class HostKernel:
     ) -> None:
         text = (
             f'#include "cuda.hpp"\n{for_host(source)}\n'
-            f'extern "C" void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
-            'extern "C" unsigned char* const* ends() { return emulator::shared_ends; }\n'
+            f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
+            'extern "C" EMULATOR_SEEN unsigned char* const* ends() { return emulator::shared_ends; }\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
         file, library = folder / "kernel.cpp", folder / "kernel.so"
