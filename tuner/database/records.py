@@ -18,7 +18,7 @@ SUSPECT = "suspect"
 
 
 class Metrics(Struct, frozen=True):
-    """What a trial's time means: throughput, and the fraction of the speed of light (1.0 is the roof)."""
+    """What a time means: throughput, and the fraction of the speed of light (1.0 is the roof)."""
 
     tflops: float | None = None
     gbytes_per_s: float | None = None
@@ -110,6 +110,7 @@ class StoredWinner:
     run: Run
     trial: Trial
     metrics: Metrics
+    """Of the winner's time in the race, not of the trial's."""
     created_at: str
     outliers: int = 0
     """Those of the trial."""

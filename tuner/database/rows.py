@@ -179,10 +179,18 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
             winner,
             stored.run,
             stored.trial,
-            stored.metrics,
+            _scaled(stored, winner.time_ns),
             cells.decode_time(row),
             stored.outliers,
         )
+
+
+def _scaled(stored: StoredTrial, time_ns: float) -> Metrics:
+    """Return what another time of a trial's configuration means."""
+    if not stored.trial.time_ns or not time_ns:
+        return stored.metrics
+    factor = stored.trial.time_ns / time_ns
+    return Metrics(*(value and value * factor for value in msgspec.structs.astuple(stored.metrics)))
 
 
 def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tuner.database.records import StoredWinner
 from tuner.html_report.figure import Figure, FigureTable
-from tuner.html_report.subjects import metrics_of
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 
 HEADS = (
@@ -21,7 +20,7 @@ def overview(winners: Sequence[StoredWinner]) -> Figure:
     """Return the best of each problem and GPU beside its default."""
     rows = []
     for stored in winners:
-        run, winner, metrics = stored.run, stored.winner, metrics_of(stored)
+        run, winner, metrics = stored.run, stored.winner, stored.metrics
         compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)
         what = run.problem.kernel, problem_text(run.problem), run.gpu.name, run.conditions
         speed = duration(winner.time_ns), throughput(metrics), percent(metrics.speed_of_light)

@@ -26,7 +26,7 @@ from tuner.html_report.overview import overview
 from tuner.html_report.parameter_figures import parameter_figures, text
 from tuner.html_report.roofline_figures import roofline, rooflines
 from tuner.html_report.search_figures import convergence, outcomes
-from tuner.html_report.subjects import Subjects, TunedProblem, metrics_of
+from tuner.html_report.subjects import Subjects, TunedProblem
 from tuner.html_report.timing_figures import clocks, facts, samples
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 from tuner.report.terminal import printable
@@ -179,7 +179,7 @@ def _section(number: int, problem: TunedProblem) -> Section:
 def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
     if problem.winner is None:
         return [("winner", "none", "no configuration was verified and timed")]
-    winner, metrics = problem.winner.winner, metrics_of(problem.winner)
+    winner, metrics = problem.winner.winner, problem.winner.metrics
     listed = [("winner", duration(winner.time_ns), throughput(metrics))]
     if winner.ratio:
         compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)

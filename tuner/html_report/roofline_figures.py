@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from tuner.database.records import StoredWinner
 from tuner.hardware.roofline import peak_flops, pipe_of
 from tuner.html_report.figure import Figure, FigureTable
-from tuner.html_report.subjects import TunedProblem, metrics_of
+from tuner.html_report.subjects import TunedProblem
 from tuner.model import Gpu, Run
 from tuner.report.tables import duration, percent
 
@@ -74,7 +74,7 @@ def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
 
 def _point(stored: StoredWinner, name: str, kind: str, time_ns: float | None) -> RooflinePoint | None:
     """Return where a time of a winner's problem lies; None where the database does not know the problem's work."""
-    metrics = metrics_of(stored)
+    metrics = stored.metrics
     if not (time_ns and metrics.tflops and metrics.gbytes_per_s):
         return None
     slower = time_ns / stored.winner.time_ns

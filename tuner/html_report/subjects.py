@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT, Benchmark, Filters, Metrics, StoredTrial, StoredWinner
+from tuner.database.records import SUSPECT, Benchmark, Filters, StoredTrial, StoredWinner
 from tuner.errors import DatabaseError
 from tuner.html_report.plausible import plausible, sound_benchmarks, sound_trials, sound_winners
 from tuner.model import Run, Trial
@@ -118,17 +118,6 @@ class Subjects:
     not_detailed: int
     """Problems for which there was no room."""
     damaged: list[str]
-
-
-def metrics_of(stored: StoredWinner) -> Metrics:
-    """Return what a winner's time in its race means; the database has it for its trial's time in the search."""
-    trial_ns, of_trial = stored.trial.time_ns, stored.metrics
-    if not trial_ns:
-        return of_trial
-    scaled = (
-        value and value * trial_ns / stored.winner.time_ns for value in msgspec.structs.astuple(of_trial)
-    )
-    return Metrics(*scaled)
 
 
 def read_run(database: Database, run_id: str) -> Subjects:
