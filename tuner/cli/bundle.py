@@ -65,8 +65,8 @@ def bundle(
         choice = choose_winners(database, filters, tuned, with_files=True)
         portfolios = portfolios_of(database, filters, tuned, choice.winners, named)
         nothing = not choice.winners and not portfolios
-        any_mode = replace(filters, mode="", regime="")
-        otherwise = choose_winners(database, any_mode, tuned, with_files=True).winners if nothing else []
+        any_kind = replace(filters, mode="", regime="", replayed=None)
+        otherwise = choose_winners(database, any_kind, tuned, with_files=True).winners if nothing else []
         if nothing:
             refuse_unknown(database, filters)
     say_left_out(choice)

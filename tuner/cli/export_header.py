@@ -64,8 +64,8 @@ def export(
                 database, replace(filters, kernel=of.run.problem.kernel), tuned, [of], None
             )
         ]
-        any_mode = replace(filters, mode="", regime="")
-        otherwise = [] if chosen else choose_winners(database, any_mode, tuned).winners
+        any_kind = replace(filters, mode="", regime="", replayed=None)
+        otherwise = [] if chosen else choose_winners(database, any_kind, tuned).winners
     say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
@@ -99,9 +99,8 @@ def say_several(choice: Chosen) -> None:
 
 
 def find_one(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> str:
-    """Return how to come by a winner: what there is in other modes, or a command that finds one."""
-    more = "" if replayed else ", or add --replayed"
-    if otherwise:
-        timed = otherwise[0].run.conditions
-        more = f", or take what there is with --mode {timed.mode} --regime {timed.regime}"
+    """Return how to come by a winner: what there is in other modes or of replays, or a command that finds one."""
+    more = ", or add --replayed" if otherwise else ""
+    if timed := [stored.run.conditions for stored in otherwise if replayed or not stored.run.replayed]:
+        more = f", or take what there is with --mode {timed[0].mode} --regime {timed[0].regime}"
     return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
