@@ -284,6 +284,11 @@ def test_conditions_are_asked_for_and_kept(database: Database, kernel: KernelSpe
     assert f"timed {warm}: as asked" in heading(result.state)
 
 
+def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database, kernel: KernelSpec) -> None:
+    with pytest.raises(Interrupted, match="stopped before its first trial; go on with --resume"):
+        run(kernel, database, StubDevice(), stop=lambda: True)
+
+
 def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):

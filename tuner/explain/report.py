@@ -134,7 +134,8 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
     yield "stack", f"{resources.stack_bytes} B a thread" if resources.stack_bytes else ""
-    binding = " and ".join(_limit_name(limit) for limit in fit.limiters)
+    *most, last = (_limit_name(limit) for limit in fit.limiters)
+    binding = f"{', '.join(most)} and {last}" if most else last
     yield (
         "resident",
         f"{_number(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps an SM "
@@ -236,7 +237,10 @@ def _limit_name(limit: Limit) -> str:
 
 
 def _show_code(facts: CodeFacts) -> None:
-    click.echo(f"\nby the {facts.language}, as written: each instruction counts once, and so does each loop")
+    click.echo()
+    tables.show_line(
+        f"by the {facts.language}, as written: each instruction counts once, and so does each loop"
+    )
     parts = [("main path", facts.walk)]
     loops = [
         (f"{'  ' * (loop.depth - 1)}loop {number}", loop.part) for number, loop in enumerate(facts.loops, 1)
@@ -253,7 +257,7 @@ def _show_code(facts: CodeFacts) -> None:
     ratio = facts.instructions_per_byte
     if ratio is not None:
         moved = facts.walk.global_bytes
-        click.echo(
+        tables.show_line(
             f"{ratio:.2g} instructions for each byte of global memory on the main path "
             f"({facts.walk.instructions} for {moved})"
         )

@@ -77,8 +77,13 @@ def tune(
                 _close(loop, ending, innocent=innocent)
     store.confirm(run_id, list(store.rows(run_id).values()), end[1])
     if ending == "interrupted":
-        done = f"{len(state.trials)} of {state.budget} trials"
-        raise Interrupted(f"stopped after {done}; all of them are kept", "go on with --resume")
+        done = len(state.trials)
+        how_far = (
+            f"after {done} of {state.budget} trials; all of them are kept"
+            if done
+            else "before its first trial"
+        )
+        raise Interrupted(f"stopped {how_far}", "go on with --resume")
     return Result(state, *end, _stats(state, loop))
 
 
