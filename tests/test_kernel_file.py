@@ -459,7 +459,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "no dtypes": (
         '{ input = ["float32", "float16"], output = "input" }',
         "{}",
-        ("dtypes is empty", "for example"),
+        ("it has no dtypes", "for example"),
     ),
     "bad dtype to follow": ('output = "input"', 'output = "inptu"', ("dtypes.output", "did you mean input")),
     "bad dtype of a tensor": (

@@ -60,7 +60,10 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     for size, value in sizes.items():
         identifier(problem, size)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
-            problem.fail(f"sizes.{size} = {value!r}", "a size's default is a whole number from 1 up to 2**62")
+            problem.fail(
+                f"sizes.{size} = {value!r}",
+                "a size's default is a whole number from 1 up to 2**62, in digits",
+            )
     dtypes = _dtypes(problem)
     options, elements = _options(problem)
     presets = problem.get("presets", dict, {})
@@ -81,7 +84,7 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
 
 def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
     roles: dict[str, tuple[str, ...] | str] = {}
-    for role, choices in problem.get("dtypes", dict).items():
+    for role, choices in problem.get("dtypes", dict, {}).items():
         identifier(problem, role)
         if isinstance(choices, str):
             problem.require(choices, [*ITEMSIZE, *roles], f"dtypes.{role} = {choices!r}")
@@ -94,7 +97,7 @@ def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
                     problem.fail(f"dtypes.{role} has {item!r}", suggestion(str(item), ITEMSIZE))
             roles[role] = tuple(choices)
     if not roles:
-        problem.fail("dtypes is empty", 'for example dtypes = { input = ["float32"] }')
+        problem.fail("it has no dtypes", 'for example dtypes = { input = ["float32"] }')
     return roles
 
 
