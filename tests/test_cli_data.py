@@ -194,6 +194,7 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
         (["--regime", "sustained"], 0),
         (["--status", "hang"], 2),
         (["--status", "hang", "--status", "ok"], 6),
+        (["--status", "failed"], 2),
         (["--since", "1h"], 6),
         (["--since", "2999-01-01"], 0),
         (["--run", "aaaa"], 3),
@@ -221,6 +222,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
         (("--dtype", "flaot32"), "no dtype 'flaot32'; did you mean float32?"),
         (("--dtype", "float8"), "no dtype 'float8'; choose from: "),
         (("--status", "okay"), "'okay'"),
+        (("--size", "mm=4096"), "no size 'mm' in {}; did you mean m?"),
         (("--size", "m=1", "--size", "m=2"), "gives m twice"),
         (("--kernel", "gemm", "--kernel", "reduce"), "--kernel is given 2 times"),
         (("--replayed", "--measured"), "--replayed/--measured is given 2 times"),
@@ -267,8 +269,8 @@ def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> 
     ).output.splitlines()
     assert lines[0].split() == ["trial", "time", "block_m", "n", "double_buffer"]
     assert lines[1].split() == ["1", "190.1", "us", "128", "2048", "no"]
-    said = call(query, "--csv", "--columns", "id,block_m,registers", "--sort", "id").output.splitlines()
-    assert said[0] == "id,parameters.block_m,registers"
+    said = call(query, "--csv", "--columns", "trial,block_m,time", "--sort", "id").output.splitlines()
+    assert said[:2] == ["id,parameters.block_m,time_ns", "1,128,190100.0"]
     assert "did you mean time?" in str(fails(query, "--columns", "tim"))
     assert "--json has all" in str(fails(query, "--columns", "time", "--json"))
 
@@ -393,6 +395,14 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
     ):  # fmt: skip
         assert part in line
     assert "versus default" in head
+
+
+def test_a_winners_rate_is_that_of_its_time(path: Path) -> None:
+    """Its trial took 190.1 us in the search, at 500 GB/s; in the race it took 190 us."""
+    (record,) = json.loads(call(best, "--json").output)
+    assert record["time_ns"] == 190_000.0
+    assert record["gbytes_per_s"] == pytest.approx(500 * 190.1 / 190)
+    assert record["speed_of_light"] == pytest.approx(0.365 * 190.1 / 190)
 
 
 def test_best_says_when_no_edge_case_size_suited_the_winner(path: Path) -> None:
@@ -672,6 +682,7 @@ def test_export_leaves_unconfirmed_winners_out(path: Path, tmp_path: Path) -> No
     assert "m1_n1" not in (tmp_path / "tuned.hpp").read_text()
     assert "no confirmed winner" in str(fails(export, "--gpu", "a100", "-o", "other.hpp"))
     assert "--replayed" in str(fails(export, "--kernel", "vector_add", "-o", "other.hpp"))
+    assert "--replayed" not in str(fails(export, "--kernel", "reduce", "-o", "other.hpp"))
     assert not (tmp_path / "other.hpp").exists()
 
 

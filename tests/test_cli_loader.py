@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 import pytest
 from click.testing import CliRunner
+from commands import assert_refused, said_by
 
 from tests.test_imports import HEAVY
 from tuner.cli import cli
@@ -152,3 +153,8 @@ def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
     short = CliRunner().invoke(cli, [kernel, "--device", "nowhere"]).exception
     long = CliRunner().invoke(cli, ["run", "--kernel", kernel, "--device", "nowhere"]).exception
     assert isinstance(short, TunerError) and str(short) == str(long)
+
+
+def test_a_text_in_place_of_a_number_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(said_by(capsys, "gemm", "--trials", "1e3"), 2, "'1e3' is not a valid integer;")
+    assert_refused(said_by(capsys, "gemm", "--time", "60s"), 2, "'60s' is not a valid number;")

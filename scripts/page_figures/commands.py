@@ -34,7 +34,7 @@ def _paragraphs(command: click.Command) -> tuple[list[str], list[str]]:
 def _row(option: click.Option, context: click.Context) -> list[str]:
     record = option.get_help_record(context)
     names = [*option.opts, *option.secondary_opts]
-    metavar = "" if option.is_flag else option.make_metavar(context).replace(" RANGE", "")
+    metavar = "" if option.is_flag else option.make_metavar(context)
     if isinstance(option.type, click.Choice):
         metavar = metavar[1:-1]
     shown = ", ".join(f"`{name}`" for name in names) + (f" `{metavar}`" if metavar else "")

@@ -119,8 +119,8 @@ def refuse_unknown(database: Database, filters: Filters) -> None:
     """Refuse filters that name what there is nowhere; what exists may still have no row that fits.
 
     Raises:
-        UsageError: a kernel or variant that is neither in the database nor built in, a dtype that no tensor has, or a
-            run that is not in the database.
+        UsageError: a kernel or variant that is neither in the database nor built in, a size that no kernel has, a dtype
+            that no tensor has, or a run that is not in the database.
     """
     kernel = "" if filters.computations else filters.kernel  # a file is there, whatever is stored of it
     wanted: dict[Literal["kernel", "variant"], str] = {"kernel": kernel, "variant": filters.variant}
@@ -135,6 +135,11 @@ def refuse_unknown(database: Database, filters: Filters) -> None:
             raise UsageError(
                 f"there is no {what} {name!r} in {database.path}", suggestion(name, stored or builtin)
             )
+    sizes = set(database.nested_names(Filters())["sizes"]) if filters.sizes else set()
+    if filters.sizes.keys() - sizes:
+        sizes |= {size for kernel in builtin_kernels() for size in load_kernel(kernel).sizes}
+    for name in filters.sizes.keys() - sizes:
+        raise UsageError(f"there is no size {name!r} in {database.path}", suggestion(name, sorted(sizes)))
     if filters.dtype and filters.dtype not in ITEMSIZE:
         raise UsageError(f"there is no dtype {filters.dtype!r}", suggestion(filters.dtype, ITEMSIZE))
     ids = database.run_ids() if filters.run else []

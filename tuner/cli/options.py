@@ -24,12 +24,20 @@ JOBS_OF_A_CORE, FEWEST_JOBS = 4, 64
 class Amount(click.FloatRange):
     """A finite number within limits; click lets ``nan`` pass every limit, and a time limit of ``nan`` never ends."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number that a text means."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class Whole(click.IntRange):
+    """A whole number within limits; click's own name for it, integer range, stands in help and in errors."""
+
+    name = "integer"
 
 
 class _File(click.Path):
@@ -153,12 +161,12 @@ rounds_option: Option = click.option(
     "--rounds",
     default=20,
     show_default=True,
-    type=click.IntRange(6, 1000),
+    type=Whole(6, 1000),
     help="Rounds in which contestants take turns.",
 )
 
 
-class Count(click.IntRange):
+class Count(Whole):
     """A number of rows, trials or the like, of at most :data:`MOST`; help shows the smallest alone."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -169,7 +177,7 @@ class Count(click.IntRange):
         return number
 
 
-class Jobs(click.IntRange):
+class Jobs(Whole):
     """A number of processes that this machine can be meant to run."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:

@@ -41,9 +41,13 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "source": ("source", lambda stored, _: origin(stored.run)),
 }
 """What a table shows unless --columns says otherwise, in this order."""
+IN_CSV = {"trial": "id", "time": "time_ns", "peak": "speed_of_light"}
+"""Columns of a table that have another name in CSV."""
 HELD = 1000
 """Trials that are held to learn which parameters they have; of more, which may be millions, the database is asked."""
 RIGHT = ("trial", "time", "rate", "of peak")
+FAILED = "failed"
+"""For ``--status``: all but those that can be the best."""
 STACKED = ("timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
 """Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
 
@@ -61,8 +65,10 @@ def query(
 ) -> None:
     """List the trials that fit, or the rows of an SQL statement."""
     for status in statuses:
-        if status not in list(Status):
-            raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
+        if status not in (*Status, FAILED):
+            raise UsageError(f"there is no status {status!r}", suggestion(status, [*Status, FAILED]))
+    if FAILED in statuses:
+        statuses += tuple(status for status in Status if not status.ranked)
     filters = parse_filters(options, statuses=statuses, replayed=replayed)
     if columns and options["as_json"]:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
@@ -114,7 +120,7 @@ def _chosen(text: str, names: Sequence[str], *, as_csv: bool) -> list[str]:
     if not text:
         return list(names if as_csv else COLUMNS)
     named = {} if as_csv else dict.fromkeys(COLUMNS, "")
-    short = {name.rpartition(".")[2]: name for name in reversed(names)}  # m for sizes.m
+    short = IN_CSV | {name.rpartition(".")[2]: name for name in reversed(names)}  # m for sizes.m
     chosen = []
     for part in text.split(","):
         name = part.strip()

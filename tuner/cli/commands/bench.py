@@ -8,6 +8,7 @@ from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
+    Whole,
     database_option,
     dtypes_option,
     full_option,
@@ -49,7 +50,7 @@ from tuner.cli.options import (
     "--limit",
     default=50,
     show_default=True,
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     help="Most rows of --history; 0 for all.",
 )
 @gpu_option

@@ -7,7 +7,7 @@ import click
 from tuner import paths
 from tuner.cli.commands.run import run as run_command
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import FILE, all_of, json_option
+from tuner.cli.options import FILE, Whole, all_of, json_option
 
 folder_option = click.option(
     "--folder",
@@ -46,14 +46,14 @@ def cluster() -> None:
     "--port",
     default=8786,
     show_default=True,
-    type=click.IntRange(1, 65535),
+    type=Whole(1, 65535),
     help="Port of the scheduler.",
 )
 @click.option(
     "--dashboard",
     default=8787,
     show_default=True,
-    type=click.IntRange(-1, 65535),
+    type=Whole(-1, 65535),
     help="Port of the scheduler's web page; -1 for none.",
 )
 @click.option("--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host.")

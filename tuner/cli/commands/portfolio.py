@@ -10,6 +10,7 @@ from tuner.cli.options import (
     FILE,
     Amount,
     Count,
+    Whole,
     database_option,
     dtypes_option,
     gpu_option,
@@ -56,7 +57,7 @@ Examples:
     "--cubins",
     default=32,
     show_default=True,
-    type=click.IntRange(1, 1000),
+    type=Whole(1, 1000),
     help="Most cubins, those of the defaults included.",
 )
 @click.option(

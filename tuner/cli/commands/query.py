@@ -12,7 +12,11 @@ from tuner.cli.options import Count, database_option, filter_options, full_optio
 @database_option
 @filter_options
 @click.option(
-    "--status", "statuses", multiple=True, metavar="STATUS", help="Only this status; repeat for several."
+    "--status",
+    "statuses",
+    multiple=True,
+    metavar="STATUS",
+    help="Only this status, or failed: all but ok and slow; repeat for several.",
 )
 @click.option(
     "--sort",

@@ -6,7 +6,7 @@ import click
 
 from tuner.cli.configuration_options import configuration_options
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import FILE, Amount, gpu_option, result_options, seed_option
+from tuner.cli.options import FILE, Amount, Whole, gpu_option, result_options, seed_option
 
 EPILOG = """\b
 Examples:
@@ -22,7 +22,7 @@ Examples:
 @configuration_options
 @click.option(
     "--sample",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="N random configurations in place of one.",
 )
@@ -57,7 +57,7 @@ Examples:
     "edge_sizes",
     default=3,
     show_default=True,
-    type=click.IntRange(min=1, max=48),
+    type=Whole(min=1, max=48),
     help="Edge-case sizes for each configuration.",
 )
 @click.option(
