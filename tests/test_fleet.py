@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.fleets import Seen, cards, jobs, searchers, simulate, sound
 from tuner.database.database import Database
 from tuner.errors import Interrupted
+from tuner.fleet import searcher
 from tuner.fleet.cards import Phase
 from tuner.fleet.head import Head
 from tuner.fleet.links import ChildLink
 from tuner.fleet.progress import Announcer
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.protocol.searching import Alive, FromSearcher, OpenDevice, ToSearcher
 
 
 @pytest.fixture
@@ -82,6 +88,29 @@ def test_a_device_that_cannot_be_opened_is_left_out(
     Head(database, jobs(3), cards(2), seen).run()
     sound(database, runs=3, trials=8)
     assert "cuda:0: left out: there is no GPU number 0" in seen.texts
+
+
+def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimpleNamespace(
+        name="cuda:0", gpu=ARCHITECTURES[90], note="", calibration=None, working=False, close=lambda: None
+    )
+    monkeypatch.setattr(searcher, "open_for_searcher", lambda *_: device)
+    monkeypatch.setattr("tuner.fleet.heartbeat.BEAT_S", 0.01)
+    said: queue.SimpleQueue[FromSearcher] = queue.SimpleQueue()
+    told: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
+    told.put(OpenDevice("cuda:0", "vector_add", None))
+    wire = SimpleNamespace(send=said.put, receive=told.get)
+    serving = threading.Thread(
+        target=searcher.serve, args=(searcher.Conversation(wire, on_end=lambda: None),), daemon=True
+    )
+    serving.start()
+    for working in (False, True, False):
+        device.working = working
+        while said.get(timeout=10) != Alive(working):
+            pass
+    told.put(None)
+    serving.join(timeout=10)
+    assert not serving.is_alive()
 
 
 def test_without_a_device_each_problem_says_why(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

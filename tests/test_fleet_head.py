@@ -34,24 +34,36 @@ from tuner.protocol.searching import (
 
 
 class Answering:
-    """A searcher that is ready at once, and searches until it is told that it has ended."""
+    """A searcher that is ready at once, and searches until it is told that it has ended.
 
-    def __init__(self, device: str, events: Events) -> None:
-        self.device, self.events = device, events
+    Args:
+        device: what it searches on.
+        events: gets what it says.
+        hangs: ``starting`` or ``preparing``, in which it hangs.
+    """
+
+    def __init__(self, device: str, events: Events, hangs: str = "") -> None:
+        self.device, self.events, self.hangs = device, events, hangs
         self.task, self.searching, self.killed = "", False, False
 
     def open(self) -> None:
+        if self.hangs == "starting":
+            return
         self.events.put(Event(self, DeviceReady(self.device, ARCHITECTURES[90])))
 
     def send(self, message: ToSearcher) -> None:
         match message:
             case Task(key=key):
                 self.task = key
-                self.events.put(Event(self, Prepared(key, None, ())))
+                if self.hangs != "preparing":
+                    self.prepared()
             case BeginSearch():
                 self.searching = True
             case StopSearch():
                 self.events.put(Event(self, TaskStopped(self.task, "stopped")))
+
+    def prepared(self) -> None:
+        self.events.put(Event(self, Prepared(self.task, None, ())))
 
     def progress(self, trials: int, phase: str = "searching") -> None:
         self.events.put(Event(self, Progress(self.task, trials, 8, None, phase, "")))
@@ -70,13 +82,13 @@ class Answering:
 class Fleet:
     """A head with such searchers."""
 
-    def __init__(self, database: Database, devices: int, problems: int) -> None:
+    def __init__(self, database: Database, devices: int, problems: int, hangs: str = "") -> None:
         self.links: list[Answering] = []
         self.seen, self.ticks = Seen(), 0
 
         def card(number: int) -> Card:
             def start(events: Events, facts: GpuFacts | None) -> Answering:
-                self.links.append(Answering(f"cuda:{number}", events))
+                self.links.append(Answering(f"cuda:{number}", events, "" if self.links else hangs))
                 self.links[-1].open()
                 return self.links[-1]
 
@@ -222,6 +234,66 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     (text,) = fleet.seen.texts
     assert "given out again" in text and "0.5 s" in text
     assert len(fleet.seen.results) == 2
+
+
+@pytest.mark.parametrize("hangs", ["starting", "preparing"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
+    database: Database, monkeypatch: pytest.MonkeyPatch, hangs: str, devices: int
+) -> None:
+    """Of a device or of a problem, while the searcher lives and its measuring process does not work."""
+    monkeypatch.setattr(heartbeat, "PREPARING_S", 0.3)
+    fleet = Fleet(database, devices, 1, hangs)
+
+    def tick(_: Head) -> None:
+        for link in fleet.links:
+            fleet.head.events.put(Event(link, Alive()))
+            if link.searching:
+                link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert fleet.links[0].killed and len(fleet.seen.results) == 1
+    assert any("no progress for 0.3 s" in text for text in fleet.seen.texts)
+
+
+def test_a_preparation_whose_measuring_process_works_is_left_alone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "PREPARING_S", 0.2)
+    fleet = Fleet(database, 1, 1, "preparing")
+    began = time.monotonic()
+
+    def tick(_: Head) -> None:
+        (link,) = fleet.links
+        fleet.head.events.put(Event(link, Alive(working=True)))
+        if link.searching:
+            link.end()
+        elif link.task and time.monotonic() > began + 0.5:
+            link.prepared()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert len(fleet.seen.results) == 1
+
+
+def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SEARCHING_S", 0.3)
+    fleet = Fleet(database, 1, 2)
+    began = time.monotonic()
+
+    def tick(_: Head) -> None:
+        for link in fleet.links:
+            if link.searching and time.monotonic() > began + 0.5:
+                link.end()
+            elif link.searching:
+                link.progress(1)
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert len(fleet.seen.results) == 2 and not fleet.seen.texts
 
 
 def test_a_device_whose_searchers_stall_is_left_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import time
 from collections import Counter
@@ -95,7 +96,12 @@ def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> 
     guard.call(set_up())
     (pid,) = starts(tmp_path)
     began = time.monotonic()
-    reply = unanswered(guard.call(measure("hang")))
+    answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+    assert not guard.working
+    guard.submit(measure("hang"), answers.put)
+    while not guard.working:
+        time.sleep(0.01)
+    reply = unanswered(answers.get())
     assert reply.status is Status.HANG
     assert "killed" in reply.error
     assert 0.3 < time.monotonic() - began < 3.0

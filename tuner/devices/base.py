@@ -153,6 +153,11 @@ class Device(ABC):
         conditions = replace(self.conditions, mode=mode) if mode else self.conditions
         return self.calibration.noise_floor(conditions, time_ns)
 
+    @property
+    def working(self) -> bool:
+        """Whether another process works on a request, within a time after which it is killed."""
+        return False
+
     @abstractmethod
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime

@@ -119,6 +119,11 @@ class Guard:
         self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
         self._thread.start()
 
+    @property
+    def working(self) -> bool:
+        """Whether the process works on a request, and still has time for it; from any thread."""
+        return bool(self._in_flight) and time.monotonic() < self._deadline
+
     def hello(self) -> Hello:
         """Wait for the process's first message.
 
@@ -318,11 +323,11 @@ class Guard:
             return ""
         try:
             self._child.send(self._setup)
-            deadline = time.monotonic() + SETUP_S
-            while time.monotonic() < deadline and not self._closing.is_set():
+            self._deadline = time.monotonic() + SETUP_S
+            while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
                     case GpuTaken(what=what):
-                        deadline = time.monotonic() + SETUP_S
+                        self._deadline = time.monotonic() + SETUP_S
                         self._tell_waiting(what)
                     case SetupDone(reference_ns=reference_ns):
                         self._compare(reference_ns)
@@ -347,9 +352,9 @@ class Guard:
             self._child = Child(self._module, MEASURING, self._arguments)
         except OSError as error:
             return f"the measuring process cannot be started: {error}"
-        deadline = time.monotonic() + START_S
+        self._deadline = time.monotonic() + START_S
         try:
-            while time.monotonic() < deadline and not self._closing.is_set():
+            while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
                     case Hello() as hello:
                         return hello

@@ -97,6 +97,11 @@ class LocalDevice(Device):
         self._released = True
         """Whether the measuring process holds no data of the problem."""
 
+    @property
+    def working(self) -> bool:
+        """Whether the measuring process works on a request."""
+        return self._guard.working
+
     # -- contract -------------------------------------------------------------------------------------------------
 
     def choose_conditions(

@@ -50,7 +50,7 @@ class Lane:
     silent: bool = True
     """Whether it has not sent anything yet."""
     moved: float = field(default_factory=time.monotonic)
-    """When it last sent more than a heartbeat."""
+    """When it last sent more than a heartbeat, or its measuring process worked."""
 
 
 @dataclass(eq=False)

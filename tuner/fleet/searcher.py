@@ -98,6 +98,8 @@ class Conversation:
         self.stopped = threading.Event()
         self.search = threading.Event()
         self._ended = threading.Event()
+        self.working: Callable[[], bool] = lambda: False
+        """Whether the device works on a request, which the heartbeat says."""
         threading.Thread(target=self._listen, daemon=True, name="listen").start()
         threading.Thread(target=self._beat, daemon=True, name="beat").start()
 
@@ -121,7 +123,7 @@ class Conversation:
     def _beat(self) -> None:
         with suppress(OSError, ValueError):  # the head is gone: the listening thread ends this process
             while not self._ended.wait(heartbeat.BEAT_S):
-                self.say(Alive())
+                self.say(Alive(self.working()))
 
     def _listen(self) -> None:
         while (message := self._wire.receive()) is not None:
@@ -207,6 +209,7 @@ def serve(conversation: Conversation) -> None:
         conversation.say(DeviceFailed(error.problem, error.remedy))
         return
     with closing(device):
+        conversation.working = lambda: device.working
         notes = tuple(note for note in device.note.split("; ") if note)
         conversation.say(DeviceReady(device.name, device.gpu, notes, device.calibration))
         while isinstance(task := conversation.work.get(), Task):

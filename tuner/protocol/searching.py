@@ -222,6 +222,9 @@ class TaskStopped(Message, frozen=True):
 class Alive(Message, frozen=True):
     """A heartbeat: the searcher's process runs; sent every few seconds, by a thread of its own."""
 
+    working: bool = False
+    """Whether the searcher waits for its device, which will answer in time: :attr:`Device.working`."""
+
 
 FromSearcher = (
     DeviceReady
