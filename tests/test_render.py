@@ -138,11 +138,11 @@ def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("\n\n{{ blok_size }}", ("k.cu.j2:3: ", "'blok_size' is undefined")),
+        ("\n\n{{ blok_size }}", ("k.cu.j2:3: ", "'blok_size' is undefined; did you mean block_size?")),
         ("{% if blok_size > 3 %}{% endif %}", ("k.cu.j2:1: ", "'blok_size' is undefined")),
-        ("\n{{ problem.m }}", ("k.cu.j2:2: ", "'m'")),
+        ("\n{{ problem.m }}", ("k.cu.j2:2: ", "'m'", "problem: choose from: n")),
         ("\n{% if %}", ("k.cu.j2:2: ", "Expected an expression")),
-        ("{% for x in [1] %}", ("k.cu.j2", "endfor")),
+        ("{% for x in [1] %}", ("k.cu.j2", "endfor", "'for'; correct the template")),
         ("{{ 3 | c_type }}", ("k.cu.j2:1: ", "not a dtype")),
         ("{{ 1 // 0 }}", ("k.cu.j2", "zero")),
         ("{{ 'a' + 1 }}", ("k.cu.j2",)),

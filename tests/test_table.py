@@ -129,3 +129,9 @@ def test_formats(add: Add, show: Show) -> None:
     assert sorted(row["runs"] for row in rows) == ["1", "2"]
     assert show("--csv", "--markdown").code == 2
     assert show("--kernel", "reduce").code == 1
+
+
+def test_a_winner_whose_default_has_no_time_is_compared_with_nothing(add: Add, show: Show) -> None:
+    add(1, seed=0, ratio=None, ratio_low=None, ratio_high=None, verdict="ambiguous")
+    said = show()
+    assert "not compared" in said.out and "ambiguous" not in said.out

@@ -28,7 +28,7 @@ def overview(winners: Sequence[StoredWinner]) -> Figure:
     drawn = [one for one in winners if one.winner.ratio][:MOST_DRAWN]
     several = len({one.run.gpu.name for one in drawn}) > 1
     rest = (
-        f" The first {len(drawn)} of {len(winners)}; the table has all." if len(drawn) < len(winners) else ""
+        f" Drawn are {len(drawn)} of {len(winners)}; the table has all." if len(drawn) < len(winners) else ""
     )
     return Figure(
         "overview",

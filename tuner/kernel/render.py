@@ -23,7 +23,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tuner import paths
-from tuner.errors import ExpressionError, KernelError
+from tuner.errors import ExpressionError, KernelError, suggestion
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
 from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
@@ -214,7 +214,7 @@ def render_launch(
     except (*_FAILURES, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             raise MemoryError from None
-        raise _failure(error, kernel.folder, name) from None
+        raise _failure(error, kernel.folder, name, names) from None
     if source is None or len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
     if launch.programmatic and not any(wait in source for wait in GRID_DEPENDENCY_WAITS):
@@ -331,13 +331,22 @@ def _literal(value: Value) -> str:
 
 _FAILURES = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError)
 """What a template's text can raise, besides MemoryError, which says nothing about its line."""
+_UNDEFINED, _NO_MEMBER = re.compile(r"'(\w+)' is undefined"), re.compile(r"'dict object' has no attribute '(\w+)'")
+"""What Jinja says of a name that there is not, and of a member of a dictionary, such as ``problem``."""
 
 
-def _failure(error: Exception, folder: Path, name: str) -> KernelError:
-    """Return what is wrong with a template, with the file and the line of the innermost include or macro."""
-    remedy = "correct the template or its parameters"
+def _failure(error: Exception, folder: Path, name: str, names: Mapping[str, Any]) -> KernelError:
+    """Return what is wrong with a template, with the file and the line of the innermost include or macro.
+
+    Args:
+        error: that rendering it raised.
+        folder: of the kernel's file.
+        name: of the template.
+        names: that the template sees.
+    """
     if isinstance(error, jinja2.TemplateSyntaxError):
-        return KernelError(f"{error.name or name}:{error.lineno}: {error.message}", "correct the template")
+        what = str(error.message).rstrip(".")
+        return KernelError(f"{error.name or name}:{error.lineno}: {what}", "correct the template")
     location, trace = name, error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
@@ -347,7 +356,12 @@ def _failure(error: Exception, folder: Path, name: str) -> KernelError:
     if isinstance(error, jinja2.TemplateNotFound):
         missing = f"{location}: there is no {error.name!r} to include"
         return KernelError(missing, "put that file beside the kernel's, or correct the name")
-    what = error.message if isinstance(error, jinja2.TemplateError) else error
+    what = str(error.message if isinstance(error, jinja2.TemplateError) else error)
+    remedy = "correct the template or its parameters"
+    if undefined := _UNDEFINED.fullmatch(what):
+        remedy = suggestion(undefined[1], names)
+    elif member := _NO_MEMBER.fullmatch(what):
+        remedy = f"correct the template; of problem: {suggestion(member[1], names['problem'])}"
     return KernelError(f"{location}: {what}", remedy)
 
 

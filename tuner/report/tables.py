@@ -106,8 +106,8 @@ def problem_text(problem: Problem) -> str:
 
 def speedup(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
     """Return a comparison with the default as people say it, with its interval and the verdict."""
-    if ratio is None:
-        return verdict
+    if ratio is None:  # the default has no time
+        return verdict and "not compared"
     ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None and high < math.inf else ""
     return f"{ratio:.3f}x{ends} {verdict}".strip()
 
