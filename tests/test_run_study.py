@@ -145,7 +145,7 @@ def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: Kernel
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:////no/such/folder/study.db", "nosuchscheme://there", "not a URL", "sqlite:////proc/x.db"]
+    "url", ["sqlite:////no/such/folder/study.db", "nosuchscheme://there", "sqlite:////proc/x.db"]
 )
 def test_a_storage_that_fails_costs_one_warning(database: Database, kernel: KernelSpec, url: str) -> None:
     device, said = StubDevice(), list[str]()
@@ -308,6 +308,8 @@ def test_options_of_a_run_are_read_back(database: Database, kernel: KernelSpec) 
 def test_the_tuners_own_database_is_no_study_storage(database: Database, kernel: KernelSpec) -> None:
     with pytest.raises(UsageError, match="database of this tool"):
         run(kernel, database, StubDevice(), study_storage=f"sqlite:///{database.path}")
+    with pytest.raises(UsageError, match="is no URL; for example sqlite:"):
+        run(kernel, database, StubDevice(), study_storage="study.db")
     assert database.check().problems == []
 
 

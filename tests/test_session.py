@@ -289,6 +289,12 @@ def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database
         run(kernel, database, StubDevice(), stop=lambda: True)
 
 
+def test_the_default_of_a_narrowed_space_is_called_that(database: Database, kernel: KernelSpec) -> None:
+    fixed = {"block_size": ("64",), "items": ("1",), "fault": ("ok",)}
+    said = summary(run(kernel, database, StubDevice(), fixed=fixed), Path("x.db"))
+    assert "default    the default configuration of what was searched is the winner" in said
+
+
 def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
     watcher = Watcher()
     with pytest.raises(Interrupted):

@@ -103,7 +103,7 @@ def _space(results: Results) -> dict[str, Any]:
     if variant is None or not KernelIdentity(kernel).same_text(run):
         raise TunerError(f"{kernel.name} has changed since run {run.id}", "tune it again")
     if left := len(variant.constraints_after):
-        say(f"{left} constraints on what the compiler reports are left out: the T1 format knows none")
+        say(f"left out: {counted(left, 'constraint')} on what the compiler reports; the T1 format knows none")
     if len(variant.launches) > 1:
         say(f"the T1 format has one kernel: only the first of {len(variant.launches)} launches is described")
     return t1_of(kernel, variant, run.problem, run.gpu)

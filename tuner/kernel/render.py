@@ -331,7 +331,10 @@ def _literal(value: Value) -> str:
 
 _FAILURES = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError)
 """What a template's text can raise, besides MemoryError, which says nothing about its line."""
-_UNDEFINED, _NO_MEMBER = re.compile(r"'(\w+)' is undefined"), re.compile(r"'dict object' has no attribute '(\w+)'")
+_UNDEFINED, _NO_MEMBER = (
+    re.compile(r"'(\w+)' is undefined"),
+    re.compile(r"'dict object' has no attribute '(\w+)'"),
+)
 """What Jinja says of a name that there is not, and of a member of a dictionary, such as ``problem``."""
 
 

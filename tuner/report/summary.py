@@ -37,7 +37,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
     pairs = [
         ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
         ("", _figures(state, finish.time_ns)),
-        *_against_default(finish, texts),
+        *_against_default(state, finish, texts),
     ]
     if finish.warm:
         pairs += [("warm", _warm(finish, finish.warm)), ("", _why(state, finish, finish.warm))]
@@ -186,11 +186,12 @@ def _occupied(result: Result) -> str:
     return f", GPU occupied {percent(state.occupied)}{waiting}"
 
 
-def _against_default(finish: Finish, texts: Texts) -> list[tuple[str, object]]:
+def _against_default(state: State, finish: Finish, texts: Texts) -> list[tuple[str, object]]:
     if finish.default is None or finish.default_ns is None or finish.ratio is None:
         return [("default", "the default configuration could not be measured")]
     if finish.default.configuration == finish.winner.configuration:
-        return [("default", "the default configuration is the winner")]
+        narrowed = " of what was searched" if state.run.options.fixed or state.run.options.variants else ""
+        return [("default", f"the default configuration{narrowed} is the winner")]
     compared = _compared(finish.ratio, finish, "", finish.verdict)
     default = texts.cell(finish.default.configuration)
     return [("default", compared), ("", f"default {duration(finish.default_ns)}: {default}")]
@@ -236,7 +237,8 @@ def _why_not_the_fastest(state: State, finish: Finish) -> str:
         return ""
     kept = finish.winner.configuration in state.known_winners
     why = "the known winner was kept" if kept else "the simplest was chosen"
-    return f"{why}: {100 * (finish.behind - 1):.2f} % behind the fastest finalist, within the margin"
+    behind = f"{100 * (finish.behind - 1):.2f} % behind" if finish.behind > 1 else "as fast as"
+    return f"{why}: {behind} the fastest finalist, within the margin"
 
 
 def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:

@@ -47,7 +47,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
     sampler = _sampler(run, space)
     refuse(kernel, options.initial)
-    _refuse_own_database(request.study_storage)
+    _refuse_storage(request.study_storage)
     device.prepare(kernel, problem, run.seed, run.conditions, options.truth)
     _refuse_inaccurate(run, device)
     if not request.resume:
@@ -87,8 +87,10 @@ def _refuse_inaccurate(run: Run, device: Device) -> None:
         )
 
 
-def _refuse_own_database(url: str | None) -> None:
-    """Refuse a study storage that is a database of this tool: Optuna's tables have the same names."""
+def _refuse_storage(url: str | None) -> None:
+    """Refuse a study storage that is no URL, or a database of this tool: Optuna's tables have the same names."""
+    if url and "://" not in url:
+        raise UsageError(f"--study-storage {url!r} is no URL", "for example sqlite:///study.db")
     kind, _, file = (url or "").partition(":///")
     path = Path(file.partition("?")[0])
     if kind.startswith("sqlite") and is_ours(path):
