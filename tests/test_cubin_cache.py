@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner import paths
 from tuner.compile.cache import CubinCache
 from tuner.compile.nvrtc import Cubin
 from tuner.compile.pool import CompilePool
@@ -23,6 +24,10 @@ KEY = "0" * 64
 
 def compiled(size: int) -> Cubin:
     return Cubin(bytes(size), "scale", Resources(), "")
+
+
+def test_tests_leave_the_users_cache_alone(pytestconfig: pytest.Config) -> None:
+    assert paths.cache().is_relative_to(pytestconfig.rootpath)
 
 
 def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:
