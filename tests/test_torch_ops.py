@@ -381,6 +381,29 @@ def test_several_outputs_of_sizes_that_a_caller_gives() -> None:
         function(x)
 
 
+def test_a_halo_tells_the_size_that_it_surrounds() -> None:
+    """Of a convolution whose input is two elements longer than its output, also for symbolic sizes."""
+    shapes = {"x": [["-", ["+", "n", 3], 1]], "w": [3], "y": ["n"]}
+    tensors = [
+        {"name": name, "role": "output" if name == "y" else "input", "dtype": "float32", "shape": shape}
+        for name, shape in shapes.items()
+    ]
+    computation = {"dtypes": {"input": "float32"}, "options": {}, "tensors": tensors, "scalars": []}
+
+    def compute(tensors: Any, **_: Any) -> None:
+        x, w, y = (tensors[name] for name in shapes)
+        y.copy_(x[:-2] * w[0] + x[1:-1] * w[1] + x[2:] * w[2])
+
+    operation = cpu.of_manifest("conv", "conv", ["n"], [computation], compute)
+    x, w = randn(9), randn(3)
+    right = torch.nn.functional.conv1d(x.view(1, 1, -1), w.view(1, 1, -1)).view(-1)
+    compiled = torch.compile(operation.torch(), fullgraph=True, backend="aot_eager", dynamic=True)
+    for made in (operation(x, w), operation.torch()(x, w), compiled(x, w)):
+        torch.testing.assert_close(made, right)
+    with pytest.raises(CallError, match="do not tell n"):
+        operation(randn(2), w)
+
+
 def test_computations_of_different_tensors_are_no_operator() -> None:
     problems = [{"input": "float32", "op": op} for op in ("x + 1", "x + y")]
     operation = on_cpu("transform", cpu.transform, problems)

@@ -92,6 +92,23 @@ def evaluate(expression: Expression, names: Mapping[str, int]) -> Number:
     return _FUNCTIONS[name](*(evaluate(operand, names) for operand in operands))
 
 
+def told_by(dimension: Expression) -> tuple[str, int] | None:
+    """Return the name that a dimension tells, and how much more than it the dimension is; None if it tells none.
+
+    ``n + 2`` tells n: a dimension of 1002 means 1000.
+    """
+    match dimension:
+        case str():
+            return dimension, 0
+        case ("+", part, int() as more) | ("+", int() as more, part):
+            inner = told_by(part)
+        case ("-", part, int() as less):
+            inner, more = told_by(part), -less
+        case _:
+            return None
+    return inner and (inner[0], inner[1] + more)
+
+
 def holds(expression: Expression, names: Mapping[str, int]) -> bool:
     """Return whether a condition is true; False if it has no value."""
     try:

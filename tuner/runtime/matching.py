@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import CallError, suggestion
 from .arrays import ArrayLayout
-from .expressions import NoValueError, evaluate, holds
+from .expressions import NoValueError, evaluate, holds, told_by
 from .manifest_records import Computation, Manifest, TensorEntry
 
 LISTED = 12
@@ -196,14 +196,15 @@ def _count(manifest: Manifest, what: str, tensors: Sequence[TensorEntry], count:
 def _sizes(
     manifest: Manifest, pairs: Sequence[tuple[TensorEntry, ArrayLayout]], given: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the sizes: dimensions that are a size's name tell it."""
+    """Return the sizes: a dimension tells the one that it is, or that it is so much more than."""
     solved = dict(given)
     for tensor, layout in pairs:
         if len(layout.shape) != len(tensor.shape):
             raise _Mismatch(2, f"{tensor.name} has {len(layout.shape)} dimensions, not {len(tensor.shape)}")
         for expression, size in zip(tensor.shape, layout.shape, strict=True):
-            if isinstance(expression, str) and expression in manifest.sizes and size > 0:
-                solved.setdefault(expression, size)
+            name, more = told_by(expression) or ("", 0)
+            if name in manifest.sizes and size > more:
+                solved.setdefault(name, size - more)
     unknown = [name for name in manifest.sizes if name not in solved]
     if unknown:
         raise _Mismatch(2, f"the shapes do not tell {', '.join(unknown)}: pass sizes={{{unknown[0]!r}: ...}}")

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import CallError
 from .dtypes import ITEMSIZE
-from .expressions import Expression, NoValueError, evaluate
+from .expressions import Expression, NoValueError, evaluate, told_by
 from .manifest_records import Computation, Manifest, TensorEntry
 
 DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
@@ -104,7 +104,8 @@ def _arguments(
 ) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     there = [tensor for tensor in computation.tensors if tensor.when != 0]
     inputs = [tensor for tensor in there if tensor.role != "output"]
-    told = {part for tensor in inputs if isinstance(tensor.when, int) for part in tensor.shape}
+    dimensions = [part for tensor in inputs if isinstance(tensor.when, int) for part in tensor.shape]
+    told = {name for name, _ in filter(None, map(told_by, dimensions))}
     return (
         tuple((tensor.name, tensor.role, isinstance(tensor.when, int)) for tensor in inputs),
         tuple(tensor.name for tensor in there if tensor.role == "output"),
@@ -175,13 +176,14 @@ def fake_outputs(
         if given is None:
             continue
         for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
-            if not isinstance(part, str) or part not in manifest.sizes:
+            name, more = told_by(part) or ("", 0)
+            if name not in manifest.sizes:
                 continue
-            if part in named:
-                shown = f"{tensor.name} of {manifest.kernel} has shape {tuple(given.shape)}: {part} differs"
-                torch._check(size == named[part], lambda shown=shown: shown)
+            if name in named:
+                shown = f"{tensor.name} of {manifest.kernel} has shape {tuple(given.shape)}: {name} differs"
+                torch._check(size - more == named[name], lambda shown=shown: shown)
             else:
-                named[part] = size
+                named[name] = size - more
     like = next(given for given in tensors if given is not None)
     made = []
     for tensor in signature.outputs:
