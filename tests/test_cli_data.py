@@ -235,6 +235,15 @@ def test_query_for_what_is_nowhere_says_what_there_is(
         assert_refused(said_by(capsys, command, *arguments, "--json"), 2, said.format("results/tuning.db"))
 
 
+def test_query_says_that_there_is_more(path: Path) -> None:
+    """Where the default of --limit, here 5 of 6, cuts a list off; not where the caller did."""
+    for limit, said in ((5, "tune: more than 5 trials fit; --limit 0 lists all\n"), (6, "")):
+        for form in ("--csv", "--json"):
+            result = CliRunner().invoke(query, [form], default_map={"limit": limit})
+            assert (result.exit_code, result.stderr) == (0, said)
+    assert call(query, "--csv", "--limit", "5").stderr == ""
+
+
 def test_query_sorts(path: Path) -> None:
     numbers = [
         row["number"] for row in json.loads(call(query, "--json", "--run", "a", "--sort", "-time").output)

@@ -84,11 +84,12 @@ def query(
             _print_sql(options, *database.sql(text))
             return
         damaged: list[str] = []
-        trials = database.each_trial(damaged, filters, sort, limit)
+        trials = database.each_trial(damaged, filters, sort, limit + 1 if limit else 0)
         first = list(itertools.islice(trials, 1))
         if not first:
             refuse_unknown(database, filters)
-        fitting: Iterable[StoredTrial] = itertools.chain(first, trials)
+        rest = itertools.islice(trials, limit - 1) if limit else trials
+        fitting: Iterable[StoredTrial] = itertools.chain(first, rest)
         if options["as_json"]:
             tables.show_records(map(tables.trial_record, fitting))
         else:
@@ -106,7 +107,10 @@ def query(
                 tables.show_csv(chosen, ([record.get(name) for name in chosen] for record in records))
             else:
                 _show(chosen, fitting, full=full)
+        cut = limit and not given_options({"limit": "--limit"}) and next(trials, None) is not None
     report_damage(damaged)
+    if cut:
+        tables.say(f"more than {limit} trials fit; --limit 0 lists all")
     if not first:
         click.echo("no trial fits", err=True)
 

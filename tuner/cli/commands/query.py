@@ -50,7 +50,7 @@ def query() -> None:
     \b
     Examples:
       tune query --kernel gemm --status ok --sort time --limit 10
-      tune query --size m=4096 --since 2d --csv > trials.csv
+      tune query --size m=4096 --since 2d --limit 0 --csv > trials.csv
       tune query --kernel gemm --columns trial,time,registers,block_m,stages
       tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
     """
