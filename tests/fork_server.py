@@ -37,7 +37,6 @@ import pytest
 
 import tuner
 from tests import builtin_kernels
-from tuner import processes
 from tuner.compile.nvrtc import nvrtc
 from tuner.database import schema
 from tuner.kernel.load import load_kernel
@@ -272,12 +271,13 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
 
 
 def give_own_server() -> None:
-    """Fork a server for this process, before it has threads, and let the tuner start its children with it."""
+    """Fork a server for this process, before it has threads, that its Python children are forks of."""
     global OWNER
     OWNER = os.getpid()
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
+        _retitle(["a server of forks"], os.environ.get(MARK, ""))  # not to be taken for the program
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):  # the ends of pipes are the other's alone
             os.dup2(null, stream)
@@ -285,7 +285,7 @@ def give_own_server() -> None:
         _serve(its)
     its.close()
     _OWN[:] = [Server(ours)]
-    processes.subprocess = subprocess_with_forks  # type: ignore[assignment]
+    subprocess.Popen = ForkedPopen  # type: ignore[misc]
 
 
 def _streams() -> None:

@@ -39,6 +39,8 @@ from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
 from tuner.protocol.gpus import GpuList
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
 
 
@@ -145,10 +147,12 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
         thread.start()  # connected by now: the run may take no longer than that
         while thread.is_alive():
             tunes += [problem for tuned in beside.tuned_on().values() for problem in tuned]
+            time.sleep(0.02)
     thread.join()
     deadline = time.monotonic() + 20.0
     workers: list[Any] = [{"tunes": [""]}]
     while any(worker["tunes"] for worker in workers) and time.monotonic() < deadline:  # Dask has its own pace
+        time.sleep(0.1)
         workers = json.loads(call("status", "--folder", str(host.folder), "--json"))
     assert [(worker["model"], worker["cc"], worker["tunes"]) for worker in workers] == [
         ("NVIDIA H200", 90, [])
