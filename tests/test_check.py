@@ -126,6 +126,8 @@ OF_VARIANTS = [
     Fault("code", PLAIN, "const int column =", "const int colunm =", "column < columns", "column"),
     Fault("source", STAGED, "to_float(bias[column])", "to_flaot(bias[column])", "to_flaot", "to_flaot"),
     Fault("half", PLAIN, "float(bias[column])", "bias[column] + 0.5", "0.5", r"operator.*float16"),
+    Fault("host", PLAIN, "<cuda_fp16.h>", "<iostream>", "<iostream>", "between #ifndef __CUDACC_RTC__"),
+    Fault("cudas", PLAIN, "<cuda_fp16.h>", "<cuda_fp61.h>", "<cuda_fp61.h>", "come with nvidia-cuda-runtime"),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]
 """Found by compiling."""
@@ -152,6 +154,15 @@ ON_CPU = [
         "if (threadIdx.x < 5) { __syncthreads(); } else { __syncwarp(); }",
         "variants.",
         "a standstill: ",
+        TOML,
+    ),
+    Fault(
+        "added",
+        PLAIN,
+        "out[row * columns + column] =",
+        "out[row * columns + column] = float(out[row * columns + column]) +",
+        "variants.",
+        'role = "inout"',
         TOML,
     ),
     Fault("lost", STAGED, "i < count", "i < count - 1", "variants.", "is nan", TOML),

@@ -28,6 +28,9 @@ from tuner.space.validity import invalid_reason
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
 _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
+_NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
+_CUDAS_HEADERS = ("cub/", "cuda", "cooperative_groups", "crt/", "mma.h", "nv/", "thrust/")
+"""Beginnings of their names."""
 REFERENCE = ("reference", "cuda")
 
 
@@ -154,10 +157,25 @@ def _location(
         if match := pattern.match(line):
             file = _file(kernel, launch, match["file"])
             if file is not None:
-                return file, int(match["line"]), match["text"]
-            text = f"line {match['line']} of the rendered {launch.template.name}: {match['text']}"
+                return file, int(match["line"]), _with_remedy(match["text"])
+            text = (
+                f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
+            )
             return report.file, report.lines.line(key), text
     return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
+
+
+def _with_remedy(text: str) -> str:
+    """Return a compiler's message, with what to do about a header that is not there."""
+    missing = _NO_HEADER.match(text)
+    if missing is None:
+        return text
+    if missing["name"].startswith(_CUDAS_HEADERS):
+        return f"{text}; CUDA's headers come with nvidia-cuda-runtime, -crt and -cccl, or with a toolkit"
+    return (
+        f"{text}; NVRTC has no headers of the host: put such an include between #ifndef __CUDACC_RTC__ and"
+        " #endif; folders of your own are named in [compile] include"
+    )
 
 
 def _index(kernel: KernelSpec, task: _Task, launch: LaunchSpec) -> int:

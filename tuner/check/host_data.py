@@ -118,21 +118,32 @@ class HostData:
         return self.kernel, self.problem, self.gpu
 
 
-def difference(tensor: Buffer, array: HostArray, expected: Expected, bound: Tolerance) -> str:
-    """Return the first element that is not what it must be; empty if there is none."""
+UNWRITTEN = (
+    "outputs hold NaN (integers -1) before a run: write each element, or give one that is added to"
+    ' role = "inout" and init = "zeros"'
+)
+"""What to do about an output whose elements are all wrong, the first of them as it was."""
+
+
+def difference(
+    tensor: Buffer, array: HostArray, expected: Expected, bound: Tolerance
+) -> tuple[str, str] | None:
+    """Return the first element that is not what it must be, and a remedy; None if there is none."""
     got = array.numbers.astype(np.float64).reshape(tensor.shape)
     with np.errstate(all="ignore"):
         allowed = bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
         right = (np.abs(got - expected.value) <= allowed) | (got == expected.value)
         right |= (np.isnan(got) & np.isnan(expected.value)) | np.isinf(expected.magnitude)
     if right.all():
-        return ""
+        return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])
     where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
     wrong = int(right.size - right.sum())
+    as_before = tensor.role == "output" and (np.isnan(got[index]) or got[index] == -1)
     return (
         f"{tensor.name}[{where}] is {got[index]:.6g}, expected {expected.value[index]:.6g}; "
-        f"{wrong} of {right.size} elements are wrong"
+        f"{wrong} of {right.size} elements are wrong",
+        UNWRITTEN if as_before and not right.any() else "",
     )
 
 

@@ -84,7 +84,7 @@ class _Runner:
             if tensor.name in expected:
                 wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
                 if wrong:
-                    return HostResult(f"{wrong}, {_sizes(problem)}")
+                    return HostResult(f"{wrong[0]}, {_sizes(problem)}", wrong[1])
         return HostResult(compared=bool(expected))
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
