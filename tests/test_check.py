@@ -15,7 +15,7 @@ from tests.commands import said_by
 from tuner.check.emulation import HostChild, HostChildren
 from tuner.check.toml_lines import TomlLines
 from tuner.emulator import host
-from tuner.emulator.host import COMPILER, HostKernel, NotForHost, machine
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, NotForHost, Schedule, machine
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 
@@ -304,6 +304,20 @@ def test_a_compiler_that_is_killed_has_a_second_try(tmp_path: Path, monkeypatch:
     compiler.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(NotForHost, match="status 3"):
         HostKernel("", "one", tmp_path / "wrong")
+
+
+def test_functions_of_cuda_are_there_on_the_cpu(tmp_path: Path) -> None:
+    if COMPILER is None:
+        pytest.skip("no g++")
+    right = {
+        "warpSize": 32, "__brev(1u)": 2**31, "__clzll(1)": 63, "__ffsll(8)": 4, "__mulhi(1 << 30, -4)": -1,
+        "__fma_rn(2.0, 3.0, 4.0)": 10, "__dsqrt_rn(9.0)": 3, "__float2uint_rn(2.5f)": 2,
+    }  # fmt: skip
+    lines = "".join(f"y[{number}] = {text};\n" for number, text in enumerate(right))
+    source = f'extern "C" __global__ void values(double* y) {{ {lines} }}'
+    y = HostArray(len(right), "float64", 8)
+    HostKernel(source, "values", tmp_path)(1, 1, 0, Schedule(), y)
+    assert list(y.numbers) == list(right.values())
 
 
 @pytest.mark.parametrize("fault", OF_REFERENCES, ids=lambda fault: fault.name)

@@ -3,6 +3,7 @@
 
 // -- warps
 
+inline constexpr int warpSize = 32;
 template <typename T>
 T emulator_lane(unsigned int mask, T mine, int lane, int width, bool inside) {
     emulator::show(&mine, sizeof(T), mask);
@@ -136,6 +137,13 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+inline double __drcp_rn(double a) { return 1.0 / a; }
+inline double __dsqrt_rn(double a) { return std::sqrt(a); }
 inline float __expf(float a) { return std::exp(a); }
 inline float __exp10f(float a) { return std::pow(10.0f, a); }
 inline float __logf(float a) { return std::log(a); }
@@ -152,8 +160,18 @@ inline float __frsqrt_rn(float a) { return rsqrtf(a); }
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(x)); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned int __brev(unsigned int x) {
+    unsigned int reversed = 0;
+    for (int bit = 0; bit < 32; ++bit) {
+        reversed |= (x >> bit & 1) << (31 - bit);
+    }
+    return reversed;
+}
 inline int __mul24(int a, int b) { return a * b; }
+inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
 inline unsigned int __umulhi(unsigned int a, unsigned int b) {
     return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
 }
@@ -161,7 +179,10 @@ inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x));
 inline int __float2int_rz(float x) { return static_cast<int>(x); }
 inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
 inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
+inline unsigned int __float2uint_rn(float x) { return static_cast<unsigned int>(std::nearbyint(x)); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
+inline float __uint2float_rn(unsigned int x) { return static_cast<float>(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
 // -- memory
 
