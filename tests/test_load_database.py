@@ -156,5 +156,7 @@ def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
         with pytest.raises(CallError, match="kernel cannot be"):
             tuner.load(kernel, db=stored)  # type: ignore[arg-type]
     (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + os.urandom(5000))
+    with pytest.raises(DatabaseError, match="did you mean vector_add"):
+        tuner.load("vectoradd", db=stored)
     with pytest.raises(DatabaseError):
         tuner.load("vector_add", db=tmp_path / "damaged.db")

@@ -14,7 +14,7 @@ from tuner.compile.nvrtc import nvrtc_version
 from tuner.compile.pool import DEADLINE_S, CompilePool
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import CompileError, DatabaseError, TunerError
+from tuner.errors import CompileError, DatabaseError, TunerError, suggestion
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import context, render_entry
@@ -84,11 +84,12 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
     with Database.open(db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=True)
         portfolios = portfolios_of(database, filters, kernels, choice.winners, named)
+        names = sorted({*builtin_kernels(), *database.names("kernel")})
     if not choice.winners and not portfolios:
         remedy = f"find one with: tune --kernel {kernel}; a replay does not count"
         reasons = [f"{where}: {state}" for where, state in choice.left_out.items()]
         if not reasons and named is None and kernel not in builtin_kernels():
-            remedy = "name a built-in kernel, or the path of a .toml file"
+            remedy = f"{suggestion(kernel, names)}, or give the path of a .toml file"
         raise DatabaseError(
             f"no confirmed winner of {kernel} in {db} fits", "; ".join([*reasons[:1], remedy])
         )
