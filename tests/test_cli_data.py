@@ -32,7 +32,7 @@ from tuner.database.records import Metrics, Winner
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
 GEMM = PROBLEM

@@ -27,7 +27,7 @@ from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
 GPP = shutil.which("g++")
 NVCC = shutil.which("nvcc")
