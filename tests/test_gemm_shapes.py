@@ -226,6 +226,8 @@ def test_what_was_found_before_an_end_is_kept(
     monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: next(clock))
     notes, rows = study(tmp_path, CUBE, FEW, steps="search", seconds=50.0)
     assert [row.problem.shape for row in rows] == [CUBE]
+    assert not Notes(tmp_path).has(problems(CUBE)[0], "search")  # its winner is not there
+    notes.winners.touch()
     assert Notes(tmp_path).has(problems(CUBE)[0], "search")
     assert not notes.has(problems(FEW)[0], "search")
 
@@ -456,7 +458,8 @@ def test_no_more_races_are_begun_than_there_is_time_for(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = [Shape(64 * i, 64, 64) for i in range(1, 5)]
-    study(tmp_path, *shapes, steps="search")
+    notes, _ = study(tmp_path, *shapes, steps="search")
+    notes.winners.touch()
     monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: 0.0)
     notes, _ = study(tmp_path, *shapes, steps="race", seconds=2.5 * gemm_shapes.RACE_S)
     assert [notes.has(problem, "warm") for problem in problems(*shapes)] == [True, True, False, False]
