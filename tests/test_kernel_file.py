@@ -689,7 +689,7 @@ def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
     [
         ("[kernel", "not valid TOML"),
         (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
-        (b"\xff\xfe", "not valid TOML"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
         ("x = " + "[" * 5000, "not valid TOML"),
         ("x = " + "9" * 5000, "not valid TOML"),
         ("# " + "x" * MAX_FILE_BYTES, "too large"),

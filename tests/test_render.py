@@ -80,6 +80,18 @@ def test_template_sees_parameters_problem_and_filters(tmp_path: Path) -> None:
     assert entry == "k<half_t, 64>"
 
 
+@pytest.mark.parametrize("template", ["k.cu.j2", "k.cu"])
+def test_files_are_utf_8_with_and_without_a_byte_order_mark(template: str, tmp_path: Path) -> None:
+    kernel = kernel_with(tmp_path, "// größe\n", template)
+    plain = rendered(kernel)
+    (tmp_path / template).write_bytes("\ufeff// größe\n".encode())
+    kernel.file.write_bytes(b"\xef\xbb\xbf" + kernel.file.read_bytes())
+    assert rendered(read_kernel(kernel.file)) == plain
+    (tmp_path / template).write_bytes("// größe\n".encode("latin-1"))
+    with pytest.raises(KernelError, match=f"{template}: byte 5 is not UTF-8; save the file as UTF-8"):
+        rendered(kernel)
+
+
 def test_includes_come_from_the_kernels_folder_and_from_the_package(tmp_path: Path) -> None:
     (tmp_path / "own.cuh.j2").write_text("own {{ block_size }}\n")
     text = '{% include "own.cuh.j2" %}\n{% include "common/types.cuh.j2" %}\n'

@@ -48,6 +48,8 @@ C_TYPES = {
 CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 GRID_DEPENDENCY_WAITS = ("cudaGridDependencySynchronize", "griddepcontrol.wait")
 """What a kernel calls, as a function or in PTX, that may begin before the kernel before it has ended."""
+ENCODING = "utf-8-sig"
+"""Of templates: UTF-8, whose byte order mark, as Visual Studio writes it, no compiler takes."""
 MAX_SOURCE_BYTES = 4 << 20
 MAX_ENTRY_BYTES = 4 << 10
 MEMORY_BYTES = 1 << 30
@@ -101,7 +103,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 @functools.lru_cache(maxsize=16)
 def _environment(folder: Path, marked: bool = False) -> jinja2.Environment:
     environment = _Sandbox(
-        loader=jinja2.FileSystemLoader([folder, paths.templates()]),
+        loader=jinja2.FileSystemLoader([folder, paths.templates()], ENCODING),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -131,7 +133,7 @@ def _template(folder: Path, template: Path, marked: bool = False) -> jinja2.Temp
 @functools.lru_cache(maxsize=256)
 def _parsed(folder: Path, template: Path, marked: bool, changed_ns: int) -> jinja2.Template:  # noqa: ARG001 - of the key
     environment = _environment(folder, marked)
-    code = environment.compile(template.read_text(), template_name(folder, template), str(template))
+    code = environment.compile(template.read_text(ENCODING), template_name(folder, template), str(template))
     return environment.template_class.from_code(environment, code, environment.make_globals(None))
 
 
@@ -322,7 +324,7 @@ def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configur
         else:
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
-    return "\n".join([*lines, f'#line 1 "{template.name}"', template.read_text()])
+    return "\n".join([*lines, f'#line 1 "{template.name}"', template.read_text(ENCODING)])
 
 
 def _literal(value: Value) -> str:
@@ -356,6 +358,8 @@ def _failure(error: Exception, folder: Path, name: str, names: Mapping[str, Any]
         if "__jinja_exception__" in frame.f_globals:  # Jinja shows the template instead of its code
             location = f"{template_name(folder, Path(frame.f_code.co_filename))}:{trace.tb_lineno}"
         trace = trace.tb_next
+    if isinstance(error, UnicodeDecodeError):
+        return KernelError(f"{location}: byte {error.start} is not UTF-8", "save the file as UTF-8")
     if isinstance(error, jinja2.TemplateNotFound):
         missing = f"{location}: there is no {error.name!r} to include"
         return KernelError(missing, "put that file beside the kernel's, or correct the name")

@@ -74,8 +74,10 @@ def read_toml(path: Path) -> dict[str, Any]:
             raw = file.read(MAX_FILE_BYTES + 1)
         if len(raw) > MAX_FILE_BYTES:
             raise KernelError(f"{path}: too large", f"a kernel file has at most {MAX_FILE_BYTES} bytes")
-        return tomllib.loads(raw.decode())
+        return tomllib.loads(raw.decode("utf-8-sig"))
     except OSError as error:
         raise KernelError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except UnicodeDecodeError as error:
+        raise KernelError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:  # not TOML, or a number of thousands of digits
         raise KernelError(f"{path}: not valid TOML: {error}") from None
