@@ -51,7 +51,9 @@ def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path) -> None:
         recording = Path(__file__).parent.parent / "results/recorded/vector_add-H200.json.gz"
         result = tune(request, ReplayDevice(recording), database, Watcher())
     plot_run(replace(result, finish=None), tmp_path / "run.svg")
-    assert "final race" not in (tmp_path / "run.svg").read_text()
+    drawn = (tmp_path / "run.svg").read_text()
+    assert "final race" not in drawn
+    assert ">3</text>" in drawn and ">2.5</text>" not in drawn  # trials are whole numbers
 
 
 def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(

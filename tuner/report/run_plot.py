@@ -88,6 +88,7 @@ def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
             axes.axhline(light_ns, color="black", linestyle="dashed", linewidth=1.2, label="speed of light")
         make_logarithmic(axes, "y", (1.0, 2.0, 5.0), duration)
     axes.set_xlabel("trial")
+    axes.locator_params(axis="x", integer=True)  # no trial 2.5
     axes.set_ylabel("time, logarithmic")
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.14), fontsize=9)
 
