@@ -43,7 +43,7 @@ def bundle(state: Any) -> None:
 def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "open_device", lambda *_: SimulatedGpu())
     monkeypatch.setattr(script.HeldOut, "_bundle", bundle)
-    given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "10", "--trials", "4"]
+    given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "4"]
     given += ["--search", "0"]
     assert script.main([*given, "--seconds", "0"]) == 1
     assert not (tmp_path / "o").exists()

@@ -96,11 +96,11 @@ def configuration(fault: str = "ok", block_size: int = 32, items: int = 1) -> Co
 
 
 def synthetic_row(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, index: int
+    identity: KernelIdentity, problem: Problem, gpu: Gpu, configuration: Configuration, index: int
 ) -> Row:
     """Make up what a GPU might have answered: every seventh configuration fails, the others differ."""
-    sources = [source for source, _ in render(kernel, problem, gpu, configuration)]
-    implementation = KernelIdentity(kernel).implementation(configuration.variant, sources)
+    sources = [source for source, _ in render(identity.kernel, problem, gpu, configuration)]
+    implementation = identity.implementation(configuration.variant, sources)
     source = short_implementation(implementation)
     if index % 7 == 3:
         return Row(Status.WRONG_RESULT, (), None, "c[5] is 1, expected 2", source)
@@ -114,19 +114,21 @@ def write_synthetic_recording(
     path: Path, kernel: KernelSpec, problems: Sequence[Problem], limit: int = 400, failing: bool = False
 ) -> Path:
     """Record made-up answers for the first configurations of some problems."""
-    gpu = ARCHITECTURES[90]
+    gpu, identity = ARCHITECTURES[90], KernelIdentity(kernel)
     recorded = []
     for problem in problems:
         space = SearchSpace.from_kernel(kernel, problem, gpu)
         every = max(1, len(space) // limit)
         chosen = dict.fromkeys([space.default, *itertools.islice(space.configurations(), 0, None, every)])
-        rows = {c: synthetic_row(kernel, problem, gpu, c, 3 if failing else i) for i, c in enumerate(chosen)}
+        rows = {
+            c: synthetic_row(identity, problem, gpu, c, 3 if failing else i) for i, c in enumerate(chosen)
+        }
         recorded.append(RecordedProblem(problem, rows))
     name = path.name.removesuffix(".json.gz")
     versions = {"nvrtc": "13.0", "driver": "13.0"}
     recording = Recording(
         name, kernel.name, gpu, date(2026, 1, 1).isoformat(), versions, tuple(recorded),
-        computation=KernelIdentity(kernel).parts,
+        computation=identity.parts,
     )  # fmt: skip
     write_recording(path, recording)
     return path

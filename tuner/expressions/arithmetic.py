@@ -112,8 +112,8 @@ class Expression:
         return np.where(many.divided_by_zero, np.nan, values)
 
     def _run(self, names: Mapping[str, Any], many: Vectorized | None) -> Any:
-        missing = self.names - names.keys()
-        if missing:
+        if not names.keys() >= self.names:
+            missing = self.names - names.keys()
             raise ExpressionError(
                 self._located(f"unknown name {', '.join(sorted(missing))} in {self.text!r}"),
                 f"known here: {', '.join(sorted(names))}",

@@ -23,8 +23,8 @@ MAX_ROWS = 2_000_000
 """Rows to which a larger valid set is sampled down: finding the nearest of them takes milliseconds."""
 MAX_TESTED = 20_000_000
 """Combinations tested in one step of the enumeration; of more, a sample is tested."""
-CHUNK = 500_000
-"""Combinations tested at a time, which bounds the memory (8 bytes each for every name in a constraint)."""
+CHUNK = 50_000
+"""Combinations tested at a time: 8 bytes each for every name in a constraint, which a processor's cache should hold."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,18 @@ def _meeting(
     kept, left = [], [0] * len(conditions)
     for start in range(0, tested, CHUNK):
         numbers = _spread(start, min(start + CHUNK, tested), tested, len(product), rng)
+        columns: dict[str, NDArray[Any]] = {}  # of the numbered combinations
         for i, (_, condition) in enumerate(conditions):
-            named = {n: values[n][product.column(n, numbers)] for n in condition.names & values.keys()}
-            holds = condition.holds_many({**constants, **named})
-            numbers = numbers[np.broadcast_to(holds, numbers.shape)]
+            wanted = condition.names & values.keys()
+            columns |= {n: product.column(n, numbers) for n in wanted - columns.keys()}
+            named = {n: values[n][columns[n].astype(np.intp)] for n in wanted}
+            holds = np.broadcast_to(condition.holds_many({**constants, **named}), numbers.shape)
+            if not holds.all():
+                kept_here = np.flatnonzero(
+                    holds
+                )  # with it, and with indices of full width, a fifth of the time
+                numbers = numbers[kept_here]
+                columns = {n: column[kept_here] for n, column in columns.items()}
             left[i] += len(numbers)
         kept.append(numbers)
     return np.concatenate(kept), left
