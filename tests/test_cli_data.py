@@ -450,6 +450,8 @@ def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path
     fill(path, "c", replace(GEMM, kernel="mine"))
     assert "leave out a filter" in str(fails(best, "--kernel", "mine", "--gpu", "a100"))
     assert "did you mean mine?" in str(fails(best, "--kernel", "min"))
+    softmax = str(Path(__file__).parents[1] / "docs/examples/softmax/softmax.toml")
+    assert f"find one with: tune --kernel {softmax}" in str(fails(best, "--kernel", softmax))
 
 
 def test_an_unconfirmed_winner_says_why(path: Path) -> None:

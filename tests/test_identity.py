@@ -373,6 +373,8 @@ def test_a_kernel_that_was_moved_is_known_by_its_new_file(
     with Database.open(db) as database:
         remember(database, path, "a" * 32, 100.0)
     moved = path.parent.rename(tmp_path / "moved") / path.name
+    gone = said_by(capsys, "export", "--db", str(db), "-o", "-")
+    assert gone.code == 0 and "its kernel's file is gone" in gone.out
     arguments = ("--db", str(db), "--kernel", str(moved))
     assert said_by(capsys, "export", *arguments, "-o", str(header)).code == 0
     assert "is gone" not in header.read_text()

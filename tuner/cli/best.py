@@ -66,7 +66,8 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
             dict.fromkeys(options, "") | {"sizes": ()}, replayed=measured.replayed
         )
         raise DatabaseError(
-            f"no winner in {db} fits", _how_to_find_one(options["kernel"], every, filtered=given)
+            f"no winner in {db} fits",
+            _how_to_find_one(options["kernel"], every, is_file=named is not None, filtered=given),
         )
 
 
@@ -89,12 +90,14 @@ def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
     )
 
 
-def _how_to_find_one(kernel: str | None, every: Sequence[BestWinner], *, filtered: bool) -> str:
+def _how_to_find_one(
+    kernel: str | None, every: Sequence[BestWinner], *, is_file: bool, filtered: bool
+) -> str:
     """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
     stored = {winner.stored.run.problem.kernel for winner in every}
     if filtered and stored and (not kernel or kernel in stored):
         return "leave out a filter"
-    if not kernel or kernel in builtin_kernels():
+    if not kernel or is_file or kernel in builtin_kernels():
         return f"find one with: tune --kernel {kernel or 'gemm'}"
     return suggestion(kernel, sorted({*builtin_kernels(), *stored}))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredWinner
+from tuner.errors import TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -127,7 +128,8 @@ def portfolios_of(
     """
     kernel = named
     if kernel is None and winners:
-        kernel = kernels.kernel(winners[0].run)
+        with suppress(TunerError):  # its file is gone: it has winners, but no portfolio
+            kernel = kernels.kernel(winners[0].run)
     elif kernel is None and filters.kernel in builtin_kernels():
         kernel = load_kernel(filters.kernel)
     if kernel is None:
