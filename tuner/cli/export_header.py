@@ -16,6 +16,7 @@ from tuner.export.cpp import identifier
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles
 from tuner.formats.files import new_file
+from tuner.kernel.load import builtin_kernels
 from tuner.report.tables import counted, show_line
 from tuner.winners.chosen import Chosen, choose_winners
 from tuner.winners.current import Kernels
@@ -103,4 +104,6 @@ def find_one(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> 
     more = ", or add --replayed" if otherwise else ""
     if timed := [stored.run.conditions for stored in otherwise if replayed or not stored.run.replayed]:
         more = f", or take what there is with --mode {timed[0].mode} --regime {timed[0].regime}"
+    if kernel and named_kernel(kernel) is None and kernel not in builtin_kernels():
+        return f"name the kernel's .toml file with --kernel{more}"
     return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
