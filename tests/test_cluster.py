@@ -160,7 +160,8 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     assert result[0].exit_code == 0, result[0].output
     records = json.loads(result[0].stdout)
     assert [record["problem"]["sizes"]["n"] for record in records] == [2**20 + i for i in range(4)]
-    assert any(text.startswith("vector_add n=10485") for text in tunes)
+    shown = {text: tunes.count(text) for text in tunes if text.startswith("vector_add n=10485")}
+    assert max(shown.values(), default=0) > 2, shown  # as long as it is tuned
     with Database.open(tmp_path / "x.db", write=False) as database:
         sound(database, 4, 60)
         assert {database.run(run_id).gpu.uuid for run_id in database.run_ids()} == {

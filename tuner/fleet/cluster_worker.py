@@ -288,5 +288,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    sys.modules["tuner.fleet.cluster_worker"] = sys.modules["__main__"]  # whose tasks `hold` is to find
     sys.stdout.flush()
     os._exit(main(sys.argv[1:]))
