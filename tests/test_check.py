@@ -128,6 +128,7 @@ OF_VARIANTS = [
     Fault("half", PLAIN, "float(bias[column])", "bias[column] + 0.5", "0.5", r"operator.*float16"),
     Fault("host", PLAIN, "<cuda_fp16.h>", "<iostream>", "<iostream>", "between #ifndef __CUDACC_RTC__"),
     Fault("cudas", PLAIN, "<cuda_fp16.h>", "<cuda_fp61.h>", "<cuda_fp61.h>", "come with nvidia-cuda-runtime"),
+    Fault("macro", PLAIN, "int columns)", "int items)", "int items)", "items is a macro here"),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]
 """Found by compiling."""

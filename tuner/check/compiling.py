@@ -157,7 +157,8 @@ def _location(
         if match := pattern.match(line):
             file = _file(kernel, launch, match["file"])
             if file is not None:
-                return file, int(match["line"]), _with_remedy(match["text"])
+                text = _with_remedy(match["text"]) + _macro(task, file, int(match["line"]))
+                return file, int(match["line"]), text
             text = (
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
             )
@@ -176,6 +177,15 @@ def _with_remedy(text: str) -> str:
         f"{text}; NVRTC has no headers of the host: put such an include between #ifndef __CUDACC_RTC__ and"
         " #endif; folders of your own are named in [compile] include"
     )
+
+
+def _macro(task: _Task, file: Path, line: int) -> str:
+    """Return what to do where a line of plain CUDA declares what is a macro there: a parameter or an option."""
+    lines = file.read_text(errors="replace").splitlines()[line - 1 : line] if file.suffix != ".j2" else []
+    for name in (*task.request.configuration.values, *task.request.problem.options):
+        if lines and re.search(rf"\b(?!return\b)\w+\s+{name}\s*[,)=;]", lines[0]):
+            return f"; {name} is a macro here, a value that is tuned or chosen: name this otherwise"
+    return ""
 
 
 def _index(kernel: KernelSpec, task: _Task, launch: LaunchSpec) -> int:
