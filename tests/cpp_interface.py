@@ -15,6 +15,7 @@ from tuner import paths
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = paths.package() / "runtime" / "include"
+CPP = ROOT / "scripts" / "cpp"
 STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow"]
 PRELUDE = """
 import ctypes, json, sys
@@ -54,14 +55,19 @@ def run(plan, addresses, workspace, bytes_, stream):
                            ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
 """
 
+RUN_PROGRAM = """
+given = [each.encode() for each in (sys.argv[2], *sys.argv[3:])]
+sys.exit(launcher.run_program(given[0], len(given), (ctypes.c_char_p * len(given))(*given)))
+"""
+
 
 def compiled(source: Path, *options: str) -> Path:
     """Return a program or library that g++ makes without a warning, made once for all tests and workers.
 
     Without optimisation: that takes g++ several times as long as all that the tests do.
     """
-    headers = sorted([*INCLUDE.rglob("*.hpp"), *source.parent.glob("*.hpp")])
-    read = b"".join(path.read_bytes() for path in (source, *headers))
+    others = [path for folder in (source.parent, CPP) for path in folder.glob("*.[ch]pp")]
+    read = b"".join(path.read_bytes() for path in (source, *sorted([*INCLUDE.rglob("*.hpp"), *others])))
     name = f"{source.stem}-{hashlib.sha256(read + repr(options).encode()).hexdigest()[:16]}"
     folder = Path(tempfile.gettempdir()) / f"kernel-tune-cpp-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -79,7 +85,22 @@ def compiled(source: Path, *options: str) -> Path:
 
 def interface() -> Path:
     """Return the C interface as a library."""
-    return compiled(ROOT / "scripts" / "cpp" / "c_interface.cpp", "-shared", "-fPIC")
+    return compiled(ROOT / "tests" / "cpp" / "interface.cpp", "-shared", "-fPIC")
+
+
+def sanitized(name: str) -> list[str | Path]:
+    """Return the command of a program of ``tests/cpp/sanitized.cpp``, which ends at what a sanitizer finds.
+
+    Checks of each pointer and object take g++ half of its time, and find what the address sanitizer does.
+    """
+    options = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    without = "-fno-sanitize=null,alignment,object-size,vptr"
+    return [compiled(ROOT / "tests" / "cpp" / "sanitized.cpp", *options, without), name]
+
+
+def program_output(name: str, *arguments: str | Path) -> str:
+    """Return what ``threads`` or ``measure`` prints on the fake driver."""
+    return python_on(interface(), RUN_PROGRAM, name, *arguments)
 
 
 def output_of(*command: str | Path, **settings: str) -> str:

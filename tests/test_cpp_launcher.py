@@ -10,36 +10,38 @@ from typing import Any
 
 import pytest
 
-from tests.cpp_interface import INCLUDE, ROOT, STRICT, compiled, interface, output_of, python_on
+from tests.cpp_interface import (
+    INCLUDE,
+    ROOT,
+    STRICT,
+    interface,
+    output_of,
+    program_output,
+    python_on,
+    sanitized,
+)
 from tests.fake_driver import include_options
 from tests.manifests import NAME, product_manifest, write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
-SOURCES = ROOT / "tests" / "cpp"
-
 
 def test_expressions_have_the_values_that_python_gives() -> None:
-    program = compiled(SOURCES / "expressions.cpp", "-fsanitize=address,undefined")
-    done = subprocess.run([program, ROOT / "tests" / "expressions.json"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*sanitized("expressions"), ROOT / "tests" / "expressions.json"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_eight_threads_load_once_and_launch_8000_times(tmp_path: Path) -> None:
-    program = compiled(SOURCES / "threads.cpp")
-    wrong, loads, launches, refused = output_of(program, write_bundle(tmp_path / "bundle")).split()
+    wrong, loads, launches, refused = program_output("threads", write_bundle(tmp_path / "bundle")).split()
     # 61 launches show where clusters run; clusters of 16 in 20 of them.
     assert (wrong, loads, launches, refused) == ("0", "1", str(8000 + 61), "0")
 
 
 def test_500_damaged_bundles_give_a_clear_line_and_no_launch(tmp_path: Path) -> None:
-    # Checks of each pointer and object take g++ half of its time, and find what the address sanitizer does.
-    program = compiled(
-        SOURCES / "damaged.cpp", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-        "-fno-sanitize=null,alignment,object-size,vptr",
-    )  # fmt: skip
     bundle = write_bundle(tmp_path / "bundle")
-    output = output_of(program, bundle, tmp_path / "bad", NAME)
+    output = output_of(*sanitized("damaged"), bundle, tmp_path / "bad", NAME)
     refused, unclear, planned, damaged_cubins, launches = map(int, output.split())
     assert refused > 400
     assert planned > 100

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cpp_interface import sanitized
 from tests.drawn_plans import KERNELS, draw, manifest_of
-from tests.test_cpp_launcher import SOURCES, compiled
 from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Launch
@@ -23,10 +23,6 @@ LAYOUTS = {
     "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "uint32": "<I", "int8": "<b",
     "uint8": "<B",
 }  # fmt: skip
-
-
-def interpreter() -> Path:
-    return compiled(SOURCES / "plans.cpp", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def stored(value: float, dtype: str) -> str:
@@ -99,7 +95,7 @@ def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
                 expected.append(text_of(interpret(manifest, number, problem.sizes, limits), scratch))
             except InvalidForProblemError:
                 expected.append("invalid")
-    command = [str(interpreter()), str(tmp_path / "manifest.json")]
+    command = [*map(str, sanitized("plans")), str(tmp_path / "manifest.json")]
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
     answers = done.stdout.splitlines()

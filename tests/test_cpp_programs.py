@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpp_interface import ROOT, STRICT, compiled, output_of
+from tests.cpp_interface import ROOT, STRICT, program_output
 from tests.manifests import product_manifest, write_bundle
 from tuner.export.bundle import bundle_files
 from tuner.export.bundle import write_bundle as write_folder
@@ -20,10 +20,11 @@ PROBLEMS = "m=512;n=512;k=512\tinput=bfloat16\tlayout=nt\nm=64;n=32;k=16\tinput=
 
 
 def test_every_problem_has_a_line_of_times(tmp_path: Path) -> None:
-    program = compiled(ROOT / "scripts" / "cpp" / "measure.cpp")
     (tmp_path / "problems").write_text(PROBLEMS)
     bundle = write_bundle(tmp_path / "bundle")
-    output, once = (output_of(program, bundle, tmp_path / "problems", *more) for more in ((), ("once",)))
+    output, once = (
+        program_output("measure", bundle, tmp_path / "problems", *more) for more in ((), ("once",))
+    )
     lines = [json.loads(line) for line in output.splitlines()]
     for each in (lines, [json.loads(line) for line in once.splitlines()]):
         assert [line["configuration"].split()[0] for line in each] == ["split", "plain"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cpp_interface import ROOT, compiled
+from tests.cpp_interface import sanitized
 from tests.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.errors import BundleError, TunerError
 from tuner.runtime.dispatch import Match, Policy, dispatch
@@ -75,9 +75,8 @@ def drawn(rng: random.Random) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
-    options = ("-fsanitize=address,undefined", "-fno-sanitize-recover")
-    return compiled(ROOT / "tests" / "cpp" / "dispatch.cpp", *options)
+def program() -> list[str | Path]:
+    return sanitized("dispatch")
 
 
 def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str, policy: Policy) -> list[str]:
@@ -93,7 +92,7 @@ def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str,
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_both_choose_alike(seed: int, program: Path, tmp_path: Path) -> None:
+def test_both_choose_alike(seed: int, program: list[str | Path], tmp_path: Path) -> None:
     rng = random.Random(seed)
     data = drawn(rng)
     (tmp_path / "manifest.json").write_bytes(data)
@@ -104,7 +103,7 @@ def test_both_choose_alike(seed: int, program: Path, tmp_path: Path) -> None:
     lines = [(sizes, {**LIMITS, "cc": rng.choices((90, 80, 100), (30, 1, 1))[0]}) for sizes in problems]
     policy = POLICIES[0 if seed < 9 else seed % 4]
     said = subprocess.run(
-        [program, tmp_path / "manifest.json", "NVIDIA H200", str(POLICIES.index(policy))],
+        [*program, tmp_path / "manifest.json", "NVIDIA H200", str(POLICIES.index(policy))],
         input="\n".join(" ".join(map(str, (*limits.values(), *sizes.values()))) for sizes, limits in lines),
         capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from tests.cpp_interface import ROOT, compiled
+from tests.cpp_interface import sanitized
 from tests.manifests import MANIFEST, SHA
 from tuner.errors import BundleError
 from tuner.runtime.manifest import read_manifest
@@ -144,9 +144,8 @@ def damaged(draw: random.Random) -> bytes:
 def test_what_is_damaged_is_refused_alike() -> None:
     draw = random.Random(11)
     manifests = [json.dumps(WHOLE).encode(), *(damaged(draw) for _ in range(1500))]
-    program = compiled(ROOT / "tests" / "cpp" / "manifests.cpp", "-fsanitize=address")
     given = b"".join(b"%d\n%s" % (len(data), data) for data in manifests)
-    done = subprocess.run([program], input=given, capture_output=True, check=False)
+    done = subprocess.run(sanitized("manifests"), input=given, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = done.stdout.decode().splitlines()
     assert len(answers) == len(manifests) and answers[0].startswith("0 ")

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cpp_interface import ROOT
-from tests.cpp_interface import compiled as compiled_cpp
+from tests.cpp_interface import sanitized
 from tests.faults.stub_device import Watcher
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tests.test_export_select import Header, winner_of
@@ -186,7 +185,7 @@ def test_python_cpp_and_the_header_decide_alike(
     (tmp_path / "manifest.json").write_bytes(data)
     limits = list(LIMITS.values())
     said = subprocess.run(
-        [compiled_cpp(ROOT / "tests" / "cpp" / "dispatch.cpp"), tmp_path / "manifest.json", GPU.name, "0"],
+        [*sanitized("dispatch"), tmp_path / "manifest.json", GPU.name, "0"],
         input="\n".join(" ".join(map(str, (*limits, *problem.sizes.values()))) for problem in asked),
         capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip

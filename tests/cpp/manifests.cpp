@@ -12,4 +12,5 @@ int main() {
         const kernel_tune::Status status = kernel_tune::detail::ManifestReader::read(text, manifest);
         std::printf("%d %s\n", static_cast<int>(status.code()), status.message().c_str());
     }
+    return 0;
 }

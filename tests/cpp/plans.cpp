@@ -82,4 +82,5 @@ int main(int, char** arguments) {
         if (reason.empty()) print_plan(plan);
         else std::printf("invalid: %s\n", reason.c_str());
     }
+    return 0;
 }
