@@ -130,12 +130,12 @@ class VariantSpec:
         unmet = [reason for reason, condition in self.requirements if not condition.holds(names)]
         return f"needs {' and '.join(unmet)}" if unmet else f"requires {self.requires.written}"
 
-    @property
+    @cached_property
     def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
         """The constraints that can be checked before compiling."""
         return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
 
-    @property
+    @cached_property
     def search_conditions(self) -> tuple[tuple[str, Expression], ...]:
         """The conditions on configurations that a search may try, checked before compiling."""
         return (*self.constraints_before, *self.pruning_rules)

@@ -344,11 +344,13 @@ class _Building:
 
     def _kept_before(self, kinds: Sequence[Problem]) -> list[list[Configuration]]:
         """Return what the database has of the same request if nothing was measured since; else nothing."""
-        kept = []
+        if self._races.measured:
+            return []
+        kept, members, tags = [], self._members(), self._tags()
         for kind in kinds:
-            own = [row for row in self._members() if kind_of(row.problem) == kind_of(kind)]
+            own = [row for row in members if kind_of(row.problem) == kind_of(kind)]
             last = [row for row in own if row.bench == own[-1].bench]
-            if self._races.measured or not last or last[0].tags != self._tags():
+            if not last or last[0].tags != tags:
                 return []
             kept.append([row.configuration for row in last if row.configuration is not None])
         return kept
