@@ -157,7 +157,7 @@ def test_compilers_share_the_memory() -> None:
 
 
 def test_compilation_that_takes_for_ever_is_killed(tmp_path: Path) -> None:
-    pool = CompilePool(jobs=1, deadline_s=2.0)
+    pool = CompilePool(jobs=1, deadline_s=1.0)
     try:
         bench = Bench(
             tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -166,8 +166,8 @@ def test_compilation_that_takes_for_ever_is_killed(tmp_path: Path) -> None:
         began = time.monotonic()
         found = bench.compile(plain())
         assert found.status is Status.COMPILE_TIMEOUT
-        assert "2 s" in found.error
-        assert time.monotonic() - began < 6.0
+        assert "1 s" in found.error
+        assert time.monotonic() - began < 5.0
         assert gone(first)
         assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
     finally:

@@ -18,7 +18,7 @@ from tuner.model import Status
 from tuner.space.space import SearchSpace
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
-SAMPLE = 20
+SAMPLE = 8
 
 
 @functools.cache
