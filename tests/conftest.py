@@ -74,10 +74,12 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     gc.freeze()  # what is collected stays: no need to look at it again, and children share it
 
 
-@pytest.fixture(autouse=True)
-def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def one_compiler() -> Iterator[None]:
     """Commands start one compiler where nothing else is said: the tests themselves keep all cores busy."""
-    monkeypatch.setattr(pool, "default_jobs", lambda: 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "default_jobs", lambda: 1)
+        yield
 
 
 @pytest.fixture

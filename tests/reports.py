@@ -11,7 +11,8 @@ from typing import Any
 from tests.stored import CALIBRATION, GPU, make_benchmark, make_run, make_trial, make_winner
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial
+from tuner.database.rows import encode_trial
+from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, digest
 
 CARD = replace(GPU, clock_hz=1.98e9, memory_bytes_per_s=4.8e12)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{x|y}${1}\u202ereversed"
@@ -38,12 +39,16 @@ def tuned(path: Path, run: Run | None = None, count: int = 60) -> list[Trial]:
     with Database.open(path) as database:
         database.connection.execute("PRAGMA synchronous = OFF")
         database.start_run(run)
-        with database.transaction():
-            for number in range(count):
-                status = FAILURES.get(number, Status.SLOW if number % 20 == 7 else Status.OK)
-                trial = make_tuned(number, status=status)
-                light = Metrics(800.0, 2000.0, 500 / trial.time_ns) if trial.time_ns else Metrics()
-                database.record(run.id, trial, metrics=light)
+        rows, sources = [], set()
+        for number in range(count):
+            status = FAILURES.get(number, Status.SLOW if number % 20 == 7 else Status.OK)
+            trial = make_tuned(number, status=status)
+            light = Metrics(800.0, 2000.0, 500 / trial.time_ns) if trial.time_ns else Metrics()
+            rows.append(encode_trial(run, trial, light, [digest(text) for text in trial.sources]))
+            sources.update(trial.sources)
+        with database.transaction():  # as record() does, all at once: each by itself takes 0.2 ms
+            database.insert_sources(sorted(sources))
+            database.tables["trials"].insert_all(rows)
         trials = database.trials(run.id)
         best = min((trial for trial in trials if trial.time_ns), key=lambda trial: trial.time_ns or 0.0)
         default = trials[0]
