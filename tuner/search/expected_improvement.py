@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import threadpoolctl
@@ -75,6 +76,13 @@ MIN_TRANSFERRED = 5
 """Results of another task; fewer are left out."""
 
 
+@cache
+def _use_one_thread() -> None:
+    # For the rest of the process: the matrices are small, and while compilers keep the cores busy the inverse of one
+    # took 71 ms on several threads, and 1 ms on one. Finding the library takes 5 ms.
+    threadpoolctl.threadpool_limits(1, "blas")
+
+
 class GPEISampler(SpaceSampler):
     """Proposes the configuration with the greatest expected improvement under a Gaussian process.
 
@@ -89,9 +97,7 @@ class GPEISampler(SpaceSampler):
 
     def __init__(self, space: SearchSpace, seed: int = 0, settings: GPEISettings = GPEISettings()) -> None:
         super().__init__(space, seed)
-        # For the rest of the process: the matrices are small, and while compilers keep the cores busy the inverse of
-        # one took 71 ms on several threads, and 1 ms on one.
-        threadpoolctl.threadpool_limits(1, "blas")
+        _use_one_thread()
         self.settings = settings
         self.features = Features(space)
         self.model = GaussianProcess(self.features.distances, settings.prior)
