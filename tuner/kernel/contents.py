@@ -7,7 +7,7 @@ import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,15 @@ def _documents(node: Any) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def template_digest(folder: Path, template: Path) -> str:
+def template_digest(template: Path, texts: Iterable[str]) -> str:
     """Return the digest of a template with all that it includes, without comments.
 
     Args:
-        folder: the kernel's.
         template: of Jinja, or a plain ``.cu``.
+        texts: by :func:`template_texts`.
     """
     code = _jinja_digest if template.suffix == ".j2" else source_digest
-    return digest([code(text) for text in template_texts(folder, template)])
+    return digest([code(text) for text in texts])
 
 
 @functools.lru_cache(maxsize=512)
@@ -105,14 +105,19 @@ def _jinja_digest(text: str) -> str:
     return digest([source_digest(_JINJA_CODE.sub("{}", code)), *_JINJA_CODE.findall(code)])
 
 
-def template_texts(folder: Path, template: Path) -> Iterator[str]:
+def template_texts(folder: Path, template: Path, read: Callable[[Path], str] = read_source) -> Iterator[str]:
     """Yield the text of a template, and of each template that it includes, directly or not.
 
     Where an expression names the included file, all templates of the template's folder count as included.
+
+    Args:
+        folder: the kernel's.
+        template: of Jinja, or a plain ``.cu``.
+        read: returns a file's text.
     """
     seen, pending = {template}, [template]
     while pending:
-        text = read_source(pending.pop(0))
+        text = read(pending.pop(0))
         yield text
         for tag in _INCLUDE.findall(_JINJA_COMMENT.sub("", text)):
             for path in _included(folder, template, tag):

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,12 @@ class KernelIdentity:
     @functools.cached_property
     def _variant_code(self) -> dict[str, list[Any]]:
         folder, code = self.kernel.folder, {}
+        read = functools.cache(read_source)  # variants include the same files
         for name, variant in self.kernel.variants.items():
             files = [launch.template for launch in variant.launches]
-            templates = [template_digest(folder, file) for file in files]
-            texts = [text for file in files for text in template_texts(folder, file)]
-            code[name] = [templates, self._launching(name, texts, templates=True)]
+            texts = [list(template_texts(folder, file, read)) for file in files]
+            templates = [template_digest(file, own) for file, own in zip(files, texts, strict=True)]
+            code[name] = [templates, self._launching(name, chain(*texts), templates=True)]
         return code
 
     @functools.cached_property
@@ -180,11 +182,10 @@ class KernelIdentity:
         if reference.cuda is None or reference.numpy or reference.python or reference.golden:
             return data
         template = reference.cuda.template
-        headers = self._header_digests(
-            template_texts(self.kernel.folder, template), [template], templates=True
-        )
+        texts = list(template_texts(self.kernel.folder, template))
+        headers = self._header_digests(texts, [template], templates=True)
         launch = _canonical(reference.cuda, WORDING | {"template"})
-        return {**data, "cuda": [template_digest(self.kernel.folder, template), headers, launch]}
+        return {**data, "cuda": [template_digest(template, texts), headers, launch]}
 
 
 def _canonical(value: Any, ignored: frozenset[str] = WORDING) -> Any:
