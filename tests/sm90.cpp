@@ -143,6 +143,7 @@ static Side side_of(const Block& block, unsigned long long tile, bool along_k, i
     return side;
 }
 
+__attribute__((optimize("O3")))  // with -Og it takes a quarter of a test
 static void multiply(const Products& one, const Side& m_side, const Side& n_side) {
     const int lane = one.thread % 32, warp = one.thread % 128 / 32;
     for (int i = 0; i < one.columns / 2; ++i) {
