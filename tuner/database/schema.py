@@ -293,7 +293,7 @@ def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 _CAUSES = {
     sqlite3.SQLITE_FULL: (
         "the disk is full",
-        "free some space, then go on with --resume; recorded trials are safe",
+        "free some space; --resume goes on with the trials that are recorded, if any",
     ),
     sqlite3.SQLITE_IOERR: (
         "reading or writing failed",

@@ -59,7 +59,7 @@ def open_device(
         if not has_gpu():
             raise NoGpuError(
                 "this machine has no NVIDIA GPU",
-                "leave out --device, or run it on a machine with one; see `tune doctor`",
+                "run it on a machine with one (`tune doctor` says what is missing), or without --device cuda",
             )
         return _local(rest, jobs, cache, say)
     if kind == "replay":
