@@ -195,8 +195,8 @@ class HeldOut:
             raise TunerError(f"{contestants[race.failed]}: {race.error}")
         medians = [[median(groups[i]) for groups in race.samples_ns] for i in range(len(contestants))]
         times = dict(zip(contestants, medians, strict=True))
-        over_tuned = paired_ratio(times[chosen], times[tuned], 0)
-        over_default = paired_ratio(times[chosen], times[default], 0)
+        over_tuned = paired_ratio(times[chosen], times[tuned])
+        over_default = paired_ratio(times[chosen], times[default])
         return {
             "tuned": str(tuned),
             "time_ns": median(times[chosen]),

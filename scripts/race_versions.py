@@ -118,7 +118,7 @@ def raced(device: Device, match: Match, mode: Mode | None, rounds: int, seed: in
     row["times_ns"] = {entry.name: ns for entry, ns in zip(match.entries, times_ns, strict=True)}
     row["tags"], row["ratios"] = list(race.tags), {}
     for entry, ours, time_ns in list(zip(match.entries, medians, times_ns, strict=True))[1:]:
-        ratio = paired_ratio(medians[0], ours, seed)
+        ratio = paired_ratio(medians[0], ours)
         noise = device.noise_floor(time_ns, warm)
         verdict = str(reference_verdict(ratio, noise))
         row["ratios"][entry.name] = {**vars(ratio), "verdict": verdict, "noise_floor": noise}

@@ -81,7 +81,7 @@ def row(*factors: float) -> dict[str, Any]:
     own = [[100.0 + turn % 2 + 0.1 * load for turn in range(16)] for load in range(len(LOADS))]
     others = [[factor * time for time in own[0]] for factor in factors]
     names = [*LOADS, *(f"way {number}" for number in range(len(factors)))]
-    found = compared(names, [*own, *others], 0)
+    found = compared(names, [*own, *others])
     times = dict.fromkeys(names, 100.0)
     return {**found, "times_ns": times, "verified": True, "mode": "cold", "configuration": "c"}
 

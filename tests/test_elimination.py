@@ -38,7 +38,7 @@ class Track:
 
 
 def race(times: Sequence[float], seed: int = 0, **changes: float) -> Standing:
-    return eliminate(len(times), Track(times, seed, **changes), FLOOR, seed=seed)
+    return eliminate(len(times), Track(times, seed, **changes), FLOOR)
 
 
 # -- what comes out, by simulation
@@ -75,7 +75,7 @@ def test_noise_without_a_floor_is_no_difference() -> None:
     different = 0
     for seed in range(60):
         track = Track([1.0, 1.0], seed, noise=0.05, offset=0.0)
-        different += len(eliminate(2, track, 0.0, seed=seed).left) < 2
+        different += len(eliminate(2, track, 0.0).left) < 2
     assert different <= 6  # 5 % of 60, and two standard deviations
 
 
@@ -83,7 +83,7 @@ def test_a_leader_chosen_from_the_samples_eliminates_few_equals() -> None:
     """The leader by luck is compared with the others: each of equals drops out in at most 2.5 % of races."""
     races, count, dropped = 15, 6, 0
     for seed in range(races):
-        standing = eliminate(count, Track([1.0] * count, seed, offset=0.0), 0.0, seed=seed)
+        standing = eliminate(count, Track([1.0] * count, seed, offset=0.0), 0.0)
         dropped += count - len(standing.left)
         assert standing.verdict is not Verdict.FASTER
     assert dropped <= 5  # 2.5 % of 90, and two standard deviations
@@ -214,7 +214,5 @@ def test_time_is_kept_to(group_s: float, heats: list[int]) -> None:
 
 
 def test_same_samples_give_the_same_standing() -> None:
-    first, second = (
-        eliminate(3, Track([1.0, 1.001, 1.002], 5), FLOOR, seed=5, clock=lambda: 0.0) for _ in range(2)
-    )
+    first, second = (eliminate(3, Track([1.0, 1.001, 1.002], 5), FLOOR, clock=lambda: 0.0) for _ in range(2))
     assert first == second

@@ -209,10 +209,10 @@ class Races:
         row["times_ns"] = {name: median(ours) for name, ours in zip(names, medians, strict=True)}
         row["tags"] = sorted(set().union(*(seen.tags for seen in samples.seen)))
         row["verified"] = all(samples.verified)
-        return {**row, **compared(names, medians, self._seed)}
+        return {**row, **compared(names, medians)}
 
 
-def compared(names: Sequence[str], medians: Sequence[Sequence[float]], seed: int) -> dict[str, Any]:
+def compared(names: Sequence[str], medians: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Return the ratios to the tuner's own launch, with 95 % intervals and verdicts.
 
     The noise is how far from 1 the interval of a ratio of two loads of that launch reaches.
@@ -220,13 +220,12 @@ def compared(names: Sequence[str], medians: Sequence[Sequence[float]], seed: int
     Args:
         names: of the contestants, :data:`LOADS` first.
         medians: of each, its times in each round.
-        seed: of the resampling.
     """
-    own = [paired_ratio(a, b, seed) for a, b in combinations(medians[: len(LOADS)], 2)]
+    own = [paired_ratio(a, b) for a, b in combinations(medians[: len(LOADS)], 2)]
     noise = max(max(one.high - 1, 1 - one.low) for one in own)
     found: dict[str, Any] = {"noise": noise, "ratios": {}}
     for name, ours in list(zip(names, medians, strict=True))[1:]:
-        ratio = paired_ratio(ours, medians[0], seed)
+        ratio = paired_ratio(ours, medians[0])
         found["ratios"][name] = {**vars(ratio), "verdict": str(verdict(ratio, noise))}
     return found
 

@@ -251,7 +251,7 @@ class _Comparisons:
         self.noise_floor = self.device.noise_floor(median(self.medians))
         for index, change in enumerate(group, 1):
             timed = RaceSamples.of(race, index, on_host=False, ours=True)
-            ratio = paired_ratio(timed.medians_ns, own.medians_ns, self.seed)
+            ratio = paired_ratio(timed.medians_ns, own.medians_ns)
             self.alternatives[change] = Alternative(
                 change,
                 timed.time_ns,

@@ -213,9 +213,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         if against.named or failed.baseline is None or ABSENT not in race.error:
             failures.append(Failure(failed.name, failed.text, race.error, failed.baseline is None))
         race = None
-    entries, noise_floor = (
-        _compared(contestants, race, device.noise_floor, seed) if race is not None else ((), 0.0)
-    )
+    entries, noise_floor = _compared(contestants, race, device.noise_floor) if race is not None else ((), 0.0)
     return Bench(
         target,
         device.gpu,
@@ -321,7 +319,7 @@ def _named_contestants(
 
 
 def _compared(
-    contestants: Sequence[NamedContestant], race: RaceRound, noise_of: Callable[[float], float], seed: int
+    contestants: Sequence[NamedContestant], race: RaceRound, noise_of: Callable[[float], float]
 ) -> tuple[tuple[Entry, ...], float]:
     """Return the contestants compared with the first configuration, and its noise floor."""
     entries = [_entry(contestant, race, i) for i, contestant in enumerate(contestants)]
@@ -342,7 +340,7 @@ def _compared(
                 entry.high_ns / reference.low_ns,
             )
         else:
-            ratio = paired_ratio(medians[i], medians[reference_index], seed)
+            ratio = paired_ratio(medians[i], medians[reference_index])
         compared.append(replace(entry, ratio=ratio, verdict=reference_verdict(ratio, noise_floor)))
     return (reference, *sorted(compared, key=lambda entry: entry.time_ns)), noise_floor
 

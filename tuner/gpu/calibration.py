@@ -262,7 +262,7 @@ class Calibrator:
                 for load in loads:
                     load.close()
             a, b = ([statistics.median(groups[i]) for groups in rounds] for i in range(2))
-            deviations.append(abs(paired_ratio(a, b, number).median - 1.0))
+            deviations.append(abs(paired_ratio(a, b).median - 1.0))
         return deviations
 
     def _clock_note(self, clock_hz: float) -> tuple[str, ...]:

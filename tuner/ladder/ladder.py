@@ -108,7 +108,6 @@ class InterleavedComparison:
     failures: tuple[Failure, ...] = ()
     """Baselines that could not be timed."""
     tags: tuple[str, ...] = ()
-    seed: int = 0
 
     @property
     def steps(self) -> list[Timing]:
@@ -146,7 +145,7 @@ class InterleavedComparison:
         if timing.on_host or other.on_host:  # timed alone: no pairs, so the intervals' ends bound the ratio
             ratio = unpaired(other, timing)
         else:
-            ratio = paired_ratio(other.medians_ns, timing.medians_ns, self.seed)
+            ratio = paired_ratio(other.medians_ns, timing.medians_ns)
         return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
 
     @cached_property

@@ -205,7 +205,6 @@ class _LadderRun:
             (*tuned, *others),
             tuple(failures),
             race.tags,
-            sweep.seed,
         )
         self._keep(comparison)
         return comparison

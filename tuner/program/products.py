@@ -111,7 +111,7 @@ def measured(
         finite = tuned_error if math.isfinite(tuned_error) else None
         return Decision(*where, False, reason, torch_error=torch_error, tuned_error=finite)
     own, tuned = times_in_turn(kind, (torch.mm, torch.mm), around, mode, product.device)
-    ratio = paired_ratio(tuned, own, seed=0)
+    ratio = paired_ratio(tuned, own)
     faster = verdict(ratio, NOISE_FLOOR)
     words = {
         Verdict.FASTER: "faster",

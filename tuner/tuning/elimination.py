@@ -66,10 +66,7 @@ class Standing:
     confidence: float
     """Of each single interval; all intervals of one contestant hold together with :data:`CONFIDENCE`."""
     noise_floor: float
-    seed: int
     _medians: Mapping[int, Sequence[float]] = field(default_factory=dict, repr=False)
-    _ratios: dict[tuple[int, int], Ratio] = field(default_factory=dict, repr=False, compare=False)
-    """Computed before: an interval of such a confidence takes some 10 ms."""
 
     @property
     def rounds(self) -> int:
@@ -90,12 +87,9 @@ class Standing:
 
     def ratio(self, contestant: int, other: int) -> Ratio:
         """Return a contestant's time over another's, by the rounds that both were in."""
-        pair = (contestant, other)
-        if pair not in self._ratios:
-            a, b = self._medians[contestant], self._medians[other]
-            shared = min(len(a), len(b))
-            self._ratios[pair] = paired_ratio(a[:shared], b[:shared], self.seed, self.confidence)
-        return self._ratios[pair]
+        a, b = self._medians[contestant], self._medians[other]
+        shared = min(len(a), len(b))
+        return paired_ratio(a[:shared], b[:shared], self.confidence)
 
     def compare(self, contestant: int, other: int) -> Verdict:
         """Return whether a contestant is faster or slower than another."""
@@ -121,7 +115,6 @@ def eliminate(
     noise_floor: float,
     *,
     heats: Sequence[int] = HEATS,
-    seed: int = 0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Standing:
     """Race until one contestant is left, all that are left are the same, or rounds or time are used up.
@@ -132,7 +125,6 @@ def eliminate(
         noise_floor: how far from 1 the ratio of a kernel to itself gets.
         heats: rounds of each. After ``SECONDS`` no further one begins, and a later one is shortened to what is left of
             them. The first is never shortened: kernels that take very long take longer.
-        seed: of the resampling.
         clock: seconds.
 
     Returns:
@@ -140,7 +132,7 @@ def eliminate(
     """
     began = clock()
     confidence = 1 - (1 - CONFIDENCE) / (len(heats) * max(1, count - 1))
-    standing = Standing({}, (), 0, 0.0, confidence, noise_floor, seed)
+    standing = Standing({}, (), 0, 0.0, confidence, noise_floor)
     groups: dict[int, list[Sequence[float]]] = {i: [] for i in range(count)}
     left: Sequence[int] = range(count)
     last_began, last_groups = began, 0
@@ -177,7 +169,6 @@ def _standing(
         heats=heats,
         seconds=seconds,
         _medians=medians,
-        _ratios={},
     )
     if not running:
         return standing

@@ -120,7 +120,7 @@ def compete(
         return {}
 
     heats = RECORDED_HEATS if device.recorded else HEATS if mode is None else HEATS[:WARM_HEATS]
-    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns, mode), heats=heats, seed=seed)
+    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns, mode), heats=heats)
     return standing, failed
 
 
