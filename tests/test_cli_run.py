@@ -177,7 +177,7 @@ def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so(tune: Tune) -> None:
-    assert_refused(tune(*SMALL, device="cuda"), "no NVIDIA GPU", "leave out --device")
+    assert_refused(tune(*SMALL, device="cuda"), "no NVIDIA GPU", "without --device cuda")
     said = tune("--kernel", "vector_add", "--trials", "5", device="")
     if said.code == 0:
         assert "no NVIDIA GPU here: replaying what an" in said.err
