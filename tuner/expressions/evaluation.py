@@ -170,9 +170,8 @@ def evaluator(node: ast.AST) -> Evaluator:
 def _binary(operation: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
     def run(names: Names, many: Vectorized | None) -> Any:
         a, b = left(names, many), right(names, many)
-        if (
-            type(a) is int and type(b) is int and many is None
-        ):  # nearly always: half the time of all that is checked
+        # Nearly always so, and all that is checked of other values takes twice as long.
+        if type(a) is int and type(b) is int and many is None:
             value = operation(a, b)
             if -TOO_LARGE < value < TOO_LARGE:
                 return value
