@@ -94,9 +94,8 @@ def cpp_rows(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s)
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-2000:])
-    if (
-        under and "SUMMARY: 0 " not in done.stdout + done.stderr
-    ):  # one that does not fit the driver looks at nothing
+    if under and "SUMMARY: 0 " not in done.stdout + done.stderr:
+        # A sanitizer that does not fit the driver looks at nothing.
         raise RuntimeError(f"{under[0]} says nothing of what it saw: {(done.stdout + done.stderr)[-1000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

@@ -158,9 +158,8 @@ class CompilePool:
             self._discard(child)
             late = f"not compiled after {self._deadline_s:g} s"
             return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
-        if (
-            compilation.status is Status.COMPILE_OOM
-        ):  # its heap may stay full, and the next candidate would fail for it
+        if compilation.status is Status.COMPILE_OOM:
+            # Its heap may stay full, and the next candidate would fail for it.
             self._discard(child)
             return None, compilation
         return child, compilation
