@@ -6,29 +6,22 @@ import os
 import queue
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.faults.fake_worker import GPU, REFERENCE_NS, STATUSES
-from tests.faults.held import hold_compilers
-from tests.faults.kernels import SOURCE, configuration, scale_kernel
+from tests.fake_measuring import log, log_into, starts, wait_until
+from tests.faults.fake_worker import GPU, REFERENCE_NS
 from tests.faults.processes import gone
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.conditions import Conditions, Regime
 from tuner.devices import guard as guard_module
-from tuner.devices.base import Contestant, Outcome
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.hardware.workload import Batch, Limits
-from tuner.kernel.load import read_kernel
-from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Status
+from tuner.model import Status
 from tuner.protocol.measuring import Failed, Measure, Measured, Release, Released, Setup, SetupDone
 from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
 from tuner.runtime.launches import Launch, Plan
@@ -60,10 +53,7 @@ def unanswered(reply: object) -> Unanswered:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(guard_module, "GRACE_S", 0.2)
-    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    (tmp_path / "once").mkdir()
-    monkeypatch.setenv("FAKE_ONCE", str(tmp_path / "once"))
+    log_into(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -72,15 +62,6 @@ def guard() -> Iterator[Guard]:
     guard.hello()
     yield guard
     guard.close()
-
-
-def log(tmp_path: Path) -> list[str]:
-    return [line.partition(" ")[2] for line in (tmp_path / "log").read_text().splitlines()]
-
-
-def starts(tmp_path: Path) -> list[int]:
-    lines = (tmp_path / "log").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if line.endswith(" start")]
 
 
 def assert_good_afterwards(guard: Guard) -> None:
@@ -134,7 +115,7 @@ def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: i
     guard.submit(measure(f"sticky{code}"), answers.append)
     for block in range(4):
         guard.submit(measure("ok", block), answers.append)
-    _wait(lambda: len(answers) == 5)
+    wait_until(lambda: len(answers) == 5)
     assert [status_of(a) for a in answers] == ["memory_fault", "ok", "ok", "ok", "ok"]
     assert isinstance(answers[0], Measured) and str(code) in answers[0].measurement.error
     assert guard.restarts == 1
@@ -167,7 +148,7 @@ def test_answer_that_nothing_asked_for_is_a_death(guard: Guard, tmp_path: Path) 
     answers: list[Reply] = []
     for fault in ("twice", "ok"):
         guard.submit(measure(fault), answers.append)
-    _wait(lambda: len(answers) == 2)
+    wait_until(lambda: len(answers) == 2)
     assert guard.call(Release()) == Released()
     assert len(answers) == 2
     assert len(starts(tmp_path)) == 2
@@ -210,7 +191,7 @@ def test_every_request_is_answered_once_and_in_order(guard: Guard) -> None:
 
     for i, fault in enumerate(faults):
         guard.submit(measure(fault, i), keep(i))
-    _wait(lambda: len(answers) == len(faults), 60.0)
+    wait_until(lambda: len(answers) == len(faults), 60.0)
     wanted = {
         "die": "worker_died",
         "leave": "worker_died",
@@ -227,7 +208,7 @@ def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
     answers: list[Reply] = []
     for fault in ("die", "die", "die", "die", "ok"):
         guard.submit(measure(fault), answers.append)
-    _wait(lambda: len(answers) == 5)
+    wait_until(lambda: len(answers) == 5)
     assert [status_of(a) for a in answers] == [Status.WORKER_DIED] * 4 + [Status.OK]
 
 
@@ -367,7 +348,7 @@ def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch
     answers: list[Reply] = []
     for fault in ("die", "ok", "ok", "ok"):
         guard.submit(measure(fault), answers.append)
-    _wait(lambda: len(answers) == 4)
+    wait_until(lambda: len(answers) == 4)
     failures = [unanswered(answer) for answer in answers]
     assert all(a.status is Status.WORKER_DIED for a in failures)
     assert all(a.fatal for a in failures[1:])
@@ -436,345 +417,3 @@ def test_close_kills_a_hang_at_once(tmp_path: Path) -> None:
     guard.close()
     assert time.monotonic() - began < 2.0
     assert gone(*starts(tmp_path))
-
-
-# -- the device on top of it
-
-
-FIELD = (("ok", 1), ("ok", 2), ("racehang", 1), ("ok", 3))
-FAULTS = ("ok", "hang", "die", "sticky700", *STATUSES)
-
-
-@pytest.fixture
-def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_SLEEP_S", "0.1")
-
-
-class LastingPool(CompilePool):
-    """Compilers that a device does not end with itself: starting them takes longer than most tests."""
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompilePool]:
-    pool = LastingPool(2, tmp_path_factory.mktemp("cache") / "cubins")
-    yield pool
-    CompilePool.close(pool)
-
-
-@pytest.fixture
-def device(tmp_path: Path, pool: CompilePool) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
-    yield device
-    device.close()
-
-
-def prepared(device: LocalDevice, folder: Path, **changes: Any) -> tuple[KernelSpec, Problem]:
-    kernel = scale_kernel(folder, **changes)
-    problem = kernel.problem()
-    device.prepare(kernel, problem, 1)
-    return kernel, problem
-
-
-def ask(device: LocalDevice, configurations: list[Configuration]) -> list[Outcome]:
-    for number, item in enumerate(configurations):
-        device.submit(number, item)
-    found: list[Outcome] = []
-    deadline = time.monotonic() + 60.0
-    while len(found) < len(configurations) and time.monotonic() < deadline:
-        found += device.collect(0.5)
-    assert device.collect(0.0) == []
-    return sorted(found, key=lambda outcome: outcome.number)
-
-
-def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, faults=FAULTS, blocks=(32, 64), items=(1, 2))
-    asked = [configuration(fault, block) for fault in FAULTS for block in (32, 64)]
-    outcomes = ask(device, asked)
-    assert [outcome.configuration for outcome in outcomes] == asked
-    wanted = {
-        "hang": "hang",
-        "die": "worker_died",
-        "sticky700": "memory_fault",
-        **{f: s for f, (s, _) in STATUSES.items()},
-    }
-    for outcome in outcomes:
-        fault = str(outcome.configuration.values["fault"])
-        assert outcome.measurement.status == wanted.get(fault, "ok"), outcome
-        assert bool(outcome.measurement.error) == (fault != "ok")
-
-
-def test_answer_that_is_not_understood_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
-    """A newer measuring process may say other things, if the tuner was installed anew during a run."""
-    prepared(device, tmp_path, faults=("ok", "nonsense"))
-    (outcome,) = ask(device, [configuration("nonsense")])
-    assert outcome.measurement.status is Status.WORKER_DIED
-    assert "nonsense" in outcome.measurement.error
-    (outcome,) = ask(device, [configuration("ok")])
-    assert outcome.measurement.status is Status.OK
-
-
-def test_good_times_do_not_depend_on_the_bad_neighbours(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, faults=FAULTS)
-    good = [configuration("ok", block, items) for block in (32, 64, 128, 256) for items in (1, 2, 3, 4)]
-    alone = {o.configuration: o.measurement.samples_ns for o in ask(device, good)}
-    prepared(device, tmp_path, faults=FAULTS)
-    mixed = [
-        item
-        for pair in zip(good, [configuration(f) for f in (*FAULTS[1:], *FAULTS[1:])], strict=True)
-        for item in pair
-    ]
-    after = {o.configuration: o.measurement.samples_ns for o in ask(device, mixed)}
-    assert {c: after[c] for c in good} == alone
-
-
-def test_equal_sources_are_measured_once(device: LocalDevice, tmp_path: Path) -> None:
-    source = 'extern "C" __global__ void scale__ok(const float* x, float* y, long long n) {}\n'
-    extra = (
-        '[variants.other]\nsummary = "the same"\n[variants.other.parameters]\nfault = { values = ["ok"] }\n'
-    )
-    launch = (
-        '[[variants.other.launches]]\ntemplate = "scale.cu.j2"\nentry = "scale__ok"\n'
-        'arguments = ["x", "y", { value = "n", dtype = "int64" }]\ngrid = ["16"]\nblock = ["64"]\n'
-    )
-    prepared(device, tmp_path, source=source, blocks=(64,), extra=extra + launch)
-    one, other = configuration("ok", 64, 1), Configuration.of("other", {"fault": "ok"})
-    outcomes = ask(device, [one])
-    outcomes += ask(device, [other])
-    assert len({outcome.measurement.samples_ns for outcome in outcomes}) == 1
-    assert [outcome.measurement.measure_s > 0 for outcome in outcomes] == [True, False]
-    assert Counter(log(tmp_path))["measure scale__ok False"] == 1
-    prepared(device, tmp_path, source=source, blocks=(64,), extra=extra + launch)
-    assert len(ask(device, [one, other])) == 2  # at the same time
-    assert Counter(log(tmp_path))["measure scale__ok False"] == 2
-    ask(device, [one])  # the same once more is measured anew
-    assert Counter(log(tmp_path))["measure scale__ok False"] == 3
-
-
-def test_what_is_compiled_when_another_problem_is_prepared_is_not_measured(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel, _ = prepared(device, tmp_path)
-    with monkeypatch.context() as patch:
-        held = hold_compilers(device, patch)
-        device.submit(0, configuration("ok", 32))
-    device.prepare(kernel, kernel.problem({"n": 64}), 1)
-    for go_on in held:
-        go_on()
-    (outcome,) = ask(device, [configuration("ok", 64)])
-    assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
-    assert outcome.measurement.status is Status.OK
-    assert Counter(log(tmp_path))["measure scale__ok False"] == 1
-
-
-@pytest.mark.usefixtures("slowly")
-def test_what_is_measured_when_another_problem_is_prepared_is_not_answered(
-    device: LocalDevice, tmp_path: Path
-) -> None:
-    kernel, _ = prepared(device, tmp_path)
-    device.submit(0, configuration("ok", 32))
-    deadline = time.monotonic() + 60.0
-    while "measure scale__ok False" not in log(tmp_path):
-        assert time.monotonic() < deadline
-    device.prepare(kernel, kernel.problem({"n": 64}), 1)
-    (outcome,) = ask(device, [configuration("ok", 64)])
-    assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
-    assert outcome.measurement.status is Status.OK
-
-
-def test_plan_that_cannot_be_launched_costs_one_trial(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, blocks=(64, 2048))
-    bad, good = ask(device, [configuration("ok", 2048), configuration("ok", 64)])
-    assert bad.measurement.status is Status.INVALID_CONFIG
-    assert "2048" in bad.measurement.error
-    assert good.measurement.status is Status.OK
-
-
-def test_constraints_on_what_the_compiler_says(device: LocalDevice, tmp_path: Path) -> None:
-    extra = '[variants.plain.constraints]\n"few registers" = "registers < 2"\n'
-    prepared(device, tmp_path, extra=extra)
-    (outcome,) = ask(device, [configuration()])
-    assert outcome.measurement.status is Status.INVALID_CONFIG
-    assert outcome.measurement.error == "few registers"
-    assert outcome.compilation.resources[0].registers > 1
-
-
-def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) -> None:
-    extra = '[variants.plain.constraints]\n"no tail" = "n % 64 == 0"\n'
-    _, problem = prepared(device, tmp_path, extra=extra, faults=("ok", "edge"))
-    a, b = (configuration("ok", block) for block in (32, 64))
-    found = device.race([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0)
-    assert [len(groups) for groups in found.samples_ns] == [2, 2, 2]
-    assert found.failed is None
-    confirmed = device.confirm(a, 1e5)
-    assert confirmed.status is Status.OK
-    assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
-    sizes = [Problem("scale", {"n": n}, problem.dtypes, problem.options) for n in (1, 63, 64, 128)]
-    verified = device.verify_at(sizes, a)
-    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
-    verified = device.verify_at(sizes, configuration("edge", 32))
-    assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
-
-
-def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path)
-    found = device.race([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)
-    assert found.failed is None
-    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
-        "setup 1",
-        "race warm in 1",
-    ]
-
-
-def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
-    kernel = tmp_path / "scale.toml"
-    prepared(device, tmp_path)
-    text = kernel.read_text().replace("ceil_div(n, block_size * items)", "n // (block_size * items)")
-    kernel.write_text(text)
-    prepared_again = read_kernel(kernel)
-    device.prepare(prepared_again, prepared_again.problem(), 1)
-    sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
-    verified = device.verify_at(sizes, configuration("ok", 64))
-    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK)]
-
-
-def test_what_is_prepared_is_not_prepared_again(device: LocalDevice, tmp_path: Path) -> None:
-    kernel, problem = prepared(device, tmp_path)
-    ask(device, [configuration()])
-    assert device.busy.spans
-    device.prepare(kernel, problem, 1)
-    assert log(tmp_path).count("setup 1") == 1
-    assert not device.busy.spans
-    assert ask(device, [configuration()])[0].measurement.status is Status.OK
-    device.submit(7, configuration("ok", 64))
-    device.prepare(kernel, problem, 1)  # what was pending is not answered any more
-    assert ask(device, [configuration("ok", 128)])[0].configuration == configuration("ok", 128)
-    assert log(tmp_path).count("setup 1") == 2
-    device.confirm(configuration(), 1e5)  # frees the problem's memory
-    device.prepare(kernel, problem, 1)
-    assert ask(device, [configuration()])[0].measurement.status is Status.OK
-    assert log(tmp_path).count("setup 1") == 3
-
-
-def test_the_incumbent_is_asked_for_when_a_candidate_is_compiled(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(device, tmp_path)
-    held = hold_compilers(device, monkeypatch)
-    best: list[float] = []
-    device.submit(0, configuration(), lambda: best[0])
-    best.append(123.0)
-    held[0]()
-    while not (outcomes := device.collect(1.0)):
-        pass
-    assert outcomes[0].measurement.status is Status.OK
-    assert log(tmp_path)[-1] == "measure scale__ok False against 123"
-
-
-def test_confirmation_without_a_second_process(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A GPU in exclusive mode refuses a second process: the run is not lost, its winner is not confirmed."""
-    _, problem = prepared(device, tmp_path)
-    monkeypatch.setenv("FAKE_START", "refuse")
-    confirmed = device.confirm(configuration(), 1e5)
-    assert confirmed.status is Status.WORKER_DIED
-    assert "NO_DEVICE" in confirmed.error
-    ((where, measurement),) = device.verify_at([problem], configuration())
-    assert where == problem
-    assert measurement.status is Status.UNVERIFIED
-
-
-def test_device_that_cannot_be_restarted_says_so(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(device, tmp_path, faults=("ok", "die"))
-    monkeypatch.setenv("FAKE_START", "die")
-    (outcome,) = ask(device, [configuration("die")])
-    assert outcome.measurement.status is Status.WORKER_DIED
-    device.submit(1, configuration("ok"))
-    with pytest.raises(DeviceError, match="cannot be started"):
-        for _ in range(100):
-            device.collect(0.1)
-    with pytest.raises(DeviceError, match="cannot be started"):
-        device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
-
-
-def test_drift_across_a_restart_reaches_the_outcome(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(device, tmp_path, faults=("ok", "die"))
-    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
-    found = [
-        ask(device, [asked])[0].measurement.drifted
-        for asked in (configuration("ok", 32), configuration("die"), configuration("ok", 64), configuration())
-    ]
-    assert found == [False, False, True, False]
-
-
-def test_race_that_has_not_begun_is_tried_again(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(device, tmp_path)
-    os.kill(starts(tmp_path)[0], signal.SIGSTOP)
-    monkeypatch.setattr(guard_module, "START_S", 0.7)
-    found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
-    assert found.failed is None
-    assert found.samples_ns
-
-
-def test_race_names_the_contestant_that_hangs(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(device, tmp_path, faults=("ok", "racehang"))
-    contestants = [Contestant(configuration(fault, 32, items), 1e5) for fault, items in FIELD]
-    found = device.race(contestants, 2, 4, 0)
-    assert found.failed == 2
-    assert "killed" in found.error
-    found = device.race([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0)
-    assert found.failed is None
-    assert [len(groups) for groups in found.samples_ns] == [3, 3]
-
-
-def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
-    contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
-    assert device.race(contestants, 2, 4, 0).failed == 1
-
-
-def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, faults=("ok", "raceonce"))
-    contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
-    found = device.race(contestants, 2, 4, 0)
-    assert found.failed is None
-    assert device._guard.restarts == 1
-
-
-def test_setup_that_is_killed_once_is_repeated(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = scale_kernel(tmp_path)
-    os.kill(starts(tmp_path)[0], signal.SIGKILL)
-    monkeypatch.setenv("FAKE_SETUP", "die_once")
-    device.prepare(kernel, kernel.problem(), 1)
-    (outcome,) = ask(device, [configuration()])
-    assert outcome.measurement.status is Status.OK
-
-
-def test_setup_that_fails_is_one_line(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = scale_kernel(tmp_path)
-    os.kill(starts(tmp_path)[0], signal.SIGKILL)
-    monkeypatch.setenv("FAKE_SETUP", "refuse")
-    with pytest.raises(DeviceError, match=r"scale n=1024 float32.*does not fit"):
-        device.prepare(kernel, kernel.problem(), 1)
-
-
-def _wait(done: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert done()
