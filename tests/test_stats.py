@@ -86,6 +86,17 @@ def test_ratio_is_of_pairs():
     )  # the 6th of each end
 
 
+@pytest.mark.parametrize("confidence", [0.95, 0.99, 0.998, 0.9999])
+def test_interval_encloses_what_a_percentile_bootstrap_expects(confidence):
+    """The median of resampled pairs lies below the interval with less than the tail's probability, for any times."""
+    for count in range(fewest_samples(confidence), 201):
+        lowest = paired_ratio(range(1, count + 1), [1.0] * count, confidence).low
+        below = (lowest - 1) / count  # the probability that a drawn pair lies there; half of them must
+        half = range((count + 1) // 2, count + 1)
+        chance = sum(math.comb(count, j) * below**j * (1 - below) ** (count - j) for j in half)
+        assert chance <= (1 - confidence) / 2
+
+
 def test_too_few_pairs_decide_nothing():
     ratio = paired_ratio([1.0] * (MIN_SAMPLES - 1), [2.0] * (MIN_SAMPLES - 1))
     assert ratio.median == 0.5
