@@ -14,11 +14,15 @@ import pytest
 from click.testing import CliRunner
 from commands import assert_refused, said_by
 
+from tests.filled_database import call
 from tests.test_imports import HEAVY
 from tuner.cli import cli
+from tuner.cli.commands.best import best
+from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
 from tuner.cli.commands.run import run
+from tuner.cli.commands.trial import trial
 from tuner.conditions import Mode, Regime
 from tuner.database.records import SORTS
 from tuner.errors import TunerError
@@ -158,3 +162,15 @@ def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
 def test_a_text_in_place_of_a_number_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(said_by(capsys, "gemm", "--trials", "1e3"), 2, "'1e3' is not a valid integer;")
     assert_refused(said_by(capsys, "gemm", "--time", "60s"), 2, "'60s' is not a valid number;")
+
+
+def test_short_helps_are_whole() -> None:
+    assert "..." not in call(db, "--help").output.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", [query, best, trial, db, export, *db.commands.values()])
+def test_help_says_what_it_does(command: click.Command) -> None:
+    output = call(command, "--help").output
+    assert "Usage:" in output
+    if command in (query, best, trial, export):
+        assert f"tune {command.name} " in output
