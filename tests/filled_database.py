@@ -106,7 +106,7 @@ def fill(
         database.finish_run(run.id, "finished")
 
 
-def filled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def two_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a database of two runs, one of them a replay, in its usual place below the working directory."""
     monkeypatch.chdir(folder)
     path = folder / "results" / "tuning.db"  # the default

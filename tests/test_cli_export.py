@@ -21,7 +21,7 @@ from tests.filled_database import (
     call,
     fails,
     fill,
-    filled,
+    two_runs,
 )
 from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return filled(tmp_path, monkeypatch)
+    return two_runs(tmp_path, monkeypatch)
 
 
 # -- db

@@ -18,7 +18,7 @@ from commands import assert_refused, said_by
 from tests.filled_database import (
     call,
     fails,
-    filled,
+    two_runs,
 )
 from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return filled(tmp_path, monkeypatch)
+    return two_runs(tmp_path, monkeypatch)
 
 
 def test_query_prints_a_table(path: Path) -> None:
