@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Metrics, Winner
-from tuner.errors import SpaceError
+from tuner.errors import DatabaseError, SpaceError
 from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.t1 import read_t1
 from tuner.kernel.identity import KernelIdentity
@@ -162,3 +164,22 @@ def filled(path: Path, run: Run | None = None, count: int = 3) -> list[Trial]:
 
 def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def refused(path: Path, match: str | None = None, *, write: bool = True) -> None:
+    """Check that a file cannot be opened, with one line and a remedy, and that nothing changes."""
+    before = file_hash(path) if path.is_file() else None
+    neighbours = sorted(path.parent.iterdir())
+    with pytest.raises(DatabaseError, match=match) as caught:
+        Database.open(path, write=write)
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+    assert (file_hash(path) if path.is_file() else None) == before
+    assert sorted(path.parent.iterdir()) == neighbours
+
+
+def with_a_flipped_bit(sound: bytes, chance: random.Random) -> bytes:
+    """Return a file's content with one bit wrong, somewhere behind its header."""
+    data = bytearray(sound)
+    data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
+    return bytes(data)

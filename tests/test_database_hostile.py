@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import PROBLEM, filled, make_run, make_trial
-from tests.test_database_files import refused
+from tests.stored import PROBLEM, filled, make_run, make_trial, refused
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.database.records import Filters
