@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fleets import OPENER, simulate, sound
-from tests.test_cli_run import Rounding
+from tests.test_cli_max_error import Rounding
 from tuner.cli import cli
 from tuner.database.database import Database
 from tuner.errors import TunerError
