@@ -53,7 +53,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "deep-counters": gemm.counters,
     "deep-timeline": gemm.timeline,
     "fleet": fleet.simulated,
-    "gemm-longer": gemm.longer,
+    "gemm-drawn": gemm.drawn,
     "gemm-mean": gemm.mean_of,
     "gemm-overview": gemm.overview,
     "gemm-seconds": gemm.search_seconds,

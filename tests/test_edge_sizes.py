@@ -135,14 +135,15 @@ def tiles_of(of: Problem, one: Configuration) -> int:
     return rows * columns
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_published_winners_have_all_their_edge_case_sizes(dtype: str) -> None:
+@pytest.mark.parametrize(("layout", "count"), [("nn", 16), ("nt", 16), ("tn", 3), ("tt", 3)])
+def test_published_winners_have_all_their_edge_case_sizes(layout: str, count: int) -> None:
     """None is verified at its own size only, however many tiles it is for."""
     raced = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
-    chosen = [one for one in raced if one["dtype"] == dtype]
-    assert len(chosen) == 16
+    chosen = [one for one in raced if one["layout"] == layout]
+    assert len(chosen) == count
     for winner in chosen:
-        of = GEMM.problem({name: winner[name] for name in "mnk"}, {"": dtype}, {"layout": winner["layout"]})
+        sizes, dtypes = {name: winner[name] for name in "mnk"}, {"": winner["dtype"]}
+        of = GEMM.problem(sizes, dtypes, {"layout": layout})
         one = version_matches.translated(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
         cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
         assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
@@ -154,8 +155,10 @@ def test_intermediate_problems_are_off_round_sizes_and_not_too_large() -> None:
     of = product(16384, 16384, 16384)
     cases = intermediate_problems(of)
     works = [math.prod(p.sizes.values()) for p in cases]
-    assert len(set(map(str, cases))) == len(cases) > 50 and works == sorted(works, reverse=True)
-    assert MAX_ELEMENTS_BETWEEN / 4 < works[0] <= MAX_ELEMENTS_BETWEEN and works[-1] > MAX_ELEMENTS
+    assert len(set(map(str, cases))) == len(cases) > 100
+    for half in (works[: len(works) // 2], works[len(works) // 2 :]):
+        assert half == sorted(half, reverse=True)
+        assert MAX_ELEMENTS_BETWEEN / 4 < half[0] <= MAX_ELEMENTS_BETWEEN and half[-1] > MAX_ELEMENTS
     assert {size % 16 for p in cases for size in p.sizes.values()} == {0, 1, 8, 15}
     assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in cases)
     assert intermediate_problems(of) == cases and not intermediate_problems(product(3, 1, 7))

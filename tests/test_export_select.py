@@ -80,7 +80,7 @@ def recorded_winners() -> list[StoredWinner]:
     """Return the measured winners of gemm's shapes, those that are still valid."""
     rows = [
         row
-        for name in ("gemm-shapes", "gemm-more", "gemm-nt")
+        for name in ("gemm-shapes", "gemm-random")
         for row in json.loads((paths.package().parent / f"results/evidence/{name}.json").read_text())[
             "problems"
         ]

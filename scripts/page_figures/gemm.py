@@ -97,36 +97,29 @@ def _against(library: dict[str, Any] | None) -> str:
 
 
 def summary() -> str:
-    """Return what the tables of shapes come to, a row for each question and a column for each dtype."""
-    found = {dtype: raced("gemm-shapes", dtype) for dtype in ("bfloat16", "float16")}
+    """Return what the tables of shapes come to in bfloat16: a row for each question, a column for each layout."""
+    by_layout = {layout: raced("gemm-shapes", "bfloat16", layout) for layout in ("nn", "nt", "tn", "tt")}
+    found = {layout: aligned(problems) for layout, problems in by_layout.items() if problems}
     questions: dict[str, Callable[[list[Problem]], str]] = {
-        "faster than `torch.mm` beyond the noise": lambda p: _faster(p, "torch"),
-        "faster than the best of cuBLASLt's list beyond the noise": lambda p: _faster(p, "cublaslt"),
-        "slower than either": lambda p: str(sum(_slower(one) for one in p)),
+        "as tuned, faster than `torch.mm`": lambda p: _counted(p, "torch", "faster"),
+        "slower than `torch.mm`": lambda p: _counted(p, "torch", "slower"),
         "mean to `torch.mm`": lambda p: f"{mean(p, 'torch'):.3f}",
-        "the same without 4096 x 4096 x 128": lambda p: f"{mean(_but_short(p), 'torch'):.3f}",
+        "faster than the best of cuBLASLt's list": lambda p: _counted(p, "cublaslt", "faster"),
+        "slower than the best of the list": lambda p: _counted(p, "cublaslt", "slower"),
         "mean to the best of the list": lambda p: f"{mean(p, 'cublaslt'):.3f}",
-        "mean to the faster of both": lambda p: f"{mean(p, 'torch', 'cublaslt'):.3f}",
+        "back to back, faster than `torch.mm`": lambda p: _counted(p, "torch", "faster", "warm"),
+        "slower than `torch.mm`, back to back": lambda p: _counted(p, "torch", "slower", "warm"),
+        "mean to `torch.mm`, back to back": lambda p: f"{mean(p, 'torch', step='warm'):.3f}",
         "sustained, to `torch.mm`": _sustained,
-        "back to back, mean to `torch.mm`": _back_to_back,
-        "trials in eight seconds": lambda p: _range([one["search"]["stats"]["trials"] for one in p], "d"),
     }
-    rows = [[question, *(says(aligned(p)) for p in found.values())] for question, says in questions.items()]
+    rows = [[question, *(says(p) for p in found.values())] for question, says in questions.items()]
     known = [row for row in rows if set(row[1:]) != {"-"}]
-    return table([["of the shapes with aligned rows", *found], *known])
+    return table([["of the shapes with aligned rows", *(f"layout {layout}" for layout in found)], *known])
 
 
-def _faster(problems: list[Problem], library: str) -> str:
-    verdicts = [one["race"]["rivals"][library]["verdict"] for one in problems]
-    return f"{verdicts.count('faster')} of {len(verdicts)}"
-
-
-def _slower(one: Problem) -> bool:
-    return any(library["verdict"] == "slower" for library in one["race"]["rivals"].values())
-
-
-def _but_short(problems: list[Problem]) -> list[Problem]:
-    return [one for one in problems if one["k"] != 128]
+def _counted(problems: list[Problem], library: str, verdict: str, step: str = "race") -> str:
+    verdicts = [one[step]["rivals"][library]["verdict"] for one in problems]
+    return f"{verdicts.count(verdict)} of {len(verdicts)}"
 
 
 def _sustained(problems: list[Problem]) -> str:
@@ -135,14 +128,6 @@ def _sustained(problems: list[Problem]) -> str:
         return "-"
     faster = sum(one["verdict"] == "faster" for one in loaded)
     return f"{_range([one['ratio'] for one in loaded], '.3f')} ({faster} of {len(loaded)} faster)"
-
-
-def _back_to_back(problems: list[Problem]) -> str:
-    timed = [warm(one)["torch"] for one in problems if "torch" in warm(one)]
-    if not timed:
-        return "-"
-    slower = sum(one["verdict"] == "slower" for one in timed)
-    return f"{geometric_mean(one['ratio'] for one in timed):.3f} ({slower} of {len(timed)} slower)"
 
 
 def _range(values: list[float], form: str) -> str:
@@ -170,27 +155,36 @@ def versions() -> str:
     return table([head, *rows])
 
 
-def longer() -> str:
-    """Return how far winners are from what longer searches end with."""
-    problems = [one for one in load("gemm-longer")["problems"] if one["longer"].get("ratio") is not None]
+def drawn() -> str:
+    """Return the drawn products beside `torch.mm`, sorted by the ratio, and what they come to."""
+    data = load("gemm-random")
+    problems = [one for one in data["problems"] if one["race"].get("ours")]
+    head = [
+        *("m x n x k", "dtype", "layout", "mode", "best, us", "torch.mm", "torch.mm, back to back", "variant")
+    ]
     rows = [
         [
-            size(one),
-            us(one["search"]["time_ns"]),
-            f"{one['longer']['time_ns'] / 1e3:.2f}",
-            _still_ahead(one["longer"]),
+            *(
+                size(one),
+                one["dtype"],
+                one["layout"],
+                one["race"]["mode"],
+                us(one["race"]["ours"]["time_ns"]),
+            ),
+            *(_against(one[step]["rivals"].get("torch")) for step in ("race", "warm")),
+            f"`{one['race']['variant']}`",
         ]
-        for one in sorted(problems, key=lambda one: -one["longer"]["ratio"])
+        for one in sorted(problems, key=lambda one: one["race"]["rivals"]["torch"]["ratio"])
     ]
-    return table(
-        [["m x n x k", "first winner, us", "after 18 s more, us", "first over last, in turn"], *rows]
+    means = [f"{mean(problems, 'torch', step=step):.3f}" for step in ("race", "warm")]
+    slower = [_counted(problems, "torch", "slower", step) for step in ("race", "warm")]
+    where = f"{data['gpu']}, seed {data['drawn']['seed']}, rested"
+    evidence = "[gemm-random.txt](../../results/evidence/gemm-random.txt)"
+    behind = f"Slower than `torch.mm` as tuned: {slower[0]}; back to back: {slower[1]}."
+    return (
+        f"{where} ({evidence}). {behind} Geometric means: **{means[0]}** and **{means[1]}**."
+        f"\n\n{table([head, *rows])}"
     )
-
-
-def _still_ahead(later: dict[str, Any]) -> str:
-    if later["low"] == later["high"] == 1.0:
-        return "the first stayed the winner"
-    return f"{later['ratio']:.3f} ({later['low']:.3f} to {later['high']:.3f})"
 
 
 def overview() -> str:

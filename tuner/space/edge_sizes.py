@@ -14,7 +14,7 @@ MAX_PROBLEMS = 48
 MAX_WIDE_PROBLEMS = 200
 """Problems around products of parameters: more, because a configuration may reject most of them."""
 MAX_BETWEEN_PROBLEMS = 96
-"""Problems with several tiles: a configuration for certain numbers of tiles rejects most of them, too."""
+"""Problems with several tiles, and as many again: a configuration for certain numbers of tiles rejects most of them."""
 VERIFIED_PROBLEMS = 12
 """Problems at which a winner is verified, of those that its constraints allow."""
 SHARES = (8, 2, 2)
@@ -67,7 +67,9 @@ def tile_product_problems(problem: Problem, configuration: Configuration, seed: 
 
 
 def intermediate_problems(problem: Problem) -> list[Problem]:
-    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 8 or 64; the largest first.
+    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 8 or 64.
+
+    Of each half, the second of which is for configurations that reject most of the first, the largest come first.
 
     At these sizes persistent blocks have several tiles, and some configurations are for many tiles only. Sizes whose
     product is beyond ``MAX_ELEMENTS_BETWEEN`` are scaled down first. A size below 16 stays as it is.
@@ -76,7 +78,7 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
     count, elements = len(problem.sizes), math.prod(problem.sizes.values())
     scale = min(1.0, (MAX_ELEMENTS_BETWEEN / elements) ** (1 / count))
     candidates: list[dict[str, int]] = []
-    for turn in range(4 * MAX_BETWEEN_PROBLEMS):
+    for turn in range(8 * MAX_BETWEEN_PROBLEMS):
         off = (ALIGNED, 1, 64)[turn % 3]
         step = 2 * max(off, ALIGNED)
         sizes = {}
@@ -85,8 +87,11 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
             sizes[name] = min(size, steps * step + draw.choice((-off, off))) if steps else size
         if sizes != problem.sizes:
             candidates.append(sizes)
-    cases = islice(_distinct(problem, candidates, MAX_ELEMENTS_BETWEEN), MAX_BETWEEN_PROBLEMS)
-    return sorted(cases, key=lambda case: -math.prod(case.sizes.values()))
+    cases = _distinct(problem, candidates, MAX_ELEMENTS_BETWEEN)
+    halves = (islice(cases, MAX_BETWEEN_PROBLEMS) for _ in range(2))
+    return [
+        case for half in halves for case in sorted(half, key=lambda case: -math.prod(case.sizes.values()))
+    ]
 
 
 def near_problems(problem: Problem) -> list[Problem]:
