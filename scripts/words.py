@@ -154,9 +154,6 @@ EXCEPTIONS = (
         files="scripts/*",
         why="numbers that start random generators",
     ),
-    Allowed(
-        "seeds|awkward", files="scripts/same_behaviour.py", why="random generators; texts of the older side"
-    ),
     Allowed("gathered", files="tests/test_cluster_order.py", why="a parameter of the templates"),
     Allowed("edges", files="tests/test_code_facts.py", why="edges of a control-flow graph"),
     Allowed("rungs?", r"successive halving|Hyperband", why="the field's own meaning"),
