@@ -56,7 +56,8 @@ def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_ten_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    winners = [case for case in cases(H200) if case.kernel.name == "gemm"][:10]
+    products = [case for case in cases(H200) if case.kernel.name == "gemm"]
+    winners = list({case.configuration: case for case in products}.values())[:10]
     store_winners(tmp_path / "w.db", winners[0].kernel, [(one.problem, one.configuration) for one in winners])
     output = tmp_path / "gemm_bundle"
     said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(tmp_path / "w.db"), "-o", str(output))
