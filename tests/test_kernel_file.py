@@ -101,6 +101,14 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
 
 
+def test_sizes_may_be_powers(tmp_path: Path) -> None:
+    powers = GOOD.replace("n = 1024", 'n = "2**10"').replace("n = 16", 'n = "2^4"')
+    assert powers.count('n = "2') == 2
+    kernel, same = read_kernel(write(tmp_path, powers)), read_kernel(write(tmp_path, GOOD))
+    assert (kernel.sizes, kernel.presets) == (same.sizes, same.presets)
+    assert KernelIdentity(kernel).text == KernelIdentity(same).text
+
+
 def test_baselines_are_read(tmp_path: Path) -> None:
     text = GOOD.replace("[work]", 'cupy_scaled = """\ncupy.multiply(x,\n  alpha, out=y)"""\n[work]')
     assert read_kernel(write(tmp_path, text)).baselines == {
@@ -453,7 +461,9 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "size below one": ("n = 1024", "n = 0", ("sizes.n = 0", "from 1 up")),
     "size beyond any": ("n = 1024", f"n = {2**62 + 1}", ("sizes.n = 46", "from 1 up to 2**62")),
     "preset beyond any": ("small = { n = 16", f"small = {{ n = {2**62 + 1}", ("small.n = 46", "up to 2**62")),
-    "size that is no number": ("n = 1024", 'n = "many"', ("sizes.n = 'many'",)),
+    "size that is no number": ("n = 1024", 'n = "many"', ("sizes.n = 'many'", '"2**24"')),
+    "size that is no whole number": ("n = 1024", 'n = "2**-1"', ("sizes.n = '2**-1'", "whole number")),
+    "text beyond any size": ("n = 1024", 'n = "2**63"', ("sizes.n = '2**63'", "up to 2**62")),
     "bad dtype": ('["float32",', '["flaot32",', ("dtypes.input", "'flaot32'", "did you mean float32")),
     "dtype of the wrong type": ('["float32",', "[[1],", ("dtypes.input has [1]",)),
     "no dtypes": (
@@ -511,8 +521,8 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "preset with an unknown name": ("presets.small = { n", "presets.small = { m", ("presets.small", "'m'")),
     "preset with a bad size": (
         "small = { n = 16",
-        'small = { n = "16"',
-        ("presets.small.n = '16'", "whole number"),
+        'small = { n = "few"',
+        ("presets.small.n = 'few'", "whole number"),
     ),
     "preset with a bad option": (
         'order = "down",',

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.test_kernel_file import MAP, write
 from tuner.cli.commands.show import show
 from tuner.cli.history import problem_filter
-from tuner.cli.problems import assignments, make_problems, whole_number
+from tuner.cli.problems import assignments, make_problems, size_of
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
@@ -29,7 +29,7 @@ def kernel(tmp_path: Path) -> KernelSpec:
 
 def test_a_size_that_is_too_large_to_compute_says_so() -> None:
     with pytest.raises(UsageError, match=r"size n=2\*\*70; give a whole number up to 2\*\*62"):
-        whole_number("n", "2**70")
+        size_of("n", "2**70")
 
 
 def problems(kernel: KernelSpec, *options: str, row: str = "", file: Path | None = None) -> list[Problem]:

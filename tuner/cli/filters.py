@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from tuner.cli.problems import whole_number
+from tuner.cli.problems import size_of
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import UsageError, suggestion
@@ -62,7 +62,7 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
                 raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
             if name in sizes:
                 raise UsageError(f"--size {joined!r} gives {name} twice", "give it once")
-            value = whole_number(name, text.strip())
+            value = size_of(name, text.strip())
             if not 0 < value < 2**63:
                 raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
             sizes[name] = value

@@ -15,7 +15,7 @@ from typing import Any
 from tuner.cli.sampling import expanded
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.errors import TunerError, UsageError, suggestion
-from tuner.expressions.arithmetic import parse
+from tuner.expressions.arithmetic import whole_number
 from tuner.files import read_at_most
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Value, value_text
@@ -28,16 +28,11 @@ MOST_BYTES = 16 << 20
 """Of a file of problems."""
 
 
-def whole_number(name: str, text: str) -> int:
-    """Return a size from its text: a number, ``2**20`` or ``2^20``."""
-    try:
-        value = parse(text.replace("^", "**")).evaluate({})
-    except TunerError:
-        value = None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or (isinstance(value, float) and not value.is_integer()):
+def size_of(name: str, text: str) -> int:
+    """Return a size from its text, as :func:`tuner.expressions.arithmetic.whole_number` reads it."""
+    if (value := whole_number(text)) is None:
         raise UsageError(f"size {name}={text}", "give a whole number up to 2**62, such as 4096 or 2**20")
-    return int(value)
+    return value
 
 
 def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
@@ -184,7 +179,7 @@ def _named(
     problems: Sequence[str],
     file: Path | None,
 ) -> list[_Named]:
-    common_sizes = {name: whole_number(name, value) for name, value in assignments(sizes, "--size")}
+    common_sizes = {name: size_of(name, value) for name, value in assignments(sizes, "--size")}
     common_options = {
         name: option_value(kernel, name, value) for name, value in assignments(options, "--option")
     }
@@ -200,7 +195,7 @@ def _named(
     for where, row in rows:
         common = _Named(common_sizes, dtypes, common_options, where=where)
         with _located(where):
-            named += [_of_row(kernel, one, common) for one in expanded(kernel, row, whole_number)]
+            named += [_of_row(kernel, one, common) for one in expanded(kernel, row, size_of)]
             if len(named) > MOST_PROBLEMS:
                 raise UsageError(
                     f"these are more than {MOST_PROBLEMS} problems", "give fewer rows, choices or samples"
@@ -213,7 +208,7 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
     sizes, dtypes, options = dict(common.sizes), dict(common.dtypes), dict(common.options)
     for name, value in row.items():
         if name in kernel.sizes:
-            sizes[name] = whole_number(name, value)
+            sizes[name] = size_of(name, value)
         elif name in kernel.options:
             options[name] = option_value(kernel, name, value)
         elif name == "dtype" or name in kernel.dtypes:

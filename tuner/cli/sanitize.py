@@ -15,7 +15,7 @@ from tuner.bench.targets import stored_winners
 from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_device
-from tuner.cli.problems import assignments, whole_number
+from tuner.cli.problems import assignments, size_of
 from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
 from tuner.errors import CompileError, DatabaseError, UsageError, suggestion
@@ -176,7 +176,7 @@ def _cases(
             small = small_problems(problem, configuration, fits, edge_sizes, seed)
             cases += [Case(other, configuration) for other in small]
         for text in size_texts:
-            sizes = {name: whole_number(name, value) for name, value in assignments([text], "--at")}
+            sizes = {name: size_of(name, value) for name, value in assignments([text], "--at")}
             settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
             other = Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options)
             case, reason = Case(other, configuration), invalid_reason(kernel, other, gpu, configuration)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuner.cli.problems import whole_number
+from tuner.cli.problems import size_of
 from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
 
@@ -59,11 +59,11 @@ def _values(name: str, text: str, whole: str) -> list[int]:
     first, dots, rest = text.partition("..")
     if not first or (dots and not rest):
         raise UsageError(f"--sweep {whole!r}", FORM)
-    low = whole_number(name, first)
+    low = size_of(name, first)
     if not dots:
         return [_positive(name, low)]
     last, colon, by = rest.partition(":")
-    high, factor = whole_number(name, last), whole_number("factor", by) if colon else FACTOR
+    high, factor = size_of(name, last), size_of("factor", by) if colon else FACTOR
     if factor < 2:
         raise UsageError(f"--sweep {whole!r} has the factor {factor}", "a factor is a whole number from 2 up")
     if high < _positive(name, low):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import DivisionByZeroError, ExpressionError, suggestion
+from tuner.errors import DivisionByZeroError, ExpressionError, TunerError, suggestion
 from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Evaluator, Vectorized, evaluator
 from tuner.expressions.parsing import parse_tree
 
@@ -146,6 +146,19 @@ class Expression:
 def parse(text: str, where: str = "", written: str = "") -> Expression:
     """Return the :class:`Expression` of a text; cached."""
     return Expression(text, where, written)
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text stands for: ``4096``, ``2**20`` or ``2^20``; None for another text."""
+    try:
+        value = parse(text.replace("^", "**")).evaluate({})
+    except TunerError:
+        return None
+    if isinstance(value, bool) or not (
+        isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    ):
+        return None
+    return int(value)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise
-from tuner.expressions.arithmetic import Expression
+from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec
@@ -56,20 +55,16 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
         folder: where relative paths start.
     """
     problem = top.table("problem")
-    sizes = problem.get("sizes", dict)
-    for size, value in sizes.items():
-        identifier(problem, size)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
-            problem.fail(
-                f"sizes.{size} = {value!r}",
-                "a size's default is a whole number from 1 up to 2**62, in digits",
-            )
+    sizes = {
+        identifier(problem, name): _size(problem, f"sizes.{name}", value)
+        for name, value in problem.get("sizes", dict).items()
+    }
     dtypes = _dtypes(problem)
     options, elements = _options(problem)
-    presets = problem.get("presets", dict, {})
+    given = problem.get("presets", dict, {})
     names = problem.done(Names(sizes, dtypes, options, elements))
     unique(problem, sizes, dtypes, options, RESERVED)
-    _check_presets(problem, presets, names)
+    presets = {preset: _preset(problem, preset, values, names) for preset, values in given.items()}
 
     tensors = {name: _tensor(name, table, names) for name, table in top.table("tensors").children().items()}
     if not any(tensor.role != "input" for tensor in tensors.values()):
@@ -80,6 +75,16 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}))
     reference = _reference(top.table("reference"), names, tensors, folder)
     return ProblemTables(names, presets, tensors, scalars, reference)
+
+
+def _size(problem: Table, what: str, value: object) -> int:
+    """Return a size that is given in digits, or as text: TOML has no ``2**24``."""
+    size = whole_number(value) if isinstance(value, str) else value
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_SIZE:
+        problem.fail(
+            f"{what} = {value!r}", 'a size is a whole number from 1 up to 2**62, such as 4096 or "2**24"'
+        )
+    return size
 
 
 def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
@@ -137,23 +142,29 @@ def _element(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
     return element.text
 
 
-def _check_presets(problem: Table, presets: Mapping[str, Any], names: Names) -> None:
-    for preset, values in presets.items():
-        if not isinstance(values, dict):
-            problem.fail(f"presets.{preset} is not a table", "for example presets.small = { n = 1024 }")
-        for name, value in values.items():
-            what = f"presets.{preset}.{name} = {value!r}"
-            if name in names.sizes:
-                if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
-                    problem.fail(what, "a size is a whole number from 1 up to 2**62")
-            elif name in names.elements:
-                _element(problem, f"presets.{preset}.{name}", value, names.elements[name])
-            elif name in names.options or name in names.dtypes:
-                given = names.options[name] if name in names.options else names.dtypes[name]
-                problem.require(value, [given] if isinstance(given, str) else list(given), what)
-            else:
-                choices = [*names.sizes, *names.options, *names.dtypes]
-                problem.require(name, choices, f"presets.{preset} sets {name!r}")
+def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[str, Value]:
+    """Return the sizes, options and dtypes that a preset sets."""
+    if not isinstance(given, dict):
+        problem.fail(f"presets.{preset} is not a table", "for example presets.small = { n = 1024 }")
+    values: dict[str, Value] = {}
+    for name, value in given.items():
+        what = f"presets.{preset}.{name}"
+        if name in names.sizes:
+            values[name] = _size(problem, what, value)
+            continue
+        if name in names.elements:
+            _element(problem, what, value, names.elements[name])
+        elif name in names.options or name in names.dtypes:
+            choices = names.options[name] if name in names.options else names.dtypes[name]
+            problem.require(
+                value, [choices] if isinstance(choices, str) else list(choices), f"{what} = {value!r}"
+            )
+        else:
+            problem.require(
+                name, [*names.sizes, *names.options, *names.dtypes], f"presets.{preset} sets {name!r}"
+            )
+        values[name] = value
+    return values
 
 
 def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
