@@ -342,6 +342,25 @@ def test_what_does_not_compile_or_fit_is_said_once(
     assert "emulator" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("beside", "file", "right"),
+    [("items = {", PLAIN, "column < columns"), ("width = {", STAGED, "{{ width }} - 1")],
+)
+def test_a_misspelt_parameter_is_said_where_it_is_misspelt_alone(
+    beside: str, file: str, right: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted(tmp_path, Fault("parameter", TOML, beside, f"extra = {{ values = [1, 2] }}\n{beside}", "", ""))
+    template = tmp_path / file
+    misspelt = "column < columns * extar" if file == PLAIN else "{{ width * extar }} - 1"
+    template.write_text(template.read_text().replace(right, misspelt, 1))
+    check = (str(tmp_path / TOML), "--configurations", "1", "--cc", "80", "-j", "1", "--no-cpu")
+    code, lines = findings(capsys, *check)
+    assert code == 1
+    assert len(lines) == 1 and "extar" in lines[0] and file in lines[0]
+    template.write_text(template.read_text().replace("extar", "extra"))
+    assert findings(capsys, *check) == (0, [])
+
+
 def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (fault,) = (fault for fault in OF_THE_FILE if fault.name == "not a number")
     _, lines = findings(

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.check.compiling import check_compiling
+from tuner.check.compiling import Compiled, check_compiling
 from tuner.check.conditions import check_conditions, check_plans, check_values
 from tuner.check.emulation import HostChildren, check_on_host, check_references
 from tuner.check.findings import Report
@@ -57,19 +57,19 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     before = len(report.findings)
     check_references(kernel, sampling.gpus[0], children, report)
     comparable = len(report.findings) == before
-    check_uses(kernel, report)
     chosen = subjects(kernel, sampling, report)
     check_problems(kernel, sampling, chosen, report)
     for subject in chosen:
         check_conditions(kernel, subject, report)
         check_plans(kernel, subject, report)
-    broken: set[str] = set()
+    compiled = Compiled()
     try:
         nvrtc_version()
     except CompileError as error:
         report.note(f"nothing was compiled: {error}")
     else:
-        broken = check_compiling(kernel, chosen, sampling, checks.jobs, report)
+        compiled = check_compiling(kernel, chosen, sampling, checks.jobs, report)
+    check_uses(kernel, compiled.misspelt, report)
     if checks.on_host and comparable:
-        sound = [subject for subject in chosen if subject.variant.name not in broken]
+        sound = [subject for subject in chosen if subject.variant.name not in compiled.broken]
         check_on_host(kernel, sound, sampling.gpus[0], children, report)

@@ -7,7 +7,7 @@ import itertools
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,8 @@ from tuner.space.validity import invalid_reason
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
 _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
 _NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
+_UNDEFINED = re.compile(r"['\"]\w+['\"] is undefined")
+"""What Jinja and NVRTC say of a name that there is not."""
 _CUDAS_HEADERS = ("cub/", "cuda", "cooperative_groups", "crt/", "mma.h", "nv/", "thrust/")
 """Beginnings of their names."""
 REFERENCE = ("reference", "cuda")
@@ -62,17 +64,23 @@ class _Collected:
     complete: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What later checks need of the compilations: variants by name."""
+
+    broken: Set[str] = frozenset()
+    """Of which nothing can be launched, or whose arguments do not fit: running them shows no more."""
+    misspelt: Set[str] = frozenset()
+    """Whose code uses a name that there is not."""
+
+
 def check_compiling(
     kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
-) -> set[str]:
-    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters.
-
-    Returns:
-        The variants of which nothing can be launched, or whose arguments do not fit: running them shows no more.
-    """
+) -> Compiled:
+    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
     tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return set()
+        return Compiled()
     workers = min(jobs or default_jobs(), len(tasks))
     with closing(CompilePool(workers, paths.cubins())) as pool:
         compilations = _compile(pool, tasks)
@@ -91,7 +99,13 @@ def check_compiling(
     gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
     report.done.append(f"{len(tasks)} compilations for {gpus}")
     compiled = {task.variant for task, compilation in results if compilation.status is Status.OK}
-    return ({task.variant for task in tasks} - compiled) | unfit
+    misspelt = {
+        task.variant
+        for (_, _, text), failed in failures.items()
+        if _UNDEFINED.search(text)
+        for task in failed
+    }
+    return Compiled(({task.variant for task in tasks} - compiled) | unfit, misspelt)
 
 
 def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from tuner import paths
@@ -18,13 +18,21 @@ _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
 
 
-def check_uses(kernel: KernelSpec, report: Report) -> None:
-    """Report what no launch uses."""
+def check_uses(kernel: KernelSpec, misspelt: Container[str], report: Report) -> None:
+    """Report what no launch uses.
+
+    Args:
+        kernel: that is checked.
+        misspelt: variants whose code uses an undefined name, which may stand for a parameter that nothing seems to use.
+        report: gets what is found.
+    """
     read: set[str] = set()
     for variant in kernel.variants.values():
         given = {name for launch in variant.launches for name in _arguments(launch)}
         read |= given
         _check_variant(kernel, variant, given, report)
+        if variant.name not in misspelt:
+            _check_parameters(kernel, variant, given, report)
     for tensor in kernel.tensors.values():
         if tensor.role == "input" and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
@@ -45,14 +53,19 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
         if scratch.name not in given:
             problem = f"scratch {scratch.name} is passed to no launch"
             report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
-    if not variant.parameters:
-        return
+
+
+def _check_parameters(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
     used = {name for expression in _expressions(variant) for name in expression.names} | given
     unused = variant.parameters.keys() - used
     if unused and (words := _words(kernel, [variant])) is not ALL:
         for name in sorted(unused - words):
             problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
-            report.add((*key, "parameters", name), problem, "use it, or leave it out: it only wastes trials")
+            report.add(
+                ("variants", variant.name, "parameters", name),
+                problem,
+                "use it, or leave it out: it only wastes trials",
+            )
 
 
 def _arguments(launch: LaunchSpec) -> Iterator[str]:
