@@ -164,6 +164,13 @@ def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> 
     assert lines[1].split() == ["1", "190.1", "us", "128", "2048", "no"]
     said = call(query, "--csv", "--columns", "trial,block_m,time", "--sort", "id").output.splitlines()
     assert said[:2] == ["id,parameters.block_m,time_ns", "1,128,190100.0"]
+    said = call(query, "--csv", "--columns", "time,interval,problem", "--sort", "id").output.splitlines()
+    assert said[0] == "time_ns,interval,problem"
+    assert said[1].startswith("190100.0,189.8 .. 190.4 us,m=4096 n=2048 k=1024 ")
+    (row, *_) = csv.DictReader(
+        io.StringIO(call(query, "--csv", "--columns", "configuration", "--sort", "id").output)
+    )
+    assert "block_m=128" in row["configuration"] and "double_buffer=no" in row["configuration"]
     assert "did you mean time?" in str(fails(query, "--columns", "tim"))
     assert "--json has all" in str(fails(query, "--columns", "time", "--json"))
 

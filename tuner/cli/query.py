@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
 }
 """What a table shows unless --columns says otherwise, in this order."""
 IN_CSV = {"trial": "id", "time": "time_ns", "peak": "speed_of_light"}
-"""Columns of a table that have another name in CSV."""
+"""Columns of a table that CSV has as bare numbers, by another name."""
 HELD = 1000
 """Trials that are held to learn which parameters they have; of more, which may be millions, the database is asked."""
 RIGHT = ("trial", "time", "rate", "of peak")
@@ -103,8 +103,7 @@ def query(
             names = flat_names(tables.TRIAL_COLUMNS, nested)
             chosen = _chosen(columns, names, as_csv=options["as_csv"])
             if options["as_csv"]:
-                records = (flat(tables.trial_record(stored)) for stored in fitting)
-                tables.show_csv(chosen, ([record.get(name) for name in chosen] for record in records))
+                tables.show_csv(chosen, _rows(chosen, set(names), fitting, StoredTexts(full=True)))
             else:
                 _show(chosen, fitting, full=full)
         cut = limit and not given_options({"limit": "--limit"}) and next(trials, None) is not None
@@ -123,18 +122,25 @@ def _chosen(text: str, names: Sequence[str], *, as_csv: bool) -> list[str]:
     """
     if not text:
         return list(names if as_csv else COLUMNS)
-    named = {} if as_csv else dict.fromkeys(COLUMNS, "")
-    short = IN_CSV | {name.rpartition(".")[2]: name for name in reversed(names)}  # m for sizes.m
+    short = {name.rpartition(".")[2]: name for name in reversed(names)}  # m for sizes.m
+    short |= {name: name for name in (*names, *COLUMNS)} | (IN_CSV if as_csv else {})
     chosen = []
     for part in text.split(","):
         name = part.strip()
-        if name not in named and name not in names:
-            if name not in short:
-                choices = [*named, *(name for name in names if name not in named)]
-                raise UsageError(f"--columns: there is no column {name!r}", suggestion(name, choices))
-            name = short[name]
-        chosen.append(name)
+        if name not in short:
+            choices = dict.fromkeys((*COLUMNS, *names))
+            raise UsageError(f"--columns: there is no column {name!r}", suggestion(name, choices))
+        chosen.append(short[name])
     return list(dict.fromkeys(chosen))
+
+
+def _rows(
+    chosen: Sequence[str], raw: set[str], trials: Iterable[StoredTrial], texts: StoredTexts
+) -> Iterator[list[object]]:
+    """Yield each trial's values: those in ``raw`` as CSV has them, the others as a table does."""
+    for stored in trials:
+        record = flat(tables.trial_record(stored)) if not raw.isdisjoint(chosen) else {}
+        yield [record.get(name) if name in raw else COLUMNS[name][1](stored, texts) for name in chosen]
 
 
 def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -> None:
@@ -142,12 +148,9 @@ def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -
     heads = [COLUMNS[name][0] if name in COLUMNS else name.rpartition(".")[2] for name in chosen]
     heads = [name if heads.count(head) > 1 else head for name, head in zip(chosen, heads, strict=True)]
     heads = [head if name == "configuration" else text for name, text in zip(chosen, heads, strict=True)]
-    raw = any(name not in COLUMNS for name in chosen)
-    rows, numbers = [], set(heads)
-    for stored in trials:
-        record = flat(tables.trial_record(stored)) if raw else {}
-        row = [COLUMNS[n][1](stored, texts) if n in COLUMNS else record.get(n) for n in chosen]
-        rows.append(row)
+    rows = list(_rows(chosen, set(chosen) - COLUMNS.keys(), trials, texts))
+    numbers = set(heads)
+    for row in rows:
         numbers -= {head for head, cell in zip(heads, row, strict=True) if isinstance(cell, (str, bool))}
     tables.show(heads, rows, right={*RIGHT, *numbers}, stacked=(head, *STACKED))
 
