@@ -50,7 +50,6 @@ from tuner.model import Configuration, Gpu, Status
 from tuner.protocol.compilation import Compilation, RenderRequest
 from tuner.stats import Verdict, paired_ratio
 
-EVIDENCE = Path(__file__).resolve().parents[1] / "results" / "evidence"
 FEWEST_ROUNDS = 6
 SAYS_NOTHING_S = 120.0
 """Without a compiler's answer for so long there will be none: each has a deadline of half of that."""

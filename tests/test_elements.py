@@ -33,8 +33,6 @@ from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 GPP = shutil.which("g++")
 OF = ("x", "y", "z")
-Arrays = Mapping[str, npt.NDArray[np.float64]]
-
 
 # -- what is one
 

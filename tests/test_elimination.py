@@ -121,7 +121,7 @@ def test_equal_ones_end_as_a_tie() -> None:
     assert standing.heats == 1
     assert standing.verdict is Verdict.SAME
     assert standing.left == (2, 0, 1)
-    assert standing.same_as_first() == [2, 0, 1]
+    assert standing.tied_with(2) == [0, 1]
 
 
 def test_tie_that_is_surely_faster_by_less_than_the_noise_is_a_tie() -> None:

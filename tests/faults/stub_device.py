@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRound, no_incumbent
@@ -151,8 +150,3 @@ class Watcher:
 def stop_after(watcher: Watcher, count: int) -> Callable[[], bool]:
     """Press Ctrl-C after so many trials."""
     return lambda: len(watcher.numbers) >= count
-
-
-def copy_of(path: Path, to: Path) -> Path:
-    to.write_bytes(path.read_bytes())
-    return to

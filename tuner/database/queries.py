@@ -28,7 +28,6 @@ from tuner.errors import DatabaseError
 from tuner.model import Configuration, Problem, Run, Status
 
 Record = TypeVar("Record")
-_TRIALS = "SELECT t.* FROM trials t JOIN runs r ON r.id = t.run_id WHERE"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _GROUP = "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable"
 _WARM_NS = (

@@ -57,11 +57,6 @@ class _Scope:
         return name
 
 
-def entries(text: str) -> list[str]:
-    """Return the names of the kernels in a PTX text."""
-    return re.findall(r"\.entry\s+([\w$]+)", _without_comments(text))
-
-
 def _without_comments(text: str) -> str:
     return _COMMENT.sub(lambda match: match[1] or "", text)
 

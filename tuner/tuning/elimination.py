@@ -104,10 +104,6 @@ class Standing:
             if other != contestant and self.compare(other, contestant) in undecided
         ]
 
-    def same_as_first(self) -> list[int]:
-        """Return those left whose difference from the leader is surely below the noise floor, itself included."""
-        return [i for i in self.left if i == self.left[0] or self.compare(i, self.left[0]) is Verdict.SAME]
-
 
 def eliminate(
     count: int,
