@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.check.compiling import Compiled, check_compiling
+from tuner.check.compiling import CompiledVariants, check_compiling
 from tuner.check.conditions import check_conditions, check_plans, check_values
 from tuner.check.emulation import HostChildren, check_on_host, check_references
 from tuner.check.findings import Report
@@ -62,7 +62,7 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     for subject in chosen:
         check_conditions(kernel, subject, report)
         check_plans(kernel, subject, report)
-    compiled = Compiled()
+    compiled = CompiledVariants()
     try:
         nvrtc_version()
     except CompileError as error:

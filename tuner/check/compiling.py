@@ -65,7 +65,7 @@ class _Collected:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledVariants:
     """What later checks need of the compilations: variants by name."""
 
     broken: Set[str] = frozenset()
@@ -76,11 +76,11 @@ class Compiled:
 
 def check_compiling(
     kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
-) -> Compiled:
+) -> CompiledVariants:
     """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
     tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return Compiled()
+        return CompiledVariants()
     workers = min(jobs or default_jobs(), len(tasks))
     with closing(CompilePool(workers, paths.cubins())) as pool:
         compilations = _compile(pool, tasks)
@@ -105,7 +105,7 @@ def check_compiling(
         if _UNDEFINED.search(text)
         for task in failed
     }
-    return Compiled(({task.variant for task in tasks} - compiled) | unfit, misspelt)
+    return CompiledVariants(({task.variant for task in tasks} - compiled) | unfit, misspelt)
 
 
 def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
