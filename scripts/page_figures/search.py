@@ -8,12 +8,12 @@ from typing import Any
 from page_figures.evidence import Rows, load, table, text
 
 DEFAULT = "kriging"
-"""The default sampler's name when these were measured: gp-ei today."""
+"""The default sampler's name when the six spaces were searched: gp-ei today."""
 OWN = {
-    "gemm, 4096, float16": "gemm,m=4096,n=4096,k=4096,float16",
+    "gemm, 4096, float16": "gemm,m=4096,n=4096,k=4096,float16,layout=nn",
     "gemm, 2048, float16": "gemm,m=2048,n=2048,k=2048,float16",
     "gemm, 4096, float32": "gemm,m=4096,n=4096,k=4096,float32",
-    "gemm, 1024, bfloat16": "gemm,m=1024,n=1024,k=1024,bfloat16",
+    "gemm, 1024, bfloat16": "gemm,m=1024,n=1024,k=1024,bfloat16,layout=nn",
     "mean_matvec, float32": "product=float32",
     "reduce, 2^20": "reduce,n=1048576,",
     "vector_add, 2^20": "vector_add,n=1048576,",
@@ -53,7 +53,7 @@ def others() -> str:
 
 def own() -> str:
     """Return the evaluations that our own recordings take, by sampler."""
-    samplers = {"`gp-ei`": DEFAULT, "`tpe`": "tpe", "`random`": "random"}
+    samplers = {"`gp-ei`": "gp-ei", "`tpe`": "tpe", "`random`": "random"}
     rows: Rows = [["space", *samplers]]
     for name, part in OWN.items():
         cells = []
