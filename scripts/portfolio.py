@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from tuner import paths  # noqa: E402
 from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
-from tuner.cli.problems import make_problems  # noqa: E402
+from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.devices.base import Contestant, Device  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
@@ -75,9 +75,10 @@ def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
     held_out: list[Problem] = []
     for layout in LAYOUTS:
         row = ROW.format(count=count // len(LAYOUTS))
-        problems = make_problems(
-            KERNEL, [], ["bfloat16"], [f"layout={layout}"], [], [f"{row},layout={layout}"], None
+        given = ProblemTexts(
+            dtypes=["bfloat16"], options=[f"layout={layout}"], problems=[f"{row},layout={layout}"]
         )
+        problems = make_problems(KERNEL, given)
         made += [problem for number, problem in enumerate(problems) if number % 5]
         held_out += problems[::5]
     return made, held_out

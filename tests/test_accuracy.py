@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tuner.cli.history import problem_filter
-from tuner.cli.problems import make_choices, make_problems
+from tuner.cli.problems import ProblemTexts, make_choices, make_problems
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError
@@ -106,7 +106,7 @@ def test_dtypes_to_try() -> None:
 def choices(
     kernel: KernelSpec, dtypes: list[str], problems: list[str], presets: list[str]
 ) -> list[list[str]]:
-    groups = make_choices(kernel, ["k=64"], dtypes, [], presets, problems, None)
+    groups = make_choices(kernel, ProblemTexts(["k=64"], dtypes, presets=presets, problems=problems))
     return [[f"{problem.sizes['m']} {problem.dtype}" for problem in group] for group in groups]
 
 
@@ -131,27 +131,27 @@ def test_choices_heed_a_preset_with_a_dtype() -> None:
 def test_one_option_names_the_dtypes_of_several_roles(text: str) -> None:
     both = ("float32", "float16", "bfloat16")
     kernel = replace(GEMM, dtypes={"input": both, "output": both})
-    (problem,) = make_problems(kernel, [], [text], [], [], [], None)
+    (problem,) = make_problems(kernel, ProblemTexts(dtypes=[text]))
     assert problem.dtypes == {"input": "float16", "output": "bfloat16"}
-    (chosen,) = make_choices(kernel, [], [f"float32,{text}"], [], [], [], None)
+    (chosen,) = make_choices(kernel, ProblemTexts(dtypes=[f"float32,{text}"]))
     assert [one.dtypes for one in chosen] == [{**problem.dtypes, "input": "float32"}, problem.dtypes]
     assert problem_filter([text.replace("float16,", "float16,float32,")], [])(problem)
     assert not problem_filter([text.replace("float16,", "float32,")], [])(problem)
     with pytest.raises(UsageError, match="gives output twice"):
-        make_problems(kernel, [], [f"{text},output=float32"], [], [], [], None)
+        make_problems(kernel, ProblemTexts(dtypes=[f"{text},output=float32"]))
 
 
 @pytest.mark.parametrize("text", ["float32,", ",", "input=", "output=", "float32,,float16"])
 def test_empty_dtype_is_refused(text: str) -> None:
     for make in (make_problems, make_choices):
         with pytest.raises(UsageError, match="--dtype"):
-            make(GEMM, [], [text], [], [], [], None)
+            make(GEMM, ProblemTexts(dtypes=[text]))
 
 
 def test_row_with_a_dtype_that_has_no_errors_is_refused() -> None:
     kernel = replace(GEMM, dtypes={"input": ("float32", "int32")})
     with pytest.raises(UsageError, match="no floating-point dtype 'int32'"):
-        make_choices(kernel, [], [], [], [], ["m=8,dtype=int32"], None)
+        make_choices(kernel, ProblemTexts(problems=["m=8,dtype=int32"]))
 
 
 # -- which trials are points

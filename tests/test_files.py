@@ -13,7 +13,7 @@ from commands import assert_refused, said_by
 
 from tuner.cli import problems
 from tuner.cli.batch import TuningJob
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.shard import shard_of
 from tuner.errors import TunerError, UsageError
 from tuner.files import temporary_folder, whole_file
@@ -67,7 +67,7 @@ def test_a_figure_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> 
 
 
 def read(path: Path) -> int:
-    return len(make_problems(KERNEL, [], [], [], [], [], path))
+    return len(make_problems(KERNEL, ProblemTexts(file=path)))
 
 
 def test_a_file_of_problems_is_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_file_of_problems_is_read_within_bounds(tmp_path: Path, monkeypatch: p
 def test_many_problems_are_dealt_out_to_many_shards_at_once() -> None:
     jobs = [
         TuningJob([problem])
-        for problem in make_problems(KERNEL, [], [], [], [], ["n=1..2**20,samples=4096"], None)
+        for problem in make_problems(KERNEL, ProblemTexts(problems=["n=1..2**20,samples=4096"]))
     ]
     assert len(shard_of(jobs, KERNEL, "1/100000", 10)) == 1
 

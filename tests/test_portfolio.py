@@ -16,7 +16,7 @@ from tests.faults.stub_device import Watcher
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tests.test_export_select import Header, winner_of
 from tuner.cli.commands.portfolio import portfolio as command
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.load import load_kernel
@@ -63,7 +63,9 @@ def problems(layouts: str = "nn|nt", row: str = ROW) -> tuple[Problem, ...]:
     return tuple(
         problem
         for layout in layouts.split("|")
-        for problem in make_problems(GEMM, [], ["bfloat16"], [f"layout={layout}"], [], [row], None)
+        for problem in make_problems(
+            GEMM, ProblemTexts(dtypes=["bfloat16"], options=[f"layout={layout}"], problems=[row])
+        )
     )
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.test_kernel_file import MAP, write
 from tuner.cli.commands.show import show
 from tuner.cli.history import problem_filter
-from tuner.cli.problems import assignments, make_problems, size_of
+from tuner.cli.problems import ProblemTexts, assignments, make_problems, size_of
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
@@ -33,7 +33,7 @@ def test_a_size_that_is_too_large_to_compute_says_so() -> None:
 
 
 def problems(kernel: KernelSpec, *options: str, row: str = "", file: Path | None = None) -> list[Problem]:
-    return make_problems(kernel, [], [], options, [], [row] if row else [], file)
+    return make_problems(kernel, ProblemTexts(options=options, problems=[row] if row else [], file=file))
 
 
 def test_commas_in_parentheses_belong_to_the_value() -> None:

@@ -64,13 +64,14 @@ def template(folder: Path, run: Callable[..., int]) -> Path:
 def _add_portfolio(database: Any) -> None:
     """Add one of few sizes, as a simulated GPU times them."""
     from tests.simulated_gpu import SimulatedGpu
-    from tuner.cli.problems import make_problems
+    from tuner.cli.problems import ProblemTexts, make_problems
     from tuner.kernel.load import load_kernel
     from tuner.portfolio.building import PortfolioRequest, build
     from tuner.portfolio.report import PortfolioProgress
 
     kernel = load_kernel("gemm")
-    problems = make_problems(kernel, [], ["bfloat16"], [], [], ["m=64|4096,n=2048,k=1024"], None)
+    given = ProblemTexts(dtypes=["bfloat16"], problems=["m=64|4096,n=2048,k=1024"])
+    problems = make_problems(kernel, given)
     request = PortfolioRequest(kernel, tuple(problems), searched=0)
     build(request, SimulatedGpu(), database, PortfolioProgress(quiet=True))
 

@@ -25,7 +25,7 @@ from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
 
 from tuner.cli.configuration import parse_configuration
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.compile.nvrtc import compile_source
 from tuner.conditions import Mode
 from tuner.errors import TunerError, UsageError
@@ -131,7 +131,7 @@ def main() -> None:
     arguments.add_argument("--samples", type=int, default=30, help="Launches; at least 1.")
     given = arguments.parse_args()
     kernel = load_kernel(given.kernel)
-    [problem] = make_problems(kernel, [given.size], [given.dtype], given.option, [], [], None)
+    [problem] = make_problems(kernel, ProblemTexts([given.size], [given.dtype], given.option))
     configuration = parse_configuration(kernel, given.config)
     lab = Lab()
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import __version__, paths
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
@@ -133,7 +133,7 @@ def main() -> None:
     given = parser.parse_args()
     kernel = load_kernel(kernel_for(given.device, given.kernel))
     dtypes = [given.dtype] if given.dtype else []
-    problems = make_problems(kernel, [], dtypes, given.option, [], given.problem, None)
+    problems = make_problems(kernel, ProblemTexts((), dtypes, given.option, problems=given.problem))
     outcomes: list[SearchOutcome] = []
     with closing(open_device(given.device, kernel.name, given.jobs, paths.cache() / "cubins")) as device:
         print(

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.problems import make_choices, make_problems, problem_worths
+from tuner.cli.problems import ProblemTexts, make_choices, make_problems, problem_worths
 from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_what_is_kept
 from tuner.cli.worth import Budget, ProblemWorth
 from tuner.conditions import Mode
@@ -93,54 +93,34 @@ class TuningJob:
         return lines
 
 
-def make_jobs(
-    kernel: KernelSpec,
-    sizes: Sequence[str],
-    dtypes: Sequence[str],
-    options: Sequence[str],
-    presets: Sequence[str],
-    problems: Sequence[str],
-    file: Path | None,
-    max_error: float | None,
-) -> list[TuningJob]:
+def make_jobs(kernel: KernelSpec, given: ProblemTexts, max_error: float | None = None) -> list[TuningJob]:
     """Turn the command line into jobs; if a file says what its problems are worth, the heaviest come first.
 
     Raises:
         UsageError: a name or a value that does not fit.
     """
-    worths = {} if file is None else problem_worths(kernel, sizes, dtypes, options, file)
-    jobs = _make_jobs(kernel, sizes, dtypes, options, presets, problems, file, max_error)
+    worths = problem_worths(kernel, given)
+    jobs = _make_jobs(kernel, given, max_error)
     for job in jobs:
         job.worth = next((worths[problem.key] for problem in job.choices if problem.key in worths), None)
     return sorted(jobs, key=lambda job: -job.worth.share if job.worth else 0.0)
 
 
-def _make_jobs(
-    kernel: KernelSpec,
-    sizes: Sequence[str],
-    dtypes: Sequence[str],
-    options: Sequence[str],
-    presets: Sequence[str],
-    problems: Sequence[str],
-    file: Path | None,
-    max_error: float | None,
-) -> list[TuningJob]:
+def _make_jobs(kernel: KernelSpec, given: ProblemTexts, max_error: float | None) -> list[TuningJob]:
     if max_error is None:
-        each = make_problems(kernel, sizes, dtypes, options, presets, problems, file)
-        return [TuningJob([problem], to_do=[(problem, False)]) for problem in each]
+        return [TuningJob([problem], to_do=[(problem, False)]) for problem in make_problems(kernel, given)]
     if not kernel.reference.exists:
         raise UsageError(
             f"{kernel.name} has no reference that an error could be counted from",
             f"add [reference] to {kernel.file.name}, or leave out --max-error",
         )
-    groups = make_choices(kernel, sizes, dtypes, options, presets, problems, file)
     return [
         TuningJob(
             choices,
             Comparison(truth_of(kernel, choices[0]), max_error),
             [(problem, False) for problem in choices],
         )
-        for choices in groups
+        for choices in make_choices(kernel, given)
     ]
 
 

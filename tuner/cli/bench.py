@@ -16,7 +16,7 @@ from tuner.bench.bench import bench as time_again
 from tuner.bench.report import bench_as_json, check_text, draw, show_bench, show_check
 from tuner.bench.targets import Target, choose_against, stored_winners, targets_of
 from tuner.cli.history import problem_filter, show_benches
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.resume import given_options
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
@@ -70,7 +70,7 @@ def bench(
     if sizes or presets or problem_texts:
         if kernel is None:
             raise UsageError("a problem needs its kernel", "add --kernel")
-        problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, None)
+        problems = make_problems(kernel, ProblemTexts(sizes, dtypes, options, presets, problem_texts))
     wanted = _Wanted(
         kernel,
         problems,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.cli.configuration_options import ConfigurationArguments
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial, StoredWinner
@@ -98,7 +98,7 @@ def named_problem(given: ConfigurationArguments) -> tuple[KernelSpec, Problem]:
 
 def _problem(given: ConfigurationArguments, kernel: KernelSpec) -> Problem:
     presets = [given.preset] if given.preset else []
-    return make_problems(kernel, given.sizes, given.dtypes, given.options, presets, [], None)[0]
+    return make_problems(kernel, ProblemTexts(given.sizes, given.dtypes, given.options, presets))[0]
 
 
 def refuse_wrong_names(given: ConfigurationArguments, parameters: Sequence[str] = ()) -> None:

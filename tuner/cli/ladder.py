@@ -11,7 +11,7 @@ import click
 
 from tuner import paths
 from tuner.bench.targets import DEFAULT, Against, choose_against
-from tuner.cli.problems import assignments, make_problems
+from tuner.cli.problems import ProblemTexts, assignments, make_problems
 from tuner.cli.stopping import stopping
 from tuner.cli.sweep import make_sweep
 from tuner.conditions import Mode, Regime
@@ -62,7 +62,7 @@ def ladder(
     wanted = kernel_for(device_name, kernel_name)
     kernel = load_kernel(wanted)
     texts = Texts.of_kernel(kernel, full=full)
-    base = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
+    base = make_problems(kernel, ProblemTexts(sizes, dtypes, options, [preset] if preset else []))[0]
     swept = make_sweep(kernel, sweeps, [name for name, _ in assignments(sizes, "--size")])
     sweep = Sweep(
         kernel,

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tuner.cli.gpu import open_gpu, refuse_device
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
@@ -49,7 +49,8 @@ def portfolio(
         TunerError: there is no GPU, or no problem can be measured.
     """
     kernel = load_kernel(kernel_name)
-    problems = make_problems(kernel, sizes, dtypes, options, presets, problem_texts, problem_file)
+    given = ProblemTexts(sizes, dtypes, options, presets, problem_texts, problem_file)
+    problems = make_problems(kernel, given)
     kinds = [kind_of(problem) for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]
     if few:

@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,19 @@ def _parts(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
+class ProblemTexts:
+    """What the command line says of its problems: ``--size``, ``--dtype``, ``--option`` and so on, as texts."""
+
+    sizes: Sequence[str] = ()
+    dtypes: Sequence[str] = ()
+    options: Sequence[str] = ()
+    presets: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    file: Path | None = None
+    """Of problems, one a row."""
+
+
+@dataclass(frozen=True)
 class _Named:
     """What the command line gives of one problem; the rest are the kernel's defaults."""
 
@@ -98,59 +111,43 @@ def _located(where: str) -> Iterator[None]:
         raise type(error)(f"{where}: {error.problem}", error.remedy) from None
 
 
-def make_problems(
-    kernel: KernelSpec,
-    sizes: Sequence[str],
-    dtypes: Sequence[str],
-    options: Sequence[str],
-    presets: Sequence[str | None],
-    problems: Sequence[str],
-    file: Path | None,
-) -> list[Problem]:
-    """Return the problems of ``--size``, ``--dtype``, ``--option``, ``--preset``, ``--problem`` and ``--problems``.
+def make_problems(kernel: KernelSpec, given: ProblemTexts) -> list[Problem]:
+    """Return the problems that the command line gives of a kernel.
 
     Presets, ``--problem`` texts and the rows of the file each give one problem; the other options hold for all of them.
     """
-    first, others = _dtypes(kernel, dtypes)
+    first, others = _dtypes(kernel, given.dtypes)
     if len(first) > 1:
         raise UsageError(
             f"--dtype names several: {', '.join(first)}",
             "name one, or let tune run choose among them with --max-error",
         )
-    named = _named(kernel, sizes, others, options, presets, problems, file)
+    named = _named(kernel, given, others)
     each = [one.of(kernel, "".join(first)) for one in named]
     for one, problem in zip(named, each, strict=True):
         _say_what_is_replaced(kernel, one.preset, problem)
     return list({problem.key: problem for problem in each}.values())
 
 
-def problem_worths(
-    kernel: KernelSpec, sizes: Sequence[str], dtypes: Sequence[str], options: Sequence[str], file: Path
-) -> dict[str, ProblemWorth]:
-    """Return what the problems of a file are worth, by their keys; nothing if it does not say."""
-    first, others = _dtypes(kernel, dtypes)
-    named = _named(kernel, sizes, others, options, [], [], file)
+def problem_worths(kernel: KernelSpec, given: ProblemTexts) -> dict[str, ProblemWorth]:
+    """Return what the problems of a file are worth, by their keys; nothing if it does not say, or there is none."""
+    if given.file is None:
+        return {}
+    first, others = _dtypes(kernel, given.dtypes)
+    named = _named(kernel, replace(given, presets=(), problems=()), others)
     return worths(kernel, [(one.of(kernel, first[0] if first else ""), one.amounts) for one in named])
 
 
-def make_choices(
-    kernel: KernelSpec,
-    sizes: Sequence[str],
-    dtypes: Sequence[str],
-    options: Sequence[str],
-    presets: Sequence[str | None],
-    problems: Sequence[str],
-    file: Path | None,
-) -> list[list[Problem]]:
+def make_choices(kernel: KernelSpec, given: ProblemTexts) -> list[list[Problem]]:
     """Return the same problems where the dtype of the first role is a choice: each as one problem for each dtype.
 
     The choice is among the dtypes that ``--dtype`` names; without it, among all floating-point dtypes of the kernel. A
     preset or a row that names its own dtype leaves no choice.
     """
-    first, others = _dtypes(kernel, dtypes)
+    first, others = _dtypes(kernel, given.dtypes)
     tried = dtypes_to_try(kernel, first)
     groups: dict[tuple[str, ...], list[Problem]] = {}
-    for one in _named(kernel, sizes, others, options, presets, problems, file):
+    for one in _named(kernel, given, others):
         own = not first and one.fixes_dtype(kernel)
         choices = [one.of(kernel)] if own else [one.of(kernel, dtype) for dtype in tried]
         choices = list({problem.key: problem for problem in choices}.values())
@@ -170,30 +167,21 @@ def _say_what_is_replaced(kernel: KernelSpec, preset: str | None, problem: Probl
         say(f"{these} in place of {those} of the preset {preset}")
 
 
-def _named(
-    kernel: KernelSpec,
-    sizes: Sequence[str],
-    dtypes: Mapping[str, str],
-    options: Sequence[str],
-    presets: Sequence[str | None],
-    problems: Sequence[str],
-    file: Path | None,
-) -> list[_Named]:
-    common_sizes = {name: size_of(name, value) for name, value in assignments(sizes, "--size")}
-    common_options = {
-        name: option_value(kernel, name, value) for name, value in assignments(options, "--option")
+def _named(kernel: KernelSpec, given: ProblemTexts, dtypes: Mapping[str, str]) -> list[_Named]:
+    """Return what is given of each problem, with the dtypes of all roles but the first."""
+    sizes = {name: size_of(name, value) for name, value in assignments(given.sizes, "--size")}
+    options = {
+        name: option_value(kernel, name, value) for name, value in assignments(given.options, "--option")
     }
     rows: list[tuple[str, Mapping[str, str]]] = [
-        ("", dict(assignments([text], "--problem"))) for text in problems
+        ("", dict(assignments([text], "--problem"))) for text in given.problems
     ]
-    if file is not None:
-        rows += _rows(file)
-    named = [
-        _Named(common_sizes, dtypes, common_options, preset)
-        for preset in (presets or ([] if rows else [None]))
-    ]
+    if given.file is not None:
+        rows += _rows(given.file)
+    presets: Sequence[str | None] = given.presets or ([] if rows else [None])
+    named = [_Named(sizes, dtypes, options, preset) for preset in presets]
     for where, row in rows:
-        common = _Named(common_sizes, dtypes, common_options, where=where)
+        common = _Named(sizes, dtypes, options, where=where)
         with _located(where):
             named += [_of_row(kernel, one, common) for one in expanded(kernel, row, size_of)]
             if len(named) > MOST_PROBLEMS:

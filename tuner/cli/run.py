@@ -11,6 +11,7 @@ from tuner import paths
 from tuner.cli import batch
 from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
 from tuner.cli.fleet_jobs import FleetSettings
+from tuner.cli.problems import ProblemTexts
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -83,9 +84,8 @@ def run(
         batch.refuse_recording(foreign, max_error)
     wanted = str(kernel_name) if foreign else kernel_for(device_name, str(kernel_name))
     kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), rule_names)
-    jobs_to_do = batch.make_jobs(
-        kernel, sizes, dtypes, options, presets, problem_texts, problem_file, max_error
-    )
+    given = ProblemTexts(sizes, dtypes, options, presets, problem_texts, problem_file)
+    jobs_to_do = batch.make_jobs(kernel, given, max_error)
     if shard is not None:
         jobs_to_do = shard_of(jobs_to_do, kernel, shard, trials)
         if not jobs_to_do:

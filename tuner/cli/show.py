@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.cli.kernel_description import describe
-from tuner.cli.problems import make_problems
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.errors import TunerError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -40,7 +40,7 @@ def show(
     if cc not in ARCHITECTURES:
         raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
     kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
-    problem = make_problems(kernel, sizes, dtypes, options, [preset] if preset else [], [], None)[0]
+    problem = make_problems(kernel, ProblemTexts(sizes, dtypes, options, [preset] if preset else []))[0]
     data = describe(kernel, problem, gpu, parse_rules(rules))
     if as_json:
         show_json(data)
