@@ -182,18 +182,28 @@ def resume_jobs(jobs: Sequence[TuningJob], kernel: KernelSpec, database: Databas
                     job.comparison.add(*run)
 
 
+@dataclass(frozen=True)
+class Printing:
+    """What a command prints of its runs, and draws."""
+
+    quiet: bool = False
+    """No progress."""
+    as_json: bool = False
+    """No summaries: JSON at the end has the results."""
+    full: bool = False
+    """All parameters of a configuration."""
+    plot: Path | None = None
+    """Where to draw the only problem's run, or the front of a bounded job."""
+
+
 def run_jobs(
     jobs: Sequence[TuningJob],
     request: Request,
     device: Device,
     database: Database,
     stop: Callable[[], bool],
-    *,
-    quiet: bool,
-    as_json: bool,
-    plot: Path | None,
+    printing: Printing,
     total_s: float | None = None,
-    full: bool = False,
 ) -> bool:
     """Run the jobs one after the other; if one fails, print why and begin the next.
 
@@ -203,11 +213,8 @@ def run_jobs(
         device: where to measure.
         database: where every trial goes.
         stop: called often; once it returns true, nothing new is tried.
-        quiet: no progress.
-        as_json: print no summaries.
-        plot: where to draw the only problem's run, or the front of a bounded job.
+        printing: what is printed and drawn.
         total_s: time for all of them, which is shared by what they are worth.
-        full: name all parameters of a configuration.
 
     Returns:
         Whether one of them failed.
@@ -216,9 +223,8 @@ def run_jobs(
         Interrupted: ``stop`` said so.
         TunerError: there was only one problem, and it failed.
     """
-    alone = sum(len(job.to_do) for job in jobs) == 1
+    runs = _Runs(device, database, stop, printing, alone=sum(len(job.to_do) for job in jobs) == 1)
     failed = False
-    shown = {device.note, *device.note.split("; ")}
     shares = [job.worth.share if job.worth else 1 / len(jobs) for job in jobs]
     budget = Budget(total_s, [share if job.to_do else 0.0 for share, job in zip(shares, jobs, strict=True)])
     for number, job in enumerate(jobs, 1):
@@ -226,43 +232,74 @@ def run_jobs(
         if job.to_do and time_s == 0:
             say(f"{job.choices[0]}: left out, the time is over; go on with --resume")
             continue
-        if job.to_do and job.worth is not None and not quiet:
+        if job.to_do and job.worth is not None and not printing.quiet:
             say(f"{number} of {len(jobs)}: {job.choices[0]}: {job.worth}")
         alike = replace(_alike(job, request, device, database), time_s=time_s)
         for problem, going_on in job.to_do:
             truth = job.comparison.truth if job.comparison else None
             options = replace(alike.options, truth=truth)
             one = replace(alike, problem=problem, options=options, resume=going_on)
-            observer = make_observer(quiet, shown)
-            try:
-                result = session.tune(one, device, database, observer, stop)
-            except Interrupted:
-                if observer.state is not None and not as_json:
-                    click.echo(best_so_far(observer.state, full=full))
-                raise
-            except TooInaccurateError as error:
-                job.skip(problem, str(error), aloud=as_json and not alone)
-                if alone:
-                    job.complete = True
-                    _draw(job, plot)
-                    raise
-                continue
-            except TunerError as error:
-                if alone:
-                    raise
-                failed = True
-                job.skip(problem, str(error))
-                continue
-            job.results.append(result)
-            if result.state.run.calibration:
-                shown.update(result.state.run.calibration.notes)
-            if not as_json:
-                click.echo(summary(result, database.path, full=full))
-            if plot is not None and job.comparison is None:
-                plot_run(result, plot)
-            failed |= not _compare(job, problem, result, database.path, aloud=as_json)
-        finish_job(job, plot, Texts.of_kernel(request.kernel, full=full), as_json=as_json)
+            failed |= not runs.run(job, one)
+        finish_job(job, request.kernel, printing)
     return failed
+
+
+class _Runs:
+    """Runs on one device, one after the other.
+
+    Args:
+        device: where to measure.
+        database: where every trial goes.
+        stop: called often; once it returns true, nothing new is tried.
+        printing: what is printed and drawn.
+        alone: whether there is only one of them, so that its failure is the command's.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        database: Database,
+        stop: Callable[[], bool],
+        printing: Printing,
+        *,
+        alone: bool,
+    ) -> None:
+        self._device, self._database, self._stop = device, database, stop
+        self._printing, self._alone = printing, alone
+        self._shown = {device.note, *device.note.split("; ")}
+        """Notes on the device that were printed."""
+
+    def run(self, job: TuningJob, request: Request) -> bool:
+        """Run one problem of a job, and print its result; return whether it and its comparison succeeded."""
+        problem, printing = request.problem, self._printing
+        observer = make_observer(printing.quiet, self._shown)
+        try:
+            result = session.tune(request, self._device, self._database, observer, self._stop)
+        except Interrupted:
+            if observer.state is not None and not printing.as_json:
+                click.echo(best_so_far(observer.state, full=printing.full))
+            raise
+        except TooInaccurateError as error:
+            job.skip(problem, str(error), aloud=printing.as_json and not self._alone)
+            if self._alone:
+                job.complete = True
+                _draw(job, printing.plot)
+                raise
+            return True
+        except TunerError as error:
+            if self._alone:
+                raise
+            job.skip(problem, str(error))
+            return False
+        job.results.append(result)
+        if result.state.run.calibration:
+            self._shown.update(result.state.run.calibration.notes)
+        path = self._database.path
+        if not printing.as_json:
+            click.echo(summary(result, path, full=printing.full))
+        if printing.plot is not None and job.comparison is None:
+            plot_run(result, printing.plot)
+        return _compare(job, problem, result, path, aloud=printing.as_json)
 
 
 def _time_of(job: TuningJob, budget: Budget, most_s: float | None) -> float | None:
@@ -274,13 +311,13 @@ def _time_of(job: TuningJob, budget: Budget, most_s: float | None) -> float | No
     return share_s if most_s is None else min(share_s, most_s)
 
 
-def finish_job(job: TuningJob, plot: Path | None, texts: Texts, *, as_json: bool) -> None:
+def finish_job(job: TuningJob, kernel: KernelSpec, printing: Printing) -> None:
     """Print and draw the comparison of a job's dtypes, if there is one."""
     job.complete = True
     if job.comparison is not None and job.to_do:
-        if not as_json:
-            show_front(job.comparison, texts)
-        _draw(job, plot)
+        if not printing.as_json:
+            show_front(job.comparison, Texts.of_kernel(kernel, full=printing.full))
+        _draw(job, printing.plot)
 
 
 def _draw(job: TuningJob, plot: Path | None) -> None:

@@ -183,7 +183,7 @@ def run_fleet(
     problems = FleetJobs(jobs, request, database, settings, resume=resume)
     with (
         temporary_folder() as folder,
-        closing(Announcer(problems.done, problems.fail, quiet=settings.quiet)) as announcer,
+        closing(Announcer(problems.done, problems.fail, quiet=settings.printing.quiet)) as announcer,
     ):
         cards = _cards(settings, request.kernel.name, folder / "compilers")
         members = _members(settings, request.kernel.name, announcer)

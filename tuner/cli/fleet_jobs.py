@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.batch import TuningJob, finish_job
+from tuner.cli.batch import Printing, TuningJob, finish_job
 from tuner.cli.resume import completed_run, say_what_counts, say_what_is_kept
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
@@ -25,7 +25,6 @@ from tuner.hardware.roofline import roof_of
 from tuner.kernel.identity import KernelIdentity
 from tuner.model import Gpu, Problem, Run, Status
 from tuner.protocol.searching import Task, TaskDone
-from tuner.report.configurations import Texts
 from tuner.tuning.accuracy import Best
 from tuner.tuning.request import Request
 from tuner.tuning.store import DatabaseStore
@@ -40,11 +39,8 @@ class FleetSettings:
     """Compiling processes of all searchers together; None for one a core."""
     cache: Path | None
     overlap: bool
-    quiet: bool
-    as_json: bool
+    printing: Printing
     total_s: float | None
-    full: bool
-    """Whether results name all parameters of a configuration."""
     cluster: Cluster | None = None
     """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
     model: str = ""
@@ -100,7 +96,7 @@ class FleetJobs:
         """Print a result, and keep it."""
         own = self._left[job.number][0]
         own.records.append(json.loads(result.record))
-        if not self._settings.as_json:
+        if not self._settings.printing.as_json:
             click.echo(result.summary)
         if own.comparison is not None:
             self._compare(own, job.task.problem, result)
@@ -113,7 +109,7 @@ class FleetJobs:
         own = self._left[job.number][0]
         if error != OUT_OF_TIME and not job.too_inaccurate:
             self.failed.append(error)
-        own.skip(job.task.problem, error, aloud=self._settings.as_json or not job.too_inaccurate)
+        own.skip(job.task.problem, error, aloud=self._settings.printing.as_json or not job.too_inaccurate)
         self._ended(own, job)
 
     # -- dtypes that are compared
@@ -161,7 +157,7 @@ class FleetJobs:
         if best is None:
             failures = Counter(trial.status for trial in trials if not trial.status.ranked)
             if failures and failures.most_common(1)[0][0] is Status.INACCURATE:
-                own.skip(problem, result.nothing, aloud=self._settings.as_json)
+                own.skip(problem, result.nothing, aloud=self._settings.printing.as_json)
             else:
                 own.without_winner.append(result.nothing)
 
@@ -169,8 +165,7 @@ class FleetJobs:
         """Print the comparison of a job's dtypes once the last one has ended."""
         self._ended_jobs.add(job.number)
         if all(other.number in self._ended_jobs for other in self._of(own)):
-            texts = Texts.of_kernel(self._request.kernel, full=self._settings.full)
-            finish_job(own, None, texts, as_json=self._settings.as_json)
+            finish_job(own, self._request.kernel, self._settings.printing)
 
     # -- what is given out
 
@@ -194,7 +189,7 @@ class FleetJobs:
             request.regime,
             request.study_storage,
             database=str(self._database.path),
-            full=self._settings.full,
+            full=self._settings.printing.full,
         )
         # What is worth most to a program begins first, as its file has it; else what takes longest.
         estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.trials)

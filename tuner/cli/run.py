@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from tuner.errors import UsageError
 from tuner.fleet.cluster import Cluster
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
-from tuner.kernel.spec import KernelSpec
 from tuner.model import RunOptions
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
@@ -119,6 +117,7 @@ def run(
         study_storage=study_storage,
     )
     cache = None if no_cache else paths.cubins()
+    printing = batch.Printing(quiet, as_json, full, plot)
     failed = False
     model, gpus = "", list[str]()
     if cluster is not None:
@@ -139,7 +138,7 @@ def run(
                 for note in () if quiet else kernel.old_keys:
                     say(note)
                 settings = FleetSettings(
-                    gpus, jobs, cache, not no_overlap, quiet, as_json, total_time_s, full, cluster, model
+                    gpus, jobs, cache, not no_overlap, printing, total_time_s, cluster, model
                 )
                 with Database.open(db) as database:
                     failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=resume)
@@ -150,26 +149,15 @@ def run(
                     opened = foreign or open_device(device_name, kernel.name, jobs, cache, tell)
                 with closing(opened) as device:
                     batch.refuse_recording(device, max_error)
-                    changed = kernel.name if wanted != str(kernel_name) else ""
-                    _introduce(device, kernel, rule_names, changed, quiet=quiet)
-                    if isinstance(device, ReplayDevice) and not (
-                        sizes or presets or problem_texts or problem_file
-                    ):
+                    _introduce(device, request, changed=wanted != str(kernel_name), quiet=quiet)
+                    named = sizes or presets or problem_texts or problem_file
+                    if isinstance(device, ReplayDevice) and not named:
                         batch.recorded_instead(jobs_to_do, kernel, device)
                     with Database.open(db) as database:
                         if resume:
                             batch.resume_jobs(jobs_to_do, kernel, database, device)
                         failed = batch.run_jobs(
-                            jobs_to_do,
-                            request,
-                            device,
-                            database,
-                            stopped,
-                            quiet=quiet,
-                            as_json=as_json,
-                            plot=plot,
-                            total_s=total_time_s,
-                            full=full,
+                            jobs_to_do, request, device, database, stopped, printing, total_time_s
                         )
     finally:
         records = [record for job in jobs_to_do for record in job.to_json()]
@@ -182,28 +170,25 @@ def run(
         sys.exit(1)
 
 
-def _introduce(
-    device: Device, kernel: KernelSpec, rule_names: Sequence[str], changed: str, *, quiet: bool
-) -> None:
+def _introduce(device: Device, request: Request, *, changed: bool, quiet: bool) -> None:
     """Say what holds for all runs on a device.
 
     Args:
         device: where the runs are.
-        kernel: what is tuned.
-        rule_names: rules of thumb that narrow the space.
-        changed: the kernel's name, if the recording has another text of it than there is now; else empty.
+        request: of the runs.
+        changed: whether the kernel is one that is recorded, and is now another.
         quiet: say only what the answer depends on.
     """
-    unknown = [name for name in rule_names if RULES[name].compiled]
+    unknown = [name for name in request.options.rules if RULES[name].compiled]
     if device.recorded and unknown:
         say(f"a recording compiles nothing: the rule of thumb {', '.join(unknown)} is not applied")
     if quiet:
         return
-    for note in (*kernel.old_keys, device.note):
+    for note in (*request.kernel.old_keys, device.note):
         if note:
             say(note)
     if changed:
-        say(f"{changed} has changed since: this is the kernel as it was recorded")
+        say(f"{request.kernel.name} has changed since: this is the kernel as it was recorded")
 
 
 def _fixed(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
