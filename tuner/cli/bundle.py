@@ -12,12 +12,11 @@ from typing import Any
 import click
 
 from tuner import paths
-from tuner.cli.export_header import find_one, say_left_out, say_several
-from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.cli.filters import named_kernel, refuse_unknown
+from tuner.cli.stored_winners import find_one, say_left_out, say_several, winner_filters
 from tuner.compile.nvrtc import nvrtc_version
 from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
-from tuner.database.records import Filters
 from tuner.errors import CompileError, DatabaseError
 from tuner.export.bundle import bundle_files, refuse_target, write_bundle
 from tuner.model import ascii_json
@@ -55,10 +54,7 @@ def bundle(
         BundleError: the folder cannot be written.
     """
     refuse_target(output, force=force)
-    filters = Filters(
-        **kernel_filters(kernel), gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
-        mode=mode or "", regime=regime,
-    )  # fmt: skip
+    filters = winner_filters(kernel, gpu, dtype, mode, regime, replayed=replayed)
     with Database.open(db, write=False) as database:
         named = named_kernel(kernel)
         tuned = Kernels(named)

@@ -107,6 +107,17 @@ problems_option: Option = click.option(
     help="A problem, by its sizes; repeat for several.",
 )
 
+
+def problem_file_option(help_: str) -> Option:
+    """Return ``--problems``, with what a row of the file may have."""
+    return click.option("--problems", "problem_file", type=FILE, metavar="FILE.csv", help=help_)
+
+
+def trials_option(count: int, help_: str) -> Option:
+    """Return ``--trials``, with the default and what it counts."""
+    return click.option("-n", "--trials", default=count, show_default=True, type=Count(min=1), help=help_)
+
+
 timed_options: Option = all_of(
     click.option(
         "--mode",

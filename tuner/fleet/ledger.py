@@ -13,9 +13,9 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.errors import DatabaseError
 from tuner.model import Run
-from tuner.processes import Codec
 from tuner.protocol.run_rows import (
     ANSWERS,
+    ROW_ANSWER,
     Attempted,
     BestKnown,
     EarlierTrials,
@@ -38,9 +38,6 @@ from tuner.protocol.run_rows import (
 )
 from tuner.protocol.searching import Answered, DatabaseRefused, Query, TaskDone, Writes
 from tuner.tuning.store import DatabaseStore
-
-_CODECS: dict[type, Codec[Any]] = {question: Codec(answer) for question, answer in ANSWERS.items()}
-_ROW: Codec[int | None] = Codec(int | None)
 
 
 @dataclass
@@ -152,7 +149,7 @@ class Ledger:
             value = self._look_up(query.question)
         except DatabaseError as error:
             return DatabaseRefused(query.task, query.key, error.problem, error.remedy)
-        return Answered(query.task, query.key, msgspec.Raw(_CODECS[type(query.question)].encode(value)))
+        return Answered(query.task, query.key, msgspec.Raw(ANSWERS[type(query.question)].encode(value)))
 
     # -- reading
 
@@ -188,7 +185,7 @@ class Ledger:
             for row in message.rows:
                 given.answer = self._write(given, row)
             given.last = message.key
-        return Answered(message.task, message.key, msgspec.Raw(_ROW.encode(given.answer)))
+        return Answered(message.task, message.key, msgspec.Raw(ROW_ANSWER.encode(given.answer)))
 
     def _write(self, given: _GivenOut, row: Row) -> int | None:
         """Write a row; return its number if it is a winner's."""

@@ -12,9 +12,9 @@ from tuner.database.records import KnownTrial, Mark, Metrics, Winner
 from tuner.errors import DatabaseError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
-from tuner.processes import Codec
 from tuner.protocol.run_rows import (
     ANSWERS,
+    ROW_ANSWER,
     Attempted,
     BestKnown,
     EarlierTrials,
@@ -40,8 +40,6 @@ from tuner.protocol.searching import Answered, DatabaseRefused, Query, Task, Wri
 from tuner.tuning.request import Request
 
 Ask = Callable[[Query | Writes], Answered | DatabaseRefused]
-_DECODERS: dict[type, Codec[Any]] = {question: Codec(answer) for question, answer in ANSWERS.items()}
-_ROW: Codec[int | None] = Codec(int | None)
 
 
 class RemoteStore:
@@ -178,11 +176,11 @@ class RemoteStore:
 
     def _send(self, rows: Sequence[Row]) -> int | None:
         """Send rows, and return the number of the last one in the database if that is a winner."""
-        return _ROW.decode(self._reply_to(Writes(self._task.key, self._next_key(), tuple(rows))))
+        return ROW_ANSWER.decode(self._reply_to(Writes(self._task.key, self._next_key(), tuple(rows))))
 
     def _answer_to(self, question: Question) -> Any:
         data = self._reply_to(Query(self._task.key, self._next_key(), question))
-        return _DECODERS[type(question)].decode(data)
+        return ANSWERS[type(question)].decode(data)
 
     def _next_key(self) -> int:
         self._key += 1

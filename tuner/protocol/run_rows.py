@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.database.records import KnownTrial, Mark, Metrics, Winner
 from tuner.model import Configuration, Run, Trial
+from tuner.processes import Codec
 from tuner.protocol.record import Message, Record
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ Question = (
     | KeptRows
 )
 
-ANSWERS: Mapping[type[Message], Any] = {
+_ANSWERS: Mapping[type[Message], Any] = {
     BestKnown: tuple[Configuration, float] | None,
     KnownWinners: list[tuple[Configuration, int]],
     EarlierTrials: list[KnownTrial],
@@ -169,4 +170,9 @@ ANSWERS: Mapping[type[Message], Any] = {
     RowNumbers: dict[int, int],
     KeptRows: None,
 }
+ANSWERS: Mapping[type[Message], Codec[Any]] = {
+    question: Codec(answer) for question, answer in _ANSWERS.items()
+}
 """What each question is answered with."""
+ROW_ANSWER: Codec[int | None] = Codec(int | None)
+"""What rows are answered with: the number of the last one, if it has one."""

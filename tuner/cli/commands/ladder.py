@@ -9,7 +9,6 @@ from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
     Amount,
-    Count,
     database_option,
     device_option,
     dtypes_option,
@@ -22,6 +21,7 @@ from tuner.cli.options import (
     seed_option,
     sizes_option,
     timed_options,
+    trials_option,
 )
 
 EPILOG = """\b
@@ -53,14 +53,7 @@ Examples:
     metavar="NAME",
     help="Only this step; repeat for several.",
 )
-@click.option(
-    "-n",
-    "--trials",
-    default=24,
-    show_default=True,
-    type=Count(min=1),
-    help="Configurations to try for each step and size.",
-)
+@trials_option(24, "Configurations to try for each step and size.")
 @click.option(
     "--time",
     "time_s",

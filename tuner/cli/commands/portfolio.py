@@ -7,7 +7,6 @@ import click
 from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
-    FILE,
     Amount,
     Count,
     Whole,
@@ -17,11 +16,13 @@ from tuner.cli.options import (
     jobs_option,
     options_option,
     presets_option,
+    problem_file_option,
     problems_option,
     result_options,
     seed_option,
     sizes_option,
     timed_options,
+    trials_option,
 )
 
 EPILOG = """\b
@@ -39,12 +40,8 @@ Examples:
 @options_option()
 @presets_option
 @problems_option
-@click.option(
-    "--problems",
-    "problem_file",
-    type=FILE,
-    metavar="FILE.csv",
-    help="Problems, one a row; a value may be a choice (64|128) and, with samples, a range (16..8192:8).",
+@problem_file_option(
+    "Problems, one a row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
 )
 @click.option(
     "--bound",
@@ -68,14 +65,7 @@ Examples:
     type=Count(min=0),
     help="Sizes, far apart, that are searched first, for configurations that no rule names.",
 )
-@click.option(
-    "-n",
-    "--trials",
-    default=48,
-    show_default=True,
-    type=Count(min=1),
-    help="Configurations that each of these searches tries.",
-)
+@trials_option(48, "Configurations that each of these searches tries.")
 @click.option(
     "--time",
     "time_s",

@@ -9,7 +9,6 @@ from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
     Amount,
-    Count,
     database_option,
     device_option,
     dtypes_option,
@@ -17,10 +16,12 @@ from tuner.cli.options import (
     jobs_option,
     options_option,
     presets_option,
+    problem_file_option,
     problems_option,
     seed_option,
     sizes_option,
     timed_options,
+    trials_option,
 )
 
 EPILOG = """\b
@@ -45,14 +46,7 @@ Examples:
     metavar="FILE.T1.json",
     help="In place of a kernel: the valid set of another tool's recording.",
 )
-@click.option(
-    "-n",
-    "--trials",
-    default=200,
-    show_default=True,
-    type=Count(min=1),
-    help="Configurations to try.",
-)
+@trials_option(200, "Configurations to try.")
 @click.option(
     "--time",
     "time_s",
@@ -85,12 +79,8 @@ Examples:
 @options_option("The kernel's options, such as layout=nt.")
 @presets_option
 @problems_option
-@click.option(
-    "--problems",
-    "problem_file",
-    type=FILE,
-    metavar="FILE.csv",
-    help="Problems, one a row; the first row names the sizes. With a column calls, the heaviest first.",
+@problem_file_option(
+    "Problems, one a row; the first row names the sizes. With a column calls, the heaviest first."
 )
 @click.option(
     "--shard",
