@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.test_kernel_file import GOOD, write
+from tests.kernel_files import GOOD, write
 from tuner.errors import ExpressionError, KernelError
 from tuner.expressions import array_evaluation
 from tuner.expressions.array import ArrayExpression

@@ -11,14 +11,13 @@ from typing import Any
 import jinja2
 import pytest
 
-from tests.sources import GENERATIONS
+from tests.sources import GENERATIONS, draw
 from tuner import paths
 from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -39,21 +38,6 @@ def gpu(cc: int = 90) -> Gpu:
     return Gpu(
         f"sm_{cc}", cc, 132, 60 << 20, 141 << 30, shared, shared + 1024, max_threads_per_sm=THREADS_PER_SM[cc]
     )
-
-
-def sample(
-    kernel: KernelSpec, variant: VariantSpec, problem: Problem, device: Gpu, rng: random.Random, count: int
-) -> list[dict[str, Any]]:
-    """Draw configurations that meet the constraints."""
-    names = kernel.environment(problem, device)
-    found: list[dict[str, Any]] = []
-    for _ in range(1000 * count):
-        parameters = {name: rng.choice(p.values) for name, p in variant.parameters.items()}
-        if all(c.evaluate({**names, **parameters}) for _, c in variant.constraints_before):
-            found.append(parameters)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"{variant.name} has next to no valid configurations")
 
 
 def code_of(cubin: bytes) -> bytes:
@@ -104,7 +88,7 @@ def test_sample_compiles_and_moves_whole_vectors(name: str, cc: int) -> None:
         for number, variant in enumerate(kernel.usable_variants(problem, device)[0]):
             # A dtype for each variant and architecture, another one for the next.
             sampled = (number + turn + cc) % 3 == 0
-            chosen = sample(kernel, variant, problem, device, rng, 1) if sampled else []
+            chosen = [draw(kernel, variant, problem, device, rng)] if sampled else []
             names = {**kernel.environment(problem, device), **variant.defaults}
             if turn == 0 and all(c.evaluate(names) for _, c in variant.constraints_before):
                 chosen.append(variant.defaults)
@@ -304,7 +288,7 @@ def test_grid_covers_every_element(name: str, n: int) -> None:
                 names = {**kernel.environment(problem, device), **variant.defaults}
                 assert not all(c.evaluate(names) for _, c in variant.constraints_before)
                 continue
-            for parameters in sample(kernel, variant, problem, device, rng, 10):
+            for parameters in [draw(kernel, variant, problem, device, rng) for _ in range(10)]:
                 configuration = Configuration.of(variant.name, parameters)
                 (launch,) = make_plan(kernel, problem, device, configuration).launches
                 _check_launch(variant.name, parameters, n, dtype, device, launch)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
-from tests.test_kernel_file import GOOD, write
+from tests.kernel_files import GOOD, write
 from tuner.cli import explain as cli_explain
 from tuner.cli.commands.explain import explain
 from tuner.conditions import Calibration, Conditions, Mode

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_kernel_file import MAP, write
+from tests.kernel_files import MAP, write
 from tuner.database.records import Metrics, StoredWinner, WarmTime, Winner
 from tuner.errors import DatabaseError
 from tuner.export import cpp

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cpp_interface import compiled
+from tests.kernel_files import GOOD, write
 from tests.test_export import make
-from tests.test_kernel_file import GOOD, write
 from tuner import paths
 from tuner.database.records import StoredWinner
 from tuner.export import defaults

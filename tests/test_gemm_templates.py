@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.sources import GENERATIONS
-from tuner.compile.nvrtc import Cubin, compile_source
+from tests.sources import GENERATIONS, broken, compiled, draw, ptx, widest_load
+from tuner.compile.nvrtc import compile_source
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render, render_launch
@@ -27,8 +27,6 @@ ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded", "small_k")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
 """Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
 
-PTX_WIDTH = re.compile(r"ld\.global(?:\.nc)?(?:\.v(\d))?\.[bfus](\d+)")
-
 
 def problem(dtype: str, layout: str = "nn", size: int = 4096) -> Problem:
     return GEMM.problem(sizes=dict.fromkeys("mnk", size), dtypes={"": dtype}, options={"layout": layout})
@@ -40,65 +38,11 @@ def usable(variant: VariantSpec, dtype: str, layout: str, device: Gpu) -> bool:
     )
 
 
-def broken(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> list[str]:
-    names = {**GEMM.environment(of, device), **parameters}
-    return [reason for reason, condition in variant.constraints_before if not condition.evaluate(names)]
-
-
-def sample(variant: VariantSpec, of: Problem, device: Gpu, rng: random.Random) -> dict[str, Any]:
-    for _ in range(5000):
-        parameters = {name: rng.choice(p.values) for name, p in variant.parameters.items()}
-        if not broken(variant, parameters, of, device):
-            return parameters
-    raise AssertionError(f"{variant.name} has next to no valid configurations")
-
-
-def compiled(variant: VariantSpec, parameters: dict[str, Any], of: Problem, device: Gpu) -> Cubin:
-    """Compile all launches, check the limits of each, and give the first, which does the products."""
-    names = {**GEMM.environment(of, device), **parameters}
-    results = []
-    sources = render(GEMM, of, device, Configuration.of(variant.name, parameters))
-    for launch, (source, entry) in zip(variant.launches, sources, strict=True):
-        result = compile_source(source, entry, device.arch)
-        threads = 1
-        for extent in launch.block:
-            threads *= extent.evaluate(names)
-        warps = -(-threads // 32)
-        assert threads <= device.max_threads_per_block
-        assert result.resources.registers <= 255
-        assert -(-result.resources.registers // 8) * 8 * 32 * warps <= device.registers_per_sm
-        assert result.resources.static_shared_bytes <= 48 << 10
-        assert launch.shared_bytes.evaluate(names) <= device.shared_bytes_optin
-        assert "warning" not in result.log
-        results.append(result)
-    return results[0]
-
-
 def defaults(variant: VariantSpec, cc: int, size: int = 4096) -> dict[str, Any]:
     # Without cp.async a tile waits in registers, for one step only: a third stage is refused.
     tensor_cores = variant.name.startswith("mma_sync")
     stages = {"stages": 2} if cc == 75 and tensor_cores else {}
     return {**variant.defaults, **stages, **({"vector_width": 1} if size == 1 and tensor_cores else {})}
-
-
-def ptx(source: str, cc: int) -> str:
-    from cuda.bindings import nvrtc
-
-    program = nvrtc.nvrtcCreateProgram(source.encode(), b"gemm.cu", 0, [], [])[1]
-    options = [
-        f"--gpu-architecture=compute_{cc}".encode(),
-        b"--std=c++17",
-        b"--device-as-default-execution-space",
-    ]
-    assert nvrtc.nvrtcCompileProgram(program, len(options), options)[0] == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
-    nvrtc.nvrtcGetPTX(program, text)
-    nvrtc.nvrtcDestroyProgram(program)
-    return str(text, "ascii")
-
-
-def widest_load(text: str) -> int:
-    return max(int(count or 1) * int(bits) // 8 for count, bits in PTX_WIDTH.findall(text))
 
 
 def default_cases() -> Iterator[Any]:
@@ -118,7 +62,8 @@ def default_cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(default_cases()))
 def test_defaults_compile_without_spills(name: str, dtype: str, layout: str, cc: int) -> None:
     variant, device = GEMM.variants[name], ARCHITECTURES[cc]
-    result = compiled(variant, defaults(variant, cc), problem(dtype, layout), device)
+    configuration = Configuration.of(name, defaults(variant, cc))
+    result, *_ = compiled(GEMM, configuration, problem(dtype, layout), device)
     assert result.resources.spill_bytes == 0
     assert result.resources.stack_bytes == 0
 
@@ -135,7 +80,7 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
             for layout in [one for one in LAYOUTS if usable(variant, dtype, one, ARCHITECTURES[cc])]:
                 for size in (1, 4096):
                     of = problem(dtype, layout, size)
-                    assert not broken(variant, defaults(variant, cc, size), of, ARCHITECTURES[cc])
+                    assert not broken(GEMM, variant, defaults(variant, cc, size), of, ARCHITECTURES[cc])
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
@@ -148,9 +93,9 @@ def test_samples_compile(name: str) -> None:
     possible = [(layout, device) for layout, device in everywhere if usable(variant, dtype, layout, device)]
     layout, device = rng.choice(possible)
     of = problem(dtype, layout)
-    parameters = sample(variant, of, device, rng)
-    spilled = compiled(variant, parameters, of, device).resources.spill_bytes
-    assert spilled <= 512, (parameters, device.arch)
+    parameters = draw(GEMM, variant, of, device, rng)
+    result, *_ = compiled(GEMM, Configuration.of(name, parameters), of, device)
+    assert result.resources.spill_bytes <= 512, (parameters, device.arch)
 
 
 @pytest.mark.parametrize(("turn", "layout"), list(enumerate(LAYOUTS)))
@@ -169,19 +114,19 @@ def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> No
     variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
     small = {"block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4}
     parameters = {**variant.defaults, **small, "vector_width": width}
-    assert not broken(variant, parameters, of, device)
-    source, _ = render(GEMM, of, device, Configuration.of(variant.name, parameters))[0]
-    assert widest_load(ptx(source, 80)) == width * ITEMSIZE[dtype]
+    assert not broken(GEMM, variant, parameters, of, device)
+    source, entry = render(GEMM, of, device, Configuration.of(variant.name, parameters))[0]
+    assert widest_load(ptx(source, entry, 80)) == width * ITEMSIZE[dtype]
 
 
 def test_tensor_cores_are_fed_16_bytes_at_a_time() -> None:
     variant, of = GEMM.variants["mma_sync"], problem("float16")
-    new, _ = render(GEMM, of, ARCHITECTURES[80], Configuration.of("mma_sync", variant.defaults))[0]
-    text = ptx(new, 80)
+    new, entry = render(GEMM, of, ARCHITECTURES[80], Configuration.of("mma_sync", variant.defaults))[0]
+    text = ptx(new, entry, 80)
     assert re.search(r"cp\.async\.cg\.shared\.global \[%\w+\], \[%\w+\], 16, ", text)
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
-    old, _ = render(GEMM, of, ARCHITECTURES[75], Configuration.of("mma_sync", variant.defaults))[0]
-    text = ptx(old, 75)
+    old, entry = render(GEMM, of, ARCHITECTURES[75], Configuration.of("mma_sync", variant.defaults))[0]
+    text = ptx(old, entry, 75)
     assert "cp.async" not in text
     assert widest_load(text) == 16
     assert "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in text

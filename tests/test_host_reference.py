@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.commands import said_by
-from tests.test_kernel_file import GOOD, write
+from tests.kernel_files import GOOD, write
 from tuner.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction, load_function

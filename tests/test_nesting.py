@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_kernel_file import GOOD, write
+from tests.kernel_files import GOOD, write
 from tuner.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression

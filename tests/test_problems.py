@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.test_kernel_file import MAP, write
+from tests.kernel_files import MAP, write
 from tuner.cli.commands.show import show
 from tuner.cli.history import problem_filter
 from tuner.cli.problems import ProblemTexts, assignments, make_problems, size_of

@@ -1,0 +1,460 @@
+"""A kernel file that is wrong is refused in one line that names the file, the key and what to do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel_files import GOOD, MAP, refusal, write
+from tuner.errors import KernelError, UsageError
+from tuner.hardware.roofline import ARCHITECTURES, roof_of
+from tuner.kernel.load import load_kernel, read_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.toml.file import MAX_FILE_BYTES
+from tuner.model import Configuration
+from tuner.space.space import SearchSpace
+from tuner.space.validity import invalid_reason
+
+WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "expression that is none": ("x+0.50*(20-x)", "x +", ("options: op: expression: cannot parse",)),
+    "expression with an unknown name": ("x+0.50*(20-x)", "x + z", ("unknown name 'z'", "x, y")),
+    "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of its names",)),
+    "expression without names": ('of = ["x", "y"]', "of = []", ("of = []", "name the tensors")),
+    "expression of no tensor": ('of = ["x", "y"]', 'of = ["x", "y", "z"]', ("of names 'z'", "x, y")),
+    "expression of an output": ('of = ["x", "y"]', 'of = ["x", "y", "out"]', ("of names 'out'",)),
+    "expression of a function": ('of = ["x", "y"]', 'of = ["x", "y", "exp"]', ("the function 'exp'",)),
+    "unknown key of an expression": ('of = ["x"', 'off = 1, of = ["x"', ("op: unknown key 'off'", "mean of?")),
+    "preset with a wrong expression": ('"x*y"', '"x**y"', ("presets.product.op", "exponent")),
+    "preset with a number": ('"x*y"', "3", ("presets.product.op = 3 is not text",)),
+    "uses of no expression": ("when = \"uses(op, 'x')", "when = \"uses(order, 'x')", ("'order' is no element",)),
+    "uses of another name": ("uses(op, 'x')", "uses(op, 'z')", ("op has no name 'z'", "choose from: x, y")),
+    "uses without a text": ("uses(op, 'x')", "uses(op, n)", ("write uses(option, 'tensor')",)),
+    "uses of too much": ("uses(op, 'x')", "uses(op, 'x', 'y')", ("write uses(option, 'tensor')",)),
+    "operations of no expression": ('"operations(op) * n"', '"operations(order) * n"', ("no element expression",)),
+    "when by the GPU": ("when = \"uses(op, 'y')", "when = \"cc >= 80 and uses(op, 'y')", ("unknown name 'cc'",)),
+    "zeroed in another way": ('"once"', '"twice"', ("zeroed = 'twice'", "once")),
+    "comparison with no value": ("order == 'up'", "order == 'pu'", ("compares order with 'pu'", "up, down")),
+    "comparison of an expression": ("order == 'up'", "op == 'up'", ("compares 'op'", "choose from: order, input")),
+    "comparison of a size": ("order == 'up'", "n == 'up'", ("compares 'n', which is no option",)),
+    "rounding of operands above 1": (
+        "2 ** -10 if order == 'down' else 0", "2", ("operand_rounding = 2.0", "2**-10"),
+    ),
+    "tolerance of an unknown name": ("2 if input ==", "2 if inptu ==", ("tolerance", "did you mean input")),
+    "unknown key of a step": ('doc = "first"', 'docs = "first"', ("ladder[0]", "unknown key 'docs'")),
+    "step without a name": ('name = "plain, small"', 'name = " "', ("ladder[0]: name = ' '", "one line")),
+    "step of two lines": ('name = "plain, small"', 'name = "a\\nb"', ("ladder[0]: name", "one line")),
+    "two steps of one name": ('name = "product"', 'name = "plain, small"', ("2 steps 'plain, small'",)),
+    "step of no variant": ('variant = "half"', 'variant = "hafl"', ("ladder[1]: variant = 'hafl'", "mean half?")),
+    "step with an unknown parameter": ("{ block_size = 64 }", "{ block = 64 }", ("parameters sets 'block'",)),
+    "step with another value": ("{ block_size = 64 }", "{ block_size = 65 }", ("block_size = 65", "64, 128")),
+    "step with a value of another type": ("{ block_size = 64 }", "{ block_size = 64.0 }", ("block_size = 64.0",)),
+    "step with nothing to choose from": ("{ block_size = 64 }", "{ block_size = [] }", ("block_size is empty",)),
+    "step in a strange dtype": (
+        'dtypes = { input = "float16" }', 'dtypes = { input = "int8" }', ("dtypes.input = 'int8'",),
+    ),
+    "step in an unknown role": (
+        'dtypes = { input = "float16" }', 'dtypes = { inptu = "float16" }', ("dtypes sets 'inptu'", "mean input?"),
+    ),
+    "step with a strange option": ('(y)", order = "down"', '(y)", order = "dwon"', ("options.order = 'dwon'",)),
+    "step with a wrong expression": ('op = "x * (y)"', 'op = "x * q"', ("options.op: unknown name 'q'",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_MAP)
+def test_wrong_words_of_the_language_are_refused(case: str, tmp_path: Path) -> None:
+    old, new, parts = WRONG_MAP[case]
+    assert old in MAP
+    message = refusal(write(tmp_path, MAP.replace(old, new, 1)))
+    for part in parts:
+        assert part in message
+
+
+# Text to replace, its replacement, and what the message must say.
+WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "unknown key in a table": ("summary = ", "sumary = ", ("kernel", "'sumary'", "did you mean summary")),
+    "unknown key in a tensor": (
+        '"input" }\ny',
+        '"input", inti = "ones" }\ny',
+        ("tensors: x", "did you mean init"),
+    ),
+    "unknown table": ("[work]", "[works]", ("unknown key 'works'", "did you mean work?")),
+    "unknown table at the end": (
+        "[scalars]",
+        "[scalers]",
+        ("unknown key 'scalers'", "did you mean scalars?"),
+    ),
+    "unknown key in a launch": (
+        "grid =",
+        "gird =",
+        ("launches[0]", "unknown key 'gird'", "did you mean grid?"),
+    ),
+    "unknown key in place of values": (
+        "{ values = [64,",
+        "{ vlaues = [64,",
+        ("block_size", "unknown key 'vlaues'; did you mean values?"),
+    ),
+    "unknown name in an entry": (
+        'entry = "scale"',
+        'entry = "scale<{{ blok_size }}>"',
+        ("entry", "unknown name 'blok_size'", "did you mean block_size"),
+    ),
+    "size in an entry": ('entry = "scale"', 'entry = "scale<{{ n }}>"', ("entry", "unknown name 'n'")),
+    "unknown filter in an entry": (
+        'entry = "scale"',
+        'entry = "scale<{{ input | ctype }}>"',
+        ("entry", "there is no filter 'ctype'"),
+    ),
+    "entry that is no template": ('entry = "scale"', 'entry = "scale<{{ n >"', ("launches[0]", "entry")),
+    "choices in order": (
+        '["x", "y",',
+        '["x", "q",',
+        ("choose from: alpha, block_size, fast, n, partial, x, y",),
+    ),
+    "unknown key in a parameter": ("doc =", "docs =", ("parameters: block_size", "did you mean doc")),
+    "missing name": ('name = "scale"\n', "", ("kernel", "'name' is missing", "kernel-files")),
+    "wrong type": ('name = "scale"', "name = 3", ("name = 3 is not text",)),
+    "table expected": ("[work]\nbytes", "[work.bytes]\nx", ("bytes", "is not text")),
+    "name that cannot be one": ("{ n = 1024 }", '{ "n-1" = 1024 }', ("'n-1' cannot be a name", "letters")),
+    "name of a function": ("{ n = 1024 }", "{ max = 1024 }", ("'max' cannot be a name",)),
+    "keyword of both languages": (
+        "fast = ",
+        "class = ",
+        ("'class' cannot be a name", "a keyword of Python, so"),
+    ),
+    "keyword of Python": ("{ n = 1024 }", "{ lambda = 1024 }", ("'lambda' cannot be a name", "of Python")),
+    "keyword of C++": ("fast = ", "template = ", ("plain", "'template' cannot be a name", "keyword of C++")),
+    "name of a device limit": ("{ n = 1024 }", "{ n = 1, cc = 3 }", ("'cc' names two things", "rename")),
+    "name of a compiler's report": ("fast = ", "registers = ", ("'registers' names two things", "rename")),
+    "name that templates know": ("fast = ", "problem = ", ("'problem' names two things",)),
+    "parameter named like a tensor": ("fast = ", "x = ", ("plain", "'x' names two things")),
+    "scratch named like a parameter": ("partial = {", "fast = {", ("'fast' names two things",)),
+    "scalar named like a size": ("alpha = {", "n = {", ("'n' names two things",)),
+    "size below one": ("n = 1024", "n = 0", ("sizes.n = 0", "from 1 up")),
+    "size beyond any": ("n = 1024", f"n = {2**62 + 1}", ("sizes.n = 46", "from 1 up to 2**62")),
+    "preset beyond any": ("small = { n = 16", f"small = {{ n = {2**62 + 1}", ("small.n = 46", "up to 2**62")),
+    "size that is no number": ("n = 1024", 'n = "many"', ("sizes.n = 'many'", '"2**24"')),
+    "size that is no whole number": ("n = 1024", 'n = "2**-1"', ("sizes.n = '2**-1'", "whole number")),
+    "text beyond any size": ("n = 1024", 'n = "2**63"', ("sizes.n = '2**63'", "up to 2**62")),
+    "bad dtype": ('["float32",', '["flaot32",', ("dtypes.input", "'flaot32'", "did you mean float32")),
+    "dtype of the wrong type": ('["float32",', "[[1],", ("dtypes.input has [1]",)),
+    "no dtypes": (
+        '{ input = ["float32", "float16"], output = "input" }',
+        "{}",
+        ("it has no dtypes", "for example"),
+    ),
+    "bad dtype to follow": ('output = "input"', 'output = "inptu"', ("dtypes.output", "did you mean input")),
+    "bad dtype of a tensor": (
+        '["n"], dtype = "input" }',
+        '["n"], dtype = "int12" }',
+        ("tensors: x", "int12"),
+    ),
+    "bad role": ('role = "output"', 'role = "outptu"', ("role = 'outptu'", "did you mean output")),
+    "no output": (', role = "output"', "", ("no tensor has role output", "give one")),
+    "bad init": ('"input" }\ny', '"input", init = "gauss" }\ny', ("init = 'gauss'", "normal")),
+    "empty shape": ('x = { shape = ["n"]', "x = { shape = []", ("shape is empty",)),
+    "unknown name in an expression": (
+        "block_size <= n",
+        "blok_size <= n",
+        ("'blok_size'", "did you mean block_size"),
+    ),
+    "unknown name in a grid": ("ceil_div(n, block_size)", "ceil_div(n, bs)", ("grid", "'bs'")),
+    "parameter outside its variant": ('bytes = "2 *', 'bytes = "block_size *', ("work", "'block_size'")),
+    "grid of four dimensions": (
+        '["ceil_div(n, block_size)"]',
+        '["n", "1", "1", "2"]',
+        ("launches[0]: grid has 4 dimensions", "one to three expressions"),
+    ),
+    "block of five dimensions": (
+        'block = ["block_size"]',
+        'block = ["block_size", "2", "2", "2", "2"]',
+        ("launches[0]: block has 5 dimensions", "one to three expressions"),
+    ),
+    "cluster of four dimensions": (
+        'block = ["block_size"]',
+        'block = ["block_size"]\ncluster = ["1", "1", "1", "1"]',
+        ("launches[0]: cluster has 4 dimensions", "one to three expressions"),
+    ),
+    "compiler's report in a grid": ("ceil_div(n, block_size)", "registers", ("grid", "'registers'")),
+    "forbidden syntax": ("block_size <= n", "n.bit_length() > 1", ("not allowed", "use arithmetic")),
+    "forbidden call": ("block_size <= n", "open('x')", ("no function 'open'",)),
+    "no expression": ("block_size <= n", "block_size <=", ("cannot parse",)),
+    "nested too deeply": ("block_size <= n", "-" * 1500 + "1", ("too deeply",)),
+    "default not among the values": ("default = 128", "default = 100", ("default = 100", "[64, 128, 256]")),
+    "default of another type": ("default = 128", "default = 128.0", ("default = 128.0",)),
+    "no values": ("[64, 128, 256], default = 128", "[]", ("values = []", "at least one")),
+    "mixed values": ("[true, false]", "[true, 1]", ("values = [True, 1]", "all of one type")),
+    "values that are lists": ("[true, false]", "[[1], [2]]", ("all of one type",)),
+    "value beyond 64 bits": ("[true, false]", "[1, 9999999999999999999999]", ("values = [1, 99", "64 bits")),
+    "value below 64 bits": ("[true, false]", "[-9223372036854775809]", ("values = [-92", "64 bits")),
+    "option beyond 64 bits": ('["up", "down"]', "[1, 9223372036854775808]", ("order = [1, 92", "64 bits")),
+    "value given twice": ("[true, false]", "[true, true]", ("twice",)),
+    "infinite value": ("[true, false]", "[1.0, inf]", ("finite",)),
+    "preset with an unknown name": ("presets.small = { n", "presets.small = { m", ("presets.small", "'m'")),
+    "preset with a bad size": (
+        "small = { n = 16",
+        'small = { n = "few"',
+        ("presets.small.n = 'few'", "whole number"),
+    ),
+    "preset with a bad option": (
+        'order = "down",',
+        'order = "dwon",',
+        ("presets.small.order", "did you mean down"),
+    ),
+    "preset with a bad dtype": ('input = "float16" }', 'input = "float15" }', ("did you mean float16",)),
+    "no variant": (GOOD[GOOD.index("[variants.plain]") :], "", ("there are no variants", "add a")),
+    "no launch": (GOOD[GOOD.index("[[variants") :], "", ("plain", "there are no launches", "launches]]")),
+    "missing template": ("scale.cu", "scael.cu", ("'scael.cu' does not exist", "put it beside scale.toml")),
+    "template with an impossible name": ("scale.cu", "s" * 300, ("does not exist",)),
+    "unknown argument": ('["x", "y",', '["x", "z",', ("argument 'z'",)),
+    "argument of the wrong kind": ('["x", "y",', '["x", 3,', ("argument 3", "give a name")),
+    "argument of a bad dtype": ('dtype = "int64"', 'dtype = "int63"', ("int63", "did you mean int64")),
+    "unknown name in the reference": ('"alpha * x"', '"alpha * z"', ("numpy", "'z'")),
+    "forbidden reference": ('"alpha * x"', '"x.tofile(alpha)"', ("not allowed", "use + -")),
+    "reference of no output": ('numpy = "alpha * x"', 'numpy = { x = "y" }', ("numpy.x is not an output",)),
+    "tolerance of nothing": ('"alpha * x"', '"alpha * x"\ntolerance = 0', ("tolerance = 0.0", "above 0")),
+    "golden of no tensor": ('"alpha * x"', '"alpha * x"\ngolden.z = "z.npy"', ("golden.z is not a tensor",)),
+    "pipe that no GPU has": (
+        'bytes = "2',
+        'pipe = "scalar"\nbytes = "2',
+        ("pipe = 'scalar'", "vector, matrix"),
+    ),
+    "baseline that is no text": ('"torch.mul(x, alpha, out=y)"', "3", ("baselines: torch = 3 is not text",)),
+    "baseline that is no call": ('"torch.mul(x, alpha, out=y)"', '"x * 2"', ("torch: ", "write one call")),
+    "baseline of a function not on the list": (
+        "torch.mul(",
+        "torch.load(",
+        ("baselines: torch: 'torch.load' is not allowed", "addmm"),
+    ),
+    "baseline of another library": ("torch.mul(", "jax.mul(", ("'jax.mul'", "torch or cupy")),
+    "baseline without an output": (", out=y)", ")", ("does not say where", "add out=")),
+    "baseline that writes an input": (
+        ", out=y)",
+        ", out=x)",
+        ("torch: out=x is not an output", "choose from: y"),
+    ),
+    "baseline with an unknown name": ("(x, alpha,", "(x, alhpa,", ("'alhpa'", "did you mean alpha")),
+    "baseline with an option": ("(x, alpha,", "(x, order,", ("unknown name 'order'",)),
+    "baseline nested too deeply": ("(x, alpha,", "(" + "-" * 1900 + "x, alpha,", ("too deeply", "simplify")),
+    "baseline with a taken name": ('torch = "', 'numpy = "', ("'numpy' cannot name a baseline", "torch")),
+    "baseline that cannot have its name": ('torch = "', '"to-rch" = "', ("'to-rch' cannot be a name",)),
+    "pruning rule by registers": (
+        "[[variants.plain.launches]]",
+        '[variants.plain.pruning]\n"few" = "registers < 9"\n[[variants.plain.launches]]',
+        ("pruning: few", "registers"),
+    ),
+    "term with a taken name": (
+        "[work]",
+        '[definitions]\nn = "3"\n[work]',
+        ("definitions", "'n' names two things", "rename"),
+    ),
+    "parameter with the name of a term": (
+        "[work]",
+        '[definitions]\nfast = "3"\n[work]',
+        ("variants: plain", "'fast' names two things"),
+    ),
+    "term with what is not allowed": (
+        "[work]",
+        '[definitions]\nhalf = "n.real"\n[work]',
+        ("half", "'n.real'", "use"),
+    ),
+    "definition that grows without bound": (
+        "[work]",
+        "[definitions]\n"
+        + "".join(f't{i + 1} = "t{i} + t{i}"\n' for i in range(12)).replace("t0", "n")
+        + "[work]",
+        ("definitions", "characters", "keep it under"),
+    ),
+    "definition of terms that come later": (
+        "[work]",
+        '[definitions]\nhalf = "whole // 2"\nwhole = "n"\n[work]',
+        ("definitions: half = 'whole // 2' uses 'whole'", "those before it"),
+    ),
+    "definition of itself": (
+        "[work]",
+        '[definitions]\nhalf = "half // 2"\n[work]',
+        ("half = 'half // 2' uses 'half'",),
+    ),
+    "definition of what is nowhere": (
+        "[work]",
+        '[definitions]\nhalf = "block_sise // 2"\n[work]',
+        ("definitions: half uses unknown name 'block_sise'", "did you mean block_size"),
+    ),
+    "definition of what is not known there": (
+        '[work]\nbytes = "2',
+        '[definitions]\nblocks = "n // block_size"\n[work]\nbytes = "blocks',
+        (
+            "bytes = 'blocks * n * itemsize(input)' uses unknown name 'block_size', by the definition 'blocks'",
+        ),
+    ),
+    "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_file_is_refused_with_a_remedy(case: str, tmp_path: Path) -> None:
+    old, new, parts = WRONG[case]
+    assert old in GOOD
+    message = refusal(write(tmp_path, GOOD.replace(old, new, 1)))
+    for part in parts:
+        assert part in message
+    assert message.count("; ") >= 1 or "is not" in message, "no remedy"
+
+
+CONSTRAINT = "variants: plain: constraints: a block is not larger than the problem: "
+# Text to replace and its replacement; where the message must say it is, and what is wrong.
+VALUELESS: dict[str, tuple[str, str, str, str]] = {
+    "exponent": ("block_size <= n", "2 ** 99999999 > block_size", CONSTRAINT, "exponent above 64; use a smaller"),
+    "text in a sum": ("block_size <= n", "block_size + input > 3", CONSTRAINT, "text cannot be added, repeated"),
+    "text compared": ("block_size <= n", "input > 3", CONSTRAINT, "text and numbers are mixed; calculate with numbers"),
+    "no dtype": ("block_size <= n", "itemsize('foo') > 3", CONSTRAINT, "not a dtype; use one of float64"),
+    "power": ("block_size <= n", "block_size ** (0 - 1) > 3", CONSTRAINT, "powers are not allowed; use"),
+    "requires": ('"cc >= 75"', '"1 // (n - 1024)"', "variants: plain: requires: ", "by zero; write a // b if"),
+    "work": ("2 * n * itemsize", "n / 0 * itemsize", "work: bytes: ", "division by zero; write a // b if"),
+    "less than no work": ("2 * n * itemsize", "-n * itemsize", "work: bytes: ", "= -4096; it must be 0 or more"),
+    "work as text": ('"2 * n * itemsize(input)"', '"input"', "work: bytes: ", "float32; it must be a number"),
+    "shape": ('x = { shape = ["n"]', 'x = { shape = ["n - 1024"]', "tensors: x: shape: ", "n - 1024 = 0; it must"),
+    "grid": ('"ceil_div(n, block_size)"', '"n - 1024"', "variants: plain: launches[0]: grid: ", "= 0; it must be"),
+    "tolerance": ('"alpha * x"', '"alpha * x"\ntolerance = "n - 1024"', "reference: tolerance: ", "above 0"),
+    "reduction": ('"alpha * x"', '"alpha * x"\nreduction = "input"', "reference: reduction: ", "be a number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VALUELESS)
+def test_what_has_no_value_names_its_file_and_key(case: str, tmp_path: Path) -> None:
+    old, new, where, what = VALUELESS[case]
+    assert old in GOOD
+    file, gpu = write(tmp_path, GOOD.replace(old, new, 1)), ARCHITECTURES[90]
+    with pytest.raises(KernelError) as caught:
+        kernel = read_kernel(file)
+        problem = kernel.problem()
+        space = SearchSpace.from_kernel(kernel, problem, gpu)
+        settle_reference(kernel, problem, gpu)
+        roof_of(kernel, problem, gpu)
+        make_plan(kernel, problem, gpu, space.default)
+    message = str(caught.value)
+    assert message.startswith(f"scale.toml: {where}")
+    assert what in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [("'yes'", CONSTRAINT), ("2", CONSTRAINT), ("1 / 0", CONSTRAINT), ("0 / 0", "scalars: alpha: value")],
+)
+def test_constants_that_are_no_condition_or_number_are_refused_when_read(
+    wrong: str, where: str, tmp_path: Path
+) -> None:
+    right = "block_size <= n" if where == CONSTRAINT else "2.0"
+    text = GOOD.replace(right, wrong, 1)
+    with pytest.raises(KernelError, match=f"scale.toml: {where}"):
+        read_kernel(write(tmp_path, text))
+
+
+def test_an_axis_that_no_tensor_has_is_refused_when_read(tmp_path: Path) -> None:
+    text = GOOD.replace('numpy = "', 'numpy = "sum(x, axis=5) + ', 1)
+    assert text != GOOD
+    with pytest.raises(KernelError, match=r"scale.toml: reference: numpy .* names axis 5"):
+        read_kernel(write(tmp_path, text))
+
+
+def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD.replace("block_size <= n", "input > 3")))
+    configuration = Configuration.of("plain", kernel.variants["plain"].defaults)
+    assert invalid_reason(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
+        f"scale.toml: {CONSTRAINT}'input > 3' has no value here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[kernel", "not valid TOML"),
+        (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
+        ("x = " + "[" * 5000, "not valid TOML"),
+        ("x = " + "9" * 5000, "not valid TOML"),
+        ("# " + "x" * MAX_FILE_BYTES, "too large"),
+        ("", "'name' is missing"),
+    ],
+)
+def test_what_is_not_a_kernel_file_is_refused(text: str | bytes, part: str, tmp_path: Path) -> None:
+    assert part in refusal(write(tmp_path, text))
+
+
+def test_cuda_reference_must_write_outputs_and_magnitudes(tmp_path: Path) -> None:
+    table = (
+        '[reference.cuda]\ntemplate = "scale.cu"\nentry = "scale"\n'
+        'arguments = ["x", "y"]\ngrid = ["1"]\nblock = ["32"]\n\n[work]'
+    )
+    text = GOOD.replace("[work]", table)
+    assert "'y_magnitude' is missing" in refusal(write(tmp_path, text))
+    kernel = read_kernel(write(tmp_path, text.replace('["x", "y"]', '["x", "y", "y_magnitude"]')))
+    assert kernel.reference.cuda is not None
+
+
+def test_unknown_names_of_kernels(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean vector_add"):
+        load_kernel("vectr_add")
+    with pytest.raises(UsageError, match="no kernel file"):
+        load_kernel(str(tmp_path / "none.toml"))
+    with pytest.raises(KernelError, match="cannot read"):
+        read_kernel(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({"sizes": {"m": 4}}, "no size 'm'"),
+        ({"sizes": {"n": 0}}, "size n=0"),
+        ({"sizes": {"n": 2**62 + 1}}, "size n=4611686018427387905"),
+        ({"dtypes": {"": "int8"}}, "no dtype of input 'int8'"),
+        ({"dtypes": {"output": "float16"}}, "fixes output to float32"),
+        ({"options": {"order": "sideways"}}, "value of option order"),
+        ({"preset": "smal"}, "did you mean small"),
+    ],
+)
+def test_problems_that_the_kernel_does_not_have(arguments: dict[str, Any], part: str, tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD))
+    with pytest.raises(UsageError, match=part):
+        kernel.problem(**arguments)
+
+
+def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
+    """Cut, doubled and swapped pieces of a good file: each is read or refused, never a traceback."""
+    rng = random.Random(0)
+    pieces = [
+        "0",
+        "-1",
+        "true",
+        '""',
+        "[]",
+        "{}",
+        "nan",
+        '"\\u0000"',
+        "[[1]]",
+        "1e400",
+        '"cc"',
+        '"(" ',
+        "99999999999999999999",
+    ]
+    refused = 0
+    for _ in range(400):
+        lines = GOOD.splitlines()
+        row = rng.randrange(len(lines))
+        if "=" in lines[row] and rng.random() < 0.8:
+            key, _, rest = lines[row].partition("=")
+            lines[row] = f"{key}= {rng.choice(pieces)}" if rng.random() < 0.7 else f"{key}x={rest}"
+        else:
+            lines[row : row + rng.randrange(3)] = []
+        try:
+            kernel = read_kernel(write(tmp_path, "\n".join(lines)))
+            for preset in [None, *kernel.presets]:
+                kernel.problem(preset=preset)
+        except (KernelError, UsageError) as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 200
