@@ -155,7 +155,7 @@ EXCEPTIONS = (
         why="numbers that start random generators",
     ),
     Allowed("gathered", files="tests/test_cluster_order.py", why="a parameter of the templates"),
-    Allowed("edges", files="tests/test_code_facts.py", why="edges of a control-flow graph"),
+    Allowed("edges", files="tests/test_hot_path.py", why="edges of a control-flow graph"),
     Allowed("rungs?", r"successive halving|Hyperband", why="the field's own meaning"),
     Allowed(
         "who|whom|nobody|somebody|everybody|whoever", r"other processes|[Pp]eople|\busers?\b", why="people"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -24,6 +25,10 @@ class Said:
         return {line[0]: line[-1] for line in lines}
 
 
+Tune = Callable[..., Said]
+"""``tune`` in a folder of the test's own."""
+
+
 def said_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
     """Run the command line."""
     with pytest.raises(SystemExit) as ended:
@@ -34,11 +39,17 @@ def said_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
     return Said(ended.value.code, said.out, said.err)
 
 
-def assert_refused(said: Said, code: int, *words: str) -> None:
-    """One line on stderr, nothing on stdout."""
-    assert said.code == code, said
+def assert_one_line(said: Said, *words: str) -> None:
+    """One line on stderr, nothing on stdout, and a status that is neither success nor an interruption."""
+    assert said.code not in (0, 130), said
     assert said.out == ""
     (line,) = said.err.splitlines()
     assert line.startswith("tune: ")
     for word in words:
         assert word in line, line
+
+
+def assert_refused(said: Said, code: int, *words: str) -> None:
+    """The same, with this status."""
+    assert said.code == code, said
+    assert_one_line(said, *words)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import builtin_kernels
+from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner import processes
@@ -120,6 +121,27 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_synthetic_recording(
         folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 300
     )
+
+
+@pytest.fixture(scope="module")
+def three_sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kernel = load_kernel("vector_add")
+    path = tmp_path_factory.mktemp("recorded") / "vector_add-made_up.json.gz"
+    problems = [kernel.problem({"n": n}) for n in (2**20, 2**21, 2**22)]
+    return write_synthetic_recording(path, kernel, problems, 60)
+
+
+@pytest.fixture
+def tune(
+    three_sizes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Tune:
+    """Run the command line in an empty folder; the recording stands for the GPU unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, device: str = f"replay:{three_sizes}") -> Said:
+        return said_by(capsys, *arguments, *(["--device", device] if device else []))
+
+    return run
 
 
 @pytest.fixture
