@@ -1,4 +1,4 @@
-"""The order in which blocks of mean_matvec work: everything is done once, whoever comes first."""
+"""The order in which blocks of mean_matvec work: everything is done once, in whatever order they come."""
 
 from __future__ import annotations
 
