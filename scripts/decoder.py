@@ -7,7 +7,8 @@ they call is recorded, its products are tuned, the heaviest first, and replaced 
 the original graph and that with replacements are replayed in turn. Both outputs are compared with a pass in float32.
 
 Everything is kept in ``--work``, and what is there is not done again: start it again with ``--seconds`` until all
-passes are in the table. ``--db`` names a database whose winners are used; what it lacks is tuned into it.
+passes are in the table. Another machine needs `decoder.state.json`, `decisions.json`, `problems.csv` and `winners.db`
+of that folder. ``--db`` names a database whose winners are used; what it lacks is tuned into it.
 
 | step | does |
 |---|---|
@@ -25,22 +26,29 @@ import argparse
 import csv
 import gc
 import json
+import os
 import random
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
+from decoder_tables import findings, text_of, where
+from shape_winners import keep_winners
 
 import tuner
-from tuner.compile.nvrtc import nvrtc_version
+from tuner.cli.fleet import visible_gpus
 from tuner.database.database import Database
+from tuner.errors import TunerError, UsageError
 from tuner.program.calls import Calls
 from tuner.program.kinds import CallMode
 from tuner.program.replace import Replacement
@@ -49,11 +57,10 @@ from tuner.stats import paired_ratio
 
 STEPS = ("record", "tune", "measure")
 ROUNDS = 60
-AT_ONCE = 4
-"""Problems of one `tune`: what is stopped loses the last of them at most, and the GPU is calibrated once for all."""
-MEASURE_S, TUNE_S = 90.0, 45.0
+MEASURE_S, TUNE_S = 45.0, 30.0
 """What a pass takes to be measured, and a problem to be tuned, roughly: nothing is begun that there is no time for."""
-REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1
+ENDING_S = 20.0
+"""For a `tune` that is told to stop."""
 
 
 class State:
@@ -63,7 +70,10 @@ class State:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._path = folder / "decoder.state.json"
-        self.data: dict[str, Any] = {"how": {}, "recorded": [], "tried": [], "cases": {}}
+        self.data: dict[str, Any] = {"how": {}, "recorded": [], "tried": [], "cases": {}, "failed": {}}
+        self.read()
+
+    def read(self) -> None:
         if self._path.is_file():
             self.data |= json.loads(self._path.read_text())
 
@@ -90,10 +100,12 @@ class Study:
         self.cases: Sequence[Case] = TINY_CASES if given.tiny else CASES
         self._shape = TINY if given.tiny else Shape(layers=given.layers)
         self._model: Decoder | None = None
+        self.broken = False
+        """Whether a pass has failed, after which nothing of this process's GPU can be relied on."""
         how = {"layers": self._shape.layers, "fused": given.fused, "compiled": given.compile}
         how["device"] = given.device
         if (state.data["how"] or how) != how:
-            raise ValueError(f"{state.folder} was measured with {state.data['how']}: name another --work")
+            raise UsageError(f"{state.folder} was measured with {state.data['how']}", "name another --work")
         state.data["how"] = how
 
     @property
@@ -117,12 +129,6 @@ class Study:
         if self._model is None:
             self._model = Decoder(self._shape, self._given.device, fused=self._given.fused)
         return self._model
-
-    def _forget_model(self) -> None:
-        self._model = None
-        if self._cuda:
-            gc.collect()
-            torch.cuda.empty_cache()
 
     def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
         model: Callable[[Inputs], Any] = self._decoder()
@@ -160,6 +166,13 @@ class Study:
     def _record(self) -> None:
         if set(self._state.data["recorded"]) == {case.name for case in self.cases}:
             return
+        if self._cuda and self._given.steps != ["record"]:
+            # The GPU is calibrated, and its times are recorded, for tuners that have it alone.
+            own = ["--work", str(self._given.work), "--layers", str(self._given.layers), "--steps", "record"]
+            own += [name for name in ("--fused", "--compile", "--tiny") if getattr(self._given, name[2:])]
+            subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
+            self._state.read()
+            return
         together = Calls(self._given.device)
         for case in self.cases:
             _, calls = self._recorded(self._decoder().inputs(case))
@@ -170,6 +183,8 @@ class Study:
         self._state.save()
 
     def _left_to_tune(self) -> list[dict[str, str]]:
+        if not self.problems.is_file():
+            raise UsageError(f"nothing was recorded into {self.problems}", "do the step record first")
         with self.problems.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
         tried = {tuple(one) for one in self._state.data["tried"]}
@@ -177,14 +192,17 @@ class Study:
         return [row for row in rows if _key(row) not in tuned | tried]
 
     def _tuned(self) -> set[tuple[str, ...]]:
+        kept = self._state.folder / "winners.db"
+        if not self.database.is_file() and kept.is_file():
+            shutil.copyfile(kept, self.database)
         if not self.database.is_file():
             return set()
+        gpu = visible_gpus().names[0] if self._cuda else ""  # torch would have to begin with it
         with Database.open(self.database, write=False) as database:
             problems = [
                 row.run.problem
                 for row in database.winners().rows
-                if row.winner.exportable
-                and (not self._cuda or row.run.gpu.name == torch.cuda.get_device_name())
+                if row.winner.exportable and gpu in ("", row.run.gpu.name)
             ]
         return {
             (*(str(of.sizes[name]) for name in "mnk"), str(of.options["layout"]), of.dtype)
@@ -193,38 +211,75 @@ class Study:
         }
 
     def _tune(self) -> None:
-        if self._operation is not None:
+        """Tune what has no winner, in one list: the next problem is prepared while one is raced."""
+        if self._operation is not None or not (left := self._left_to_tune()) or not self.has_time(TUNE_S):
             return
-        while (left := self._left_to_tune()) and self.has_time(TUNE_S):
-            self._forget_model()  # the tuner wants the memory and a quiet GPU
-            left_s = self._until - time.monotonic()
-            rows = left[: int(min(AT_ONCE, left_s // TUNE_S))]
-            file = self._state.folder / "next.csv"
-            with file.open("w", newline="") as stream:
-                writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
-            words = ["--kernel", "gemm", "--problems", str(file), "--db", str(self.database), "--quiet"]
-            words += ["--trials", str(self._given.trials), "--time", str(self._given.time)]
-            done = subprocess.run([sys.executable, "-m", "tuner", *words], check=False)
-            say(f"{len(rows)} tuned, status {done.returncode}; {len(left) - len(rows)} problems are left")
-            self._state.data["tried"] += [_key(row) for row in rows]
-            self._state.save()
+        file = self._state.folder / "next.csv"
+        with file.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(left[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(left)
+        words = ["--kernel", "gemm", "--problems", str(file), "--db", str(self.database), "--quiet"]
+        words += ["--trials", str(self._given.trials), "--time", str(self._given.time)]
+        words += ["--resume"] if len(left) > 1 and self.database.is_file() else []
+        status = self._tuned_until([sys.executable, "-m", "tuner", *words])
+        if status is not None and len(still := self._left_to_tune()) < len(left):
+            self._state.data["tried"] += [
+                _key(row) for row in still
+            ]  # it has ended by itself, and found others
+        if self.database.is_file() and self._given.db is None:
+            kept = self._state.folder / "winners.new"
+            kept.unlink(missing_ok=True)
+            keep_winners(self.database, kept)
+            kept.replace(self._state.folder / "winners.db")
+        self._state.save()
+        say(f"{len(left)} problems tuned, status {status}; {len(self._left_to_tune())} are left")
+
+    def _tuned_until(self, command: Sequence[str]) -> int | None:
+        """Run a `tune` until the time is over; return its exit status, None if it was told to stop."""
+        process = subprocess.Popen(command)
+        try:
+            left_s = self._until - ENDING_S - time.monotonic()
+            return process.wait(None if left_s == float("inf") else max(0.0, left_s))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)  # Ctrl-C may be ignored in a shell's background
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_S)
+            return None
+        finally:
+            process.kill()
+            process.wait()
 
     def _measure(self) -> None:
         if self._operation is None and (left := self._left_to_tune()):
             say(f"{len(left)} problems are to be tuned first")
             return
-        operation = self._operation
-        for case in self.cases:
-            if case.name in self._state.data["cases"] or not self.has_time(MEASURE_S):
-                continue
-            operation = operation or tuner.load("gemm", db=self.database)
-            self._state.data["cases"][case.name] = self._measured(case, operation)
+        operation, failed = self._operation, self._state.data["failed"]
+        left_cases = [case for case in self.cases if case.name not in self._state.data["cases"]]
+        for case in sorted(left_cases, key=lambda case: case.name in failed):
+            if not self.has_time(MEASURE_S):
+                return
+            try:
+                operation = operation or self._bundled()
+                self._state.data["cases"][case.name] = self._measured(case, operation)
+                failed.pop(case.name, None)
+            except Exception as error:  # noqa: BLE001 - the others are measured all the same
+                traceback.print_exc()
+                failed[case.name] = f"{type(error).__name__}: {str(error).strip()[:500]}"
+                self.broken = True
             self._state.data["where"] = where(self._given.device)
             self._state.save()
+            if self.broken:
+                return
             if self._cuda:
                 gc.collect()
+
+    def _bundled(self) -> Any:
+        """Return the winners as a program has them, compiled at once by all cores."""
+        folder = self._state.folder / "bundle"
+        words = ["--kernel", "gemm", "--db", str(self.database), "--dtype", "bfloat16", "--force", "--quiet"]
+        subprocess.run([sys.executable, "-m", "tuner", "bundle", *words, "-o", str(folder)], check=True)
+        return tuner.load("gemm", bundle=folder)
 
     def _measured(self, case: Case, operation: Any) -> dict[str, Any]:
         model = self._decoder()
@@ -235,6 +290,7 @@ class Study:
             calls,
             decisions=self._state.folder / "decisions.json",
             device=self._given.device,
+            modes=(self._mode,),
         )
         replacement.decide()
         tuned = self._program(inputs, replacement)
@@ -258,6 +314,7 @@ class Study:
             "output_errors": {"torch": errors[0], "tuned": errors[1]},
             "shares": shares(rows),
             "products": [row.to_json() for row in rows],
+            "refused_calls": sum(sum(replacement.refusals(row.kind).values()) for row in rows),
         }
 
 
@@ -310,79 +367,6 @@ def _key(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row[name] for name in ("m", "n", "k", "layout", "dtype"))
 
 
-def where(device: str) -> dict[str, str]:
-    """Return the machine and the versions."""
-    versions = {"torch": torch.__version__, "nvrtc": nvrtc_version(), "kernel-tune": tuner.__version__}
-    versions["day"] = time.strftime("%Y-%m-%d")
-    if device != "cuda":
-        return {"gpu": "none", **versions}
-    asked = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return {"gpu": torch.cuda.get_device_name(), "driver": asked.stdout.strip(), **versions}
-
-
-def findings(state: State, cases: Sequence[Case]) -> dict[str, Any]:
-    """Return what is asked of the figures, each with whether it holds."""
-    measured = [state.data["cases"][case.name] for case in cases if case.name in state.data["cases"]]
-    if not measured:
-        return {}
-    mean = statistics.geometric_mean([one["ratio"] for one in measured])
-    covered = min(
-        one["shares"].get("replaced", 0.0) + one["shares"].get("not faster", 0.0) for one in measured
-    )
-    worst = max(abs(one["prediction_error"]) for one in measured)
-    error = max(one["output_errors"]["tuned"] / (one["output_errors"]["torch"] or 1.0) for one in measured)
-    return {
-        "passes": {"value": len(measured), "asked": len(cases), "holds": len(measured) == len(cases)},
-        "replaced or not faster, of the operations": _asked(
-            covered, REPLACED_SHARE, covered >= REPLACED_SHARE
-        ),
-        "mean": _asked(mean, MEAN_RATIO, mean >= MEAN_RATIO),
-        "upper end of the slowest's interval": _asked(
-            min(one["ratio_high"] for one in measured), 1.0, all(one["ratio_high"] >= 1 for one in measured)
-        ),
-        "prediction": _asked(worst, PREDICTION, worst <= PREDICTION),
-        "error over torch's": _asked(error, ERROR_RATIO, error <= ERROR_RATIO),
-    }
-
-
-def _asked(value: float, asked: float, holds: bool) -> dict[str, Any]:
-    return {"value": value, "asked": asked, "holds": holds}
-
-
-def text_of(state: State, cases: Sequence[Case]) -> str:
-    """Return the results as a table."""
-    facts = {**state.data.get("where", {}), **state.data["how"]}
-    lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
-    lines.append(
-        f"{'pass':<14}{'torch us':>12}{'tuned us':>12}{'ratio':>9}  interval          predicted    error"
-    )
-    for case in cases:
-        if one := state.data["cases"].get(case.name):
-            lines.append(
-                f"{case.name:<14}{one['torch_us']:>12.1f}{one['tuned_us']:>12.1f}{one['ratio']:>9.4f}"
-                f"  {one['ratio_low']:.4f} to {one['ratio_high']:.4f}"
-                f"  {one['predicted_us']:>9.1f} {100 * one['prediction_error']:>+7.2f} %"
-            )
-            for product in one["products"]:
-                made = product["decision"] or {}
-                ratio = f"{made['ratio']:.3f}" if made.get("ratio") else "-"
-                share = f"{100 * product['share']:.1f} %"
-                words = f"{product['outcome']}: {product['reason']}"
-                lines.append(
-                    f"    {product['calls']:>4} x {product['problem']:<52}{share:>7}{ratio:>8}  {words}"
-                )
-    for name, one in findings(state, cases).items():
-        lines.append(
-            f"{'holds' if one['holds'] else 'MISSED'}: {name} {one['value']:.4g}, asked {one['asked']:g}"
-        )
-    return "\n".join(lines)
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -402,7 +386,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fused", action="store_true", help="q, k, v as one product, and gate and up.")
     parser.add_argument("--compile", action="store_true", help="Both sides by torch.compile, then in graphs.")
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--time", type=float, default=20.0, help="Seconds of each search.")
+    parser.add_argument("--time", type=float, default=10.0, help="Seconds of each search.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--tiny", action="store_true", help="A decoder of two small layers, to try it.")
@@ -416,16 +400,22 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
     """Do what the command line asks for; return 0 if nothing is left and all holds, else 1."""
     given = parsed(words)
+    began = time.monotonic()
     state = State(given.work)
     try:
         study = Study(state, given, operation)
-    except ValueError as error:
+        study.run(given.steps)
+    except TunerError as error:
         say(str(error))
         return 2
-    study.run(given.steps)
-    text = text_of(state, study.cases)
+    untried = {case.name for case in study.cases} - state.data["cases"].keys() - state.data["failed"].keys()
+    if study.broken and untried and words is None:
+        left = [f"--seconds={given.seconds - (time.monotonic() - began):.0f}"] if given.seconds else []
+        say(f"a pass failed; {len(untried)} others are measured by a new process")
+        os.execv(sys.executable, [sys.executable, *sys.argv, *left])
+    text = text_of(state.data, study.cases)
     print(text)
-    asked = findings(state, study.cases)
+    asked = findings(state.data, study.cases)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         command = " ".join(["scripts/decoder.py", *(words if words is not None else sys.argv[1:])])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,24 +89,98 @@ def test_no_step_is_begun_without_time(work: Path) -> None:
     assert (work / "problems.csv").is_file()
 
 
+class Tune:
+    """A `tune` that finds winners of some of its problems, and may have to be told to stop."""
+
+    def __init__(self, work: Path, finds: int, *, ends: bool = True) -> None:
+        self.work, self.finds, self.ends = work, finds, ends
+        self.lists: list[list[str]] = []
+        self.signals: list[int] = []
+        self.words: list[str] = []
+
+    def __call__(self, command: list[str], **_: Any) -> Tune:
+        self.words = command
+        self.lists.append((self.work / "next.csv").read_text().splitlines()[1:])
+        store(self.work, self.lists[-1][: self.finds])
+        return self
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.ends and not self.signals:
+            raise subprocess.TimeoutExpired("tune", timeout or 0)
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def kill(self) -> None:
+        assert self.ends or self.signals
+
+
+def store(work: Path, rows: list[str]) -> None:
+    kernel, winners = load_kernel("gemm"), []
+    for row in rows:
+        m, n, k, layout, dtype, _ = row.split(",")
+        sizes = {"m": int(m), "n": int(n), "k": int(k)}
+        problem = kernel.problem(sizes, {"input": dtype}, {"layout": layout})
+        winners.append((problem, SearchSpace.from_kernel(kernel, problem, H200).default))
+    if winners:
+        store_winners(work / "tuning.db", kernel, winners)
+
+
+def tuned(work: Path, *words: str) -> int:
+    return decoder.main(
+        ["--work", str(work), "--device", "cpu", "--tiny", "--steps", "record,tune,measure", *words]
+    )
+
+
 def test_what_has_no_winner_is_tuned(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each problem once, the heaviest first, until the time is over; nothing is measured before."""
-    called: list[list[str]] = []
+    """All in one list, the heaviest first; what has no winner after others have got one is not tried again."""
+    tune = Tune(work, finds=0)
+    monkeypatch.setattr(decoder.subprocess, "Popen", tune)
+    assert tuned(work, "--seconds", "20") == 1
+    assert not tune.lists  # 20 s do not suffice for one
+    problems = (work / "problems.csv").read_text().splitlines()[1:]
+    store(work, problems[:1])  # one is known already
+    assert tuned(work) == 1
+    assert tune.lists == [problems[1:]] and "--resume" in tune.words
+    tune.finds = 3
+    monkeypatch.setattr(decoder.Study, "_measured", lambda *_: pytest.fail("no GPU"))
+    monkeypatch.setattr(decoder.Study, "_bundled", lambda _: pytest.fail("all are tried: they are measured"))
+    with pytest.raises(pytest.fail.Exception):
+        tuned(work)
+    assert tune.lists[1:] == [problems[1:]]
+    (work / "tuning.db").unlink()  # another machine has the winners alone
+    with pytest.raises(pytest.fail.Exception):
+        tuned(work)
+    assert len(tune.lists) == 2
 
-    def tune(command: list[str], **_: Any) -> Any:
-        called.append((work / "next.csv").read_text().splitlines())
-        return type("Done", (), {"returncode": 0})
 
-    monkeypatch.setattr(decoder.subprocess, "run", tune)
-    words = ["--work", str(work), "--device", "cpu", "--tiny", "--steps", "record,tune,measure"]
-    assert decoder.main([*words, "--seconds", "30"]) == 1
-    assert not called  # 30 s do not suffice for one
-    _, heaviest, *problems = (work / "problems.csv").read_text().splitlines()
-    m, n, k, layout, dtype, _ = heaviest.split(",")
-    kernel = load_kernel("gemm")
-    problem = kernel.problem({"m": int(m), "n": int(n), "k": int(k)}, {"input": dtype}, {"layout": layout})
-    default = SearchSpace.from_kernel(kernel, problem, H200).default
-    store_winners(work / "tuning.db", kernel, [(problem, default)])  # one is known already
-    decoder.main([*words[:-2], "--steps", "tune"])
-    assert [row for _, *rows in called for row in rows] == problems
-    assert all(len(rows) <= 1 + decoder.AT_ONCE for rows in called)
+def test_a_tune_is_told_to_stop_when_time_is_over(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune = Tune(work, finds=2, ends=False)
+    monkeypatch.setattr(decoder.subprocess, "Popen", tune)
+    assert tuned(work, "--seconds", "60") == 1
+    assert tune.signals == [signal.SIGTERM]
+    tune.ends = True
+    monkeypatch.setattr(decoder.Study, "_measure", lambda _: None)
+    tuned(work, "--seconds", "60")
+    assert tune.lists[1] == tune.lists[0][2:]
+
+
+def test_a_pass_that_fails_costs_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, measured = decoder.Study._measured, list[str]()
+    names = [case.name for case in decoder_model.TINY_CASES]
+
+    def fails(self: Any, case: Any, operation: Any) -> Any:
+        measured.append(case.name)
+        if case.name == names[0] and len(measured) < 5:
+            raise RuntimeError("an illegal address")
+        return own(self, case, operation)
+
+    monkeypatch.setattr(decoder.Study, "_measured", fails)
+    assert list(run(work, Gemm())["cases"]) == []
+    data = run(work, Gemm())  # by a new process: what has failed comes last
+    assert list(data["cases"]) == names[1:] and measured == [names[0], *names[1:], names[0]]
+    assert "illegal address" in data["failed"][names[0]]
+    assert "FAILED: prefill-24" in (work.parent / "out" / "decoder.txt").read_text()
+    data = run(work, Gemm())
+    assert set(data["cases"]) == set(names) and not data["failed"]

@@ -61,6 +61,7 @@ class Replacement:
         decisions: a JSON file that keeps what was measured; it need not exist. It is valid for one GPU, version of
             torch and configuration, and measured again for others.
         device: ``cuda`` or ``cpu``; by default the GPU, if there is one.
+        modes: in which calls are replaced: ``eager``, ``graph``; by default in all that the device has.
 
     Attributes:
         gpu: the device's name.
@@ -78,8 +79,13 @@ class Replacement:
         *,
         decisions: str | Path | None = None,
         device: str = "",
+        modes: Sequence[CallMode | str] = (),
     ) -> None:
         self.device = device or default_device()
+        if unknown := [mode for mode in modes if mode not in tuple(CallMode)]:
+            raise CallError(f"no mode {unknown[0]!r}", f"choose from: {', '.join(CallMode)}")
+        every = tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
+        self._modes = tuple(mode for mode in every if not modes or mode in modes)
         self.calls = calls
         self.product = TunedProduct(operation_of(operation), self.device)
         self._decisions = Decisions(decisions)
@@ -94,15 +100,12 @@ class Replacement:
         """Decide on all kinds of some calls; what was decided before is not measured again."""
         for kind, _ in (calls or self.calls or Calls(self.device)).heaviest():
             if kind.is_product:
-                for mode in self._modes():
+                for mode in self._modes:
                     self._decide(kind, mode)
         for entry in self._entries.values():  # of calls that were seen before
             if entry.kind is not None:
                 entry.eager = self._replaces(entry.kind, CallMode.EAGER)
                 entry.graph = self._replaces(entry.kind, CallMode.GRAPH)
-
-    def _modes(self) -> Sequence[CallMode]:
-        return tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
 
     def _decide(self, kind: CallKind, mode: CallMode) -> None:
         if (kind.problem, mode) in self._decided:
@@ -219,7 +222,7 @@ class Replacement:
 
     def _entry(self, kind: CallKind) -> _Substitution:
         """Return what is done with a kind that is seen for the first time; what a file has decided counts."""
-        for mode in self._modes() if self._decisions.has(kind.problem) else ():
+        for mode in self._modes if self._decisions.has(kind.problem) else ():
             if (kind.problem, mode) not in self._decided:
                 try:
                     decision = self._kept(kind, mode, self.product.configuration(kind))
@@ -296,13 +299,14 @@ def replace(
     *,
     decisions: str | Path | None = None,
     device: str = "",
+    modes: Sequence[CallMode | str] = (),
 ) -> Replacement:
     """Return a context manager that replaces torch's products by tuned ones where these are faster.
 
     ``with tuner.replace("results/tuning.db", calls) as report: ...``; then ``print(report)``. The arguments are those
     of :class:`Replacement`, which also has forms for permanent use.
     """
-    return Replacement(operation, calls, decisions=decisions, device=device)
+    return Replacement(operation, calls, decisions=decisions, device=device, modes=modes)
 
 
 def _key_of(kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,93 @@
+"""What ``decoder.py`` found, as a table, beside what is asked of it."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from decoder_model import Case
+
+import tuner
+from tuner.compile.nvrtc import nvrtc_version
+
+REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1
+
+
+def where(device: str) -> dict[str, str]:
+    """Return the machine and the versions."""
+    versions = {"torch": torch.__version__, "nvrtc": nvrtc_version(), "kernel-tune": tuner.__version__}
+    versions["day"] = time.strftime("%Y-%m-%d")
+    if device != "cuda":
+        return {"gpu": "none", **versions}
+    asked = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {"gpu": torch.cuda.get_device_name(), "driver": asked.stdout.strip(), **versions}
+
+
+def findings(known: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any]:
+    """Return what is asked of the figures, each with whether it holds."""
+    measured = [known["cases"][case.name] for case in cases if case.name in known["cases"]]
+    if not measured:
+        return {}
+    mean = statistics.geometric_mean([one["ratio"] for one in measured])
+    covered = min(
+        one["shares"].get("replaced", 0.0) + one["shares"].get("not faster", 0.0) for one in measured
+    )
+    worst = max(abs(one["prediction_error"]) for one in measured)
+    refused = sum(one["refused_calls"] for one in measured)
+    error = max(one["output_errors"]["tuned"] / (one["output_errors"]["torch"] or 1.0) for one in measured)
+    return {
+        "passes": {"value": len(measured), "asked": len(cases), "holds": len(measured) == len(cases)},
+        "replaced or not faster, of the operations": _asked(
+            covered, REPLACED_SHARE, covered >= REPLACED_SHARE
+        ),
+        "mean": _asked(mean, MEAN_RATIO, mean >= MEAN_RATIO),
+        "upper end of the slowest's interval": _asked(
+            min(one["ratio_high"] for one in measured), 1.0, all(one["ratio_high"] >= 1 for one in measured)
+        ),
+        "prediction": _asked(worst, PREDICTION, worst <= PREDICTION),
+        "error over torch's": _asked(error, ERROR_RATIO, error <= ERROR_RATIO),
+        "replaced calls that torch answered": _asked(refused, 0, not refused),
+    }
+
+
+def _asked(value: float, asked: float, holds: bool) -> dict[str, Any]:
+    return {"value": value, "asked": asked, "holds": holds}
+
+
+def text_of(known: Mapping[str, Any], cases: Sequence[Case]) -> str:
+    """Return the results as a table."""
+    facts = {**known.get("where", {}), **known["how"]}
+    lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
+    lines.append(
+        f"{'pass':<14}{'torch us':>12}{'tuned us':>12}{'ratio':>9}  interval          predicted    error"
+    )
+    for case in cases:
+        if one := known["cases"].get(case.name):
+            lines.append(
+                f"{case.name:<14}{one['torch_us']:>12.1f}{one['tuned_us']:>12.1f}{one['ratio']:>9.4f}"
+                f"  {one['ratio_low']:.4f} to {one['ratio_high']:.4f}"
+                f"  {one['predicted_us']:>9.1f} {100 * one['prediction_error']:>+7.2f} %"
+            )
+            for product in one["products"]:
+                made = product["decision"] or {}
+                ratio = f"{made['ratio']:.3f}" if made.get("ratio") else "-"
+                share = f"{100 * product['share']:.1f} %"
+                words = f"{product['outcome']}: {product['reason']}"
+                lines.append(
+                    f"    {product['calls']:>4} x {product['problem']:<52}{share:>7}{ratio:>8}  {words}"
+                )
+    lines += [f"FAILED: {name}: {error}" for name, error in known["failed"].items()]
+    for name, one in findings(known, cases).items():
+        lines.append(
+            f"{'holds' if one['holds'] else 'MISSED'}: {name} {one['value']:.4g}, asked {one['asked']:g}"
+        )
+    return "\n".join(lines)
