@@ -11,10 +11,12 @@ torch's own function. For each operator and dtype:
 | opcheck | ``torch.library.opcheck`` |
 | compiled | the same errors under ``torch.compile(fullgraph=True, dynamic=True)``, of the first dtype |
 | graphs | a replayed CUDA graph beside eager, bit by bit, for several inputs |
-| host | the host's time of a warm call, in turn: ``op()``, ``op.torch()``, torch's own; with and without a gradient |
+| host | the host's time of a warm call, in turn: ``op()``, ``op.torch()``, torch's own; with and without a gradient; of
+the first dtype |
 
-What was done is kept in ``--work`` and not done again, so that the script can be stopped, or given ``--seconds``, and
-started again. Exit status 1 if something fails, misses its bound, or could not be done.
+What was done is kept in `torch_ops.json` of ``--work`` and not done again, so that the script can be stopped, or given
+``--seconds``, and started again; what failed is done again, last. Exit status 1 if something fails, misses its bound,
+or could not be done.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
+import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,22 +62,45 @@ Make = Callable[[OperatorCase, str], Any]
 
 
 class Operations:
-    """The operations of cases, each from a database in a folder."""
+    """The operations of cases, each from a bundle in a folder."""
 
     def __init__(self, gpu: Gpu, folder: Path) -> None:
         self._gpu, self._folder = gpu, folder
         self._operations: dict[str, Any] = {}
 
+    def prepare(self, wanted: Iterable[tuple[OperatorCase, str]]) -> None:
+        """Compile operations with all cores: one after the other would keep the GPU waiting for minutes."""
+        unique = {self._key(*one): one for one in wanted}
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            loaded = list(threads.map(self._load, unique.values(), range(len(unique))))
+        self._operations |= dict(zip(unique, loaded, strict=True))
+
     def __call__(self, case: OperatorCase, dtype: str) -> Any:
         """Return the operation of a case's default configurations."""
-        kernel, problems = case.problems(dtype)
-        key = " ".join(problem.key for problem in problems)
+        key = self._key(case, dtype)
         if key not in self._operations:
-            path = self._folder / f"{len(self._operations)}.db"
-            path.unlink(missing_ok=True)
-            store_defaults(path, kernel, problems, self._gpu)
-            self._operations[key] = tuner.load(case.kernel, db=path)
+            self._operations[key] = self._load((case, dtype), len(self._operations))
         return self._operations[key]
+
+    def _key(self, case: OperatorCase, dtype: str) -> str:
+        return " ".join(problem.key for problem in case.problems(dtype)[1])
+
+    def _load(self, wanted: tuple[OperatorCase, str], number: int) -> Any:
+        case, dtype = wanted
+        kernel, problems = case.problems(dtype)
+        database, bundle = self._folder / f"{number}.db", self._folder / f"{number}_bundle"
+        database.unlink(missing_ok=True)
+        shutil.rmtree(bundle, ignore_errors=True)
+        store_defaults(database, kernel, problems, self._gpu)
+        words = ["bundle", "--kernel", case.kernel, "--db", str(database), "-o", str(bundle), "--quiet"]
+        subprocess.run(
+            [sys.executable, "-m", "tuner", *words, "--jobs", "1"], check=True, stdout=subprocess.DEVNULL
+        )
+        return tuner.load(case.kernel, bundle=bundle)
+
+
+Step = tuple[str, str, OperatorCase, str]
+"""What it is kept as, the step, and of what."""
 
 
 class Study:
@@ -82,23 +110,30 @@ class Study:
         self._make, self._device, self._state = make, device, state
         self._until = time.monotonic() + (seconds or math.inf)
         self.data: dict[str, Any] = json.loads(state.read_text()) if state.is_file() else {}
+        self.broken = False
+        """Whether a fault has ended all work on the GPU by this process."""
 
-    def run(self, steps: Sequence[str], dtypes: Sequence[str]) -> bool:
-        """Do what is not done; return whether all is."""
+    def left(self, steps: Sequence[str], dtypes: Sequence[str]) -> list[Step]:
+        """Return what is not done; last what failed."""
+        left = []
         for step in steps:
             shapes = SHAPES
             if step == "host":
                 shapes = {"small": list(HOST.values())}
             elif step in ("opcheck", "compiled"):  # of symbols, so that one shape is enough
                 shapes = dict(list(SHAPES.items())[:1])
-            for dtype in dtypes[:1] if step == "compiled" else dtypes:
-                for size, case in ((size, case) for size, group in shapes.items() for case in group):
-                    key = f"{step} {case.name} {dtype} {size}"
-                    if key in self.data and "error" not in self.data[key]:
-                        continue
-                    if time.monotonic() >= self._until:
-                        return False
-                    self._do(key, partial(getattr(self, f"_{step}"), case, dtype))
+            for dtype in dtypes[:1] if step in ("compiled", "host") else dtypes:
+                for size, group in shapes.items():
+                    left += [(f"{step} {case.name} {dtype} {size}", step, case, dtype) for case in group]
+        left = [one for one in left if "error" in self.data.get(one[0], {"error": ""})]
+        return sorted(left, key=lambda one: one[0] in self.data)
+
+    def run(self, steps: Sequence[str], dtypes: Sequence[str]) -> bool:
+        """Do what is not done; return whether all is."""
+        for key, step, case, dtype in self.left(steps, dtypes):
+            if time.monotonic() >= self._until or self.broken:
+                return False
+            self._do(key, partial(getattr(self, f"_{step}"), case, dtype))
         return True
 
     def _do(self, key: str, work: Callable[[], dict[str, Any]]) -> None:
@@ -107,9 +142,17 @@ class Study:
             self.data[key] = work()
         except Exception as error:  # noqa: BLE001 - a finding: the others are tried all the same
             self.data[key] = {"error": f"{type(error).__name__}: {str(error).strip()[:500]}"}
+            self.broken = not self._computes()
         print(f"{key}: {json.dumps(self.data[key])}", file=sys.stderr, flush=True)
         with whole_file(self._state, replace=True) as partly:
             partly.write_text(json.dumps(self.data, indent=1) + "\n")
+
+    def _computes(self) -> bool:
+        """Return whether the device still draws and adds: not after a capture that broke, or an illegal address."""
+        try:
+            return bool(torch.isfinite(torch.randn(8, device=self._device).sum()))
+        except RuntimeError:
+            return False
 
     def _function(self, case: OperatorCase, dtype: str) -> Callable[..., Any]:
         return case.function(self._make(case, dtype).torch())
@@ -223,8 +266,15 @@ def main(words: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         gpu = pool.submit(describe).result()
     given.work.mkdir(parents=True, exist_ok=True)
-    study = Study(Operations(gpu, given.work), "cuda", given.work / "torch_ops.json", given.seconds)
-    whole = study.run(given.steps.split(","), given.dtypes.split(","))
+    operations = Operations(gpu, given.work)
+    study = Study(operations, "cuda", given.work / "torch_ops.json", given.seconds)
+    began, what = time.monotonic(), (given.steps.split(","), given.dtypes.split(","))
+    operations.prepare((case, dtype) for _, _, case, dtype in study.left(*what))
+    whole = study.run(*what)
+    if study.broken and words is None and any(key not in study.data for key, *_ in study.left(*what)):
+        left = [f"--seconds={given.seconds - (time.monotonic() - began):.0f}"] if given.seconds else []
+        print("the GPU's work has ended: the rest by a new process", file=sys.stderr, flush=True)
+        os.execv(sys.executable, [sys.executable, *sys.argv, *left])
     where = {
         "gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "torch": torch.__version__,
         "python": sys.version.split()[0], "day": time.strftime("%Y-%m-%d"),

@@ -290,6 +290,20 @@ def test_gradients_go_through_replaced_products(times: dict[str, tuple[float, fl
         torch.testing.assert_close(one, other)
 
 
+def test_only_modes_that_are_named_are_decided(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    model, x, gemm = TwoLayers(), torch.randn(10, 64), FakeGemm()
+    calls = recorded(model, x)
+    with tuner.replace(gemm, calls, modes=["graph"]) as report:  # the CPU has no graphs
+        model(x)
+    assert not gemm.calls and "not timed" in str(report)
+    with tuner.replace(gemm, calls, modes=["eager"]):
+        model(x)
+    assert gemm.calls
+    with pytest.raises(CallError, match="no mode 'graphs'"):
+        tuner.replace(gemm, modes=["graphs"])
+
+
 def test_real_times_decide_without_being_told() -> None:
     model, x = TwoLayers(), torch.randn(10, 64)
     report = tuner.replace(FakeGemm(), recorded(model, x))  # slower: it multiplies in float64

@@ -56,5 +56,15 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
     operations["saxpy"].compute = lambda tensors, **_: 1 / 0
     wrong = script.Study(make, "cpu", tmp_path / "failed.json")
     wrong.run(["results"], ["float32"])
+    assert not wrong.broken
+    first, *others = wrong.left(["results", "opcheck"], ["float32"])
+    assert (first[1], others[-1][0]) == ("opcheck", "results saxpy float32 small")  # what failed comes last
     assert script.faults(wrong.data) == ["results saxpy float32 small: ZeroDivisionError: division by zero"]
     assert script.table(wrong.data).startswith("results: 3 of 4 pass")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Offset increment outside graph capture")
+
+    monkeypatch.setattr(torch, "randn", fails)
+    assert not wrong.run(["results", "opcheck"], ["float32"])
+    assert wrong.broken and len(wrong.data) == len(chosen) + 1  # the rest is for another process
