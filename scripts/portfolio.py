@@ -7,7 +7,9 @@ and at most 15 minutes. Then a bundle is written, and each of the other 40 is tu
 its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified.
 
 What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
-done. Exit status 1 if something is left to do, or what is asked is missed.
+done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db` and the folder
+`bundle`. Comparisons that failed are made again, last. Exit status 1 if something is left to do, or what is asked is
+missed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import json
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 from tuner import paths  # noqa: E402
 from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
 from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
+from tuner.cli.stopping import stopping  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.devices.base import Contestant, Device  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
@@ -58,7 +62,7 @@ ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
 LAYOUTS = ("nn", "nt")
 LIMIT_S = 900.0
 ROUNDS, SAMPLES = 20, 8
-ROUNDS_OF_ALL = 4
+ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
 ASKED = {"median": 1.02, "p95": 1.10, "worst": 1.25, "cubins": 32, "seconds": LIMIT_S, "invalid": 0}
 METHODS = {
@@ -91,13 +95,17 @@ class HeldOut:
         work: the folder.
         count: problems in all.
         trials: of each search for comparison.
+        time_s: of each of these searches.
         searched: problems that the portfolio searches first.
         stop: whether time is over.
     """
 
-    def __init__(self, work: Path, count: int, trials: int, searched: int, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, work: Path, count: int, trials: int, time_s: float, searched: int, stop: Callable[[], bool]
+    ) -> None:
         work.mkdir(parents=True, exist_ok=True)
-        self._work, self._trials, self._searched, self._stop = work, trials, searched, stop
+        self._work, self._trials, self._time_s, self._searched = work, trials, time_s, searched
+        self._stop = stop
         self._file = work / "portfolio.json"
         self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}}
         if self._file.is_file():
@@ -114,8 +122,10 @@ class HeldOut:
         if "portfolio" in self.data:
             return
         began = time.monotonic()
-        left_s = max(1.0, LIMIT_S - self.data["seconds"])
-        request = PortfolioRequest(KERNEL, tuple(self.made), searched=self._searched, time_s=left_s)
+        spent_s = self.data["seconds"]
+        request = PortfolioRequest(
+            KERNEL, tuple(self.made), searched=self._searched, time_s=LIMIT_S, spent_s=spent_s
+        )
         progress = PortfolioProgress(quiet=False)
         try:
             with Database.open(self._work / "portfolio.db") as database, closing(progress):
@@ -153,36 +163,37 @@ class HeldOut:
     def compare(self, device: Device) -> None:
         """Tune each problem by itself, and compare."""
         manifest = read_manifest((self._work / "bundle" / "manifest.json").read_bytes())
-        limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
-        options = [dict(one.options) for one in manifest.computations]
-        for problem in self.held_out:
-            if problem.key in self.data["problems"]:
-                continue
+        known = self.data["problems"]
+        left = [one for one in self.held_out if "error" in known.get(one.key, {"error": ""})]
+        for problem in sorted(left, key=lambda one: one.key in known):
             if self._stop():
                 raise Interrupted("time is over", "the same command goes on")
-            computation = options.index(dict(problem.options))
-            found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
-            chosen = configuration_of(manifest, found.concrete.configuration)
-            members = [configuration_of(manifest, number) for number, _ in found.ranking]
-            row = {
-                "sizes": dict(problem.sizes),
-                "layout": problem.options["layout"],
-                "match": str(found.match),
-            }
-            row |= {"chosen": str(chosen), "expected": found.expected_slowdown}
+            row = {"sizes": dict(problem.sizes), "layout": problem.options["layout"]}
             try:
-                row |= self._compared(device, problem, chosen)
-                row["over_best_kept"] = over_best(device, chosen, members)
+                row |= self._row(device, problem, manifest)
             except Interrupted:
                 raise
-            except TunerError as error:
+            except Exception as error:  # noqa: BLE001 - a finding: the others are compared all the same
                 row["error"] = str(error)
-            self.data["problems"][problem.key] = row
+                if not isinstance(error, TunerError):
+                    traceback.print_exc()
+            known[problem.key] = row
             self.keep()
             print(f"{problem}: {row.get('over_tuned', row.get('error'))}", flush=True)
 
+    def _row(self, device: Device, problem: Problem, manifest: Manifest) -> dict[str, Any]:
+        limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
+        computation = [dict(one.options) for one in manifest.computations].index(dict(problem.options))
+        found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
+        chosen = configuration_of(manifest, found.concrete.configuration)
+        members = [configuration_of(manifest, number) for number, _ in found.ranking]
+        row = {"match": str(found.match), "chosen": str(chosen), "expected": found.expected_slowdown}
+        row |= self._compared(device, problem, chosen)
+        return {**row, "over_best_kept": over_best(device, chosen, members)}
+
     def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
-        request = Request(KERNEL, problem, self._trials, options=RunOptions(from_scratch=True))
+        options = RunOptions(from_scratch=True)
+        request = Request(KERNEL, problem, self._trials, options=options, time_s=self._time_s)
         with Database.open(self._work / "tuned.db") as database:
             result = session.tune(request, device, database, make_observer(quiet=True), self._stop)
         default = default_configuration(KERNEL, problem, device.gpu)
@@ -237,7 +248,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def summary(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the held-out problems, and which of them miss what is asked."""
     rows = list(data["problems"].values())
-    timed = [row for row in rows if "over_tuned" in row]
+    timed = [row for row in rows if "error" not in row]
+    if not timed:
+        return {"held_out": len(rows), "invalid": len(rows), "missed": ["invalid"]}
     figures = {
         "held_out": len(rows),
         **spread([row["over_tuned"] for row in timed]),
@@ -265,27 +278,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=570.0, help="begin nothing new after these")
     parser.add_argument("--count", type=int, default=200, help="problems, of which a fifth is held out")
     parser.add_argument("--trials", type=int, default=120, help="of each search for comparison")
+    parser.add_argument("--time", type=float, default=10.0, help="seconds of each of these")
     parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args(arguments)
-    began = time.monotonic()
-    state = HeldOut(
-        given.work,
-        given.count,
-        given.trials,
-        given.search,
-        lambda: time.monotonic() - began > given.seconds,
-    )
-    with closing(open_device(given.device, "gemm", None, paths.cubins(), print)) as device:
-        try:
-            state.portfolio(device)
-            state.compare(device)
-        except Interrupted as stopped:
-            done = len(state.data["problems"])
-            print(
-                f"{stopped.problem}: {done} of {len(state.held_out)} are compared; the same command goes on"
-            )
-            return 1
+    until = time.monotonic() + given.seconds
+    with stopping() as signalled:
+
+        def stop() -> bool:
+            return signalled() or time.monotonic() > until
+
+        state = HeldOut(given.work, given.count, given.trials, given.time, given.search, stop)
+        with closing(open_device(given.device, "gemm", None, paths.cubins(), print)) as device:
+            try:
+                state.portfolio(device)
+                state.compare(device)
+            except (Interrupted, KeyboardInterrupt):
+                done = len(state.data["problems"])
+                print(f"stopped: {done} of {len(state.held_out)} are compared; the same command goes on")
+                return 1
     figures = summary(state.data)
     given.out.mkdir(parents=True, exist_ok=True)
     written = {**state.data, "asked": ASKED, "summary": figures}

@@ -69,6 +69,7 @@ class PortfolioRequest:
         mode: what the caches hold; None leaves it to each problem.
         regime: whether the card rests.
         seed: of searches, inputs and order.
+        spent_s: of the time, by calls that were interrupted.
     """
 
     kernel: KernelSpec
@@ -81,6 +82,7 @@ class PortfolioRequest:
     mode: Mode | None = None
     regime: Regime = Regime.RESTED
     seed: int = 0
+    spent_s: float = 0.0
 
 
 class BuildingProgress(Protocol):
@@ -141,7 +143,7 @@ class _Building:
     ) -> None:
         self._request, self._device, self._database = request, device, database
         self._progress, self._stop = progress, stop
-        self._began = time.monotonic()
+        self._began = time.monotonic() - request.spent_s
         self._untimed: dict[str, tuple[Problem, str]] = {}
 
     def run(self) -> Built:

@@ -51,7 +51,8 @@ class Predictor:
         self._timings: Timings | None = None
         self._effects: Floats = np.zeros((0, 1 + len(kernel.sizes)))
         self._learnt = 0
-        self._residuals: Floats = np.zeros((0, 0))
+        self._residuals = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+        """Problems, configurations and residuals of all that was timed."""
 
     def costs(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
         """Return log2 of configurations' costs at a problem."""
@@ -97,16 +98,18 @@ class Predictor:
         kind = kind_of(problem)
         other = [kind_of(one) != kind for one in timings.problems]
         distances = ((there - here) ** 2).sum(axis=1) + ANOTHER_KIND**2 * np.asarray(other)
+        rows, columns, residuals = self._residuals
+        order = np.lexsort((distances[rows], columns))
+        rank = np.arange(len(order)) - np.searchsorted(columns[order], columns[order])
+        near = order[rank < NEIGHBOURS]
+        weights, width = 1.0 / (distances[rows[near]] + REACH**2), len(timings.configurations)
+        sums = np.bincount(columns[near], weights * residuals[near], width)
+        # As if there were one more at a distance of an octave, with what the values say.
+        corrections = sums / (np.bincount(columns[near], weights, width) + 1.0)
         numbers = {one: number for number, one in enumerate(timings.configurations)}
-        for at, configuration in enumerate(configurations):
-            if (column := numbers.get(configuration)) is not None:
-                residuals = self._residuals[:, column]
-                rows = np.flatnonzero(np.isfinite(residuals))
-                near = rows[np.argsort(distances[rows], kind="stable")[:NEIGHBOURS]]
-                weights = 1.0 / (distances[near] + REACH**2)
-                # As if there were one more at a distance of an octave, with what the values say.
-                expected[at] += (weights @ residuals[near]) / (weights.sum() + 1.0)
-        return expected
+        own = [numbers.get(one, width) for one in configurations]
+        result: Floats = expected + np.append(corrections, 0.0)[own]
+        return result
 
     def _sizes(self, problem: Problem) -> Floats:
         logs = np.log2([problem.sizes[name] for name in self._kernel.sizes])
@@ -134,14 +137,14 @@ class Predictor:
                 there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
                 costs[row, there] = self.costs(problem, [timings.configurations[at] for at in there])
             self._effects = self._ridge(timings, timed, timings.slowdowns - costs)
-        left = np.full(timings.slowdowns.shape, np.nan)
+        left = np.zeros(timings.slowdowns.shape)
         for row, problem in enumerate(timings.problems):
             there = np.flatnonzero(np.isfinite(timings.slowdowns[row]))
             estimate = self.estimate(problem, [timings.configurations[column] for column in there])
             off = timings.slowdowns[row, there] - estimate
             weights = _weights(timings.slowdowns[row, there])
             left[row, there] = off - np.average(off, weights=weights)
-        self._residuals = left
+        self._residuals = (timed[:, 0], timed[:, 1], left[timed[:, 0], timed[:, 1]])
 
     def _fit_costs(self, timings: Timings) -> None:
         """Fit the factors of each variant's summands."""

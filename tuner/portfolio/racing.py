@@ -105,7 +105,8 @@ class Races:
         """
         device, conditions = self._device, self.conditions(problem)
         device.prepare(self._kernel, problem, self._seed, conditions, None)
-        times = {row.configuration: row.time_ns for row in self._rows if row.problem == problem}
+        key = problem.key
+        times = {row.configuration: row.time_ns for row in self._rows if row.problem.key == key}
         left = [one for one in configurations if one not in self.failed]
         while left:
             contestants = [Contestant(one, times.get(one, 0.0)) for one in left]
