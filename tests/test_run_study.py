@@ -190,35 +190,15 @@ def test_a_storage_that_fails_later_costs_one_warning(
 # -- samplers of a user's own, and former names
 
 
-USERS = """
-from optuna.samplers import RandomSampler
-from tuner.search.base import SpaceSampler
-
-class Plain(RandomSampler):
-    pass
-
-class Last(SpaceSampler):
-    def _propose(self):
-        number = max(n for n, left in enumerate(self.unseen) if left)
-        return number, int((~self.seen[number]).nonzero()[0][-1])
-    def _proposed(self, location): pass
-    def _told(self, location, objective): pass
-    def _added(self, location, objective): pass
-"""
-
-
-@pytest.fixture
-def users_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run_samplers.py").write_text(USERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("users_samplers")
-@pytest.mark.parametrize("sampler", ["run_samplers:Plain", "run_samplers:Last"])
+@pytest.mark.parametrize("sampler", ["tests.users_samplers:Plain", "tests.users_samplers:Last"])
 def test_a_users_sampler_on_the_command_line(
-    recording: Path, capsys: pytest.CaptureFixture[str], sampler: str
+    recording: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sampler: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     replayed = ("--kernel", "vector_add", "--device", f"replay:{recording}")
     arguments = (*replayed, "--preset", "small", "--trials", "25", "--sampler", sampler)
     said = said_by(capsys, *arguments, "--study-storage", "sqlite:///study.db", "--json")
@@ -314,15 +294,11 @@ def test_the_tuners_own_database_is_no_study_storage(database: Database, kernel:
 
 
 def test_a_users_sampler_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "odd_samplers.py").write_text(
-        "from optuna.samplers import RandomSampler\n"
-        "class Wanting(RandomSampler):\n    def __init__(self, what): pass\n"
-    )
     (tmp_path / "broken_samplers.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     space = single(2, 4)
-    with pytest.raises(UsageError, match=r"--sampler odd_samplers:Wanting: .*what"):
-        make_search("odd_samplers:Wanting", space, 1)
+    with pytest.raises(UsageError, match=r"--sampler tests.users_samplers:Wanting: .*what"):
+        make_search("tests.users_samplers:Wanting", space, 1)
     with pytest.raises(UsageError, match="--sampler broken_samplers:X: division by zero"):
         make_search("broken_samplers:X", space, 1)
 

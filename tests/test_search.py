@@ -290,33 +290,7 @@ def test_a_missing_package_is_named(name, monkeypatch):
         make_search(name, single(), 0)
 
 
-USERS = """
-from optuna.samplers import RandomSampler
-from tuner.search.base import SpaceSampler
-
-class Plain(RandomSampler):
-    pass
-
-class Last(SpaceSampler):
-    def _propose(self):
-        number = max(n for n, left in enumerate(self.unseen) if left)
-        return number, int((~self.seen[number]).nonzero()[0][-1])
-    def _proposed(self, location): pass
-    def _told(self, location, objective): pass
-    def _added(self, location, objective): pass
-
-NOT_A_SAMPLER = 3
-"""
-
-
-@pytest.fixture
-def users_module(tmp_path, monkeypatch):
-    (tmp_path / "my_samplers.py").write_text(USERS)
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.usefixtures("users_module")
-@pytest.mark.parametrize("name", ["my_samplers:Plain", "my_samplers:Last"])
+@pytest.mark.parametrize("name", ["tests.users_samplers:Plain", "tests.users_samplers:Last"])
 def test_a_users_own_sampler(name):
     space = union()
     search, proposed = make_search(name, space, seed=1), []
@@ -328,9 +302,9 @@ def test_a_users_own_sampler(name):
         assert proposed[:2] == [space.default, list(space.configurations())[-1]]
 
 
-@pytest.mark.usefixtures("users_module")
 @pytest.mark.parametrize(
-    "name", ["my_samplers:Missing", "no_such_module:X", "my_samplers:NOT_A_SAMPLER", ":", "a:"]
+    "name",
+    ["tests.users_samplers:Missing", "no_such_module:X", "tests.users_samplers:NOT_A_SAMPLER", ":", "a:"],
 )
 def test_what_is_no_users_sampler(name):
     with pytest.raises(UsageError, match="--sampler"):

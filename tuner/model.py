@@ -125,10 +125,14 @@ class Problem:
         """The dtype of the first role, which ``--dtype`` sets; empty if the kernel has no roles."""
         return next(iter(self.dtypes.values()), "")
 
+    @property
+    def sizes_text(self) -> str:
+        """The sizes as people write them: ``m=4096 n=2048``."""
+        return " ".join(f"{name}={value}" for name, value in self.sizes.items())
+
     def __str__(self) -> str:
-        sizes = [f"{name}={value}" for name, value in self.sizes.items()]
         options = [f"{name}={value_text(value)}" for name, value in self.options.items()]
-        return " ".join([self.kernel, *sizes, *filter(None, [self.dtype]), *options])
+        return " ".join(filter(None, [self.kernel, self.sizes_text, self.dtype, *options]))
 
 
 @dataclass(frozen=True)

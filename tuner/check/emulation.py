@@ -21,6 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 from tuner.processes import Child, ChildDied, UnsendableError
 from tuner.protocol.host_runs import HOST_RUNS, HostRequest, HostResult
+from tuner.report.tables import counted
 from tuner.space.edge_sizes import tile_edge_problems
 from tuner.space.validity import invalid_reason
 
@@ -85,9 +86,7 @@ def check_on_host(
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
     sizes = [outcome.count for outcome in outcomes if outcome.count]
-    report.done.append(
-        f"{len(sizes)} run{'' if len(sizes) == 1 else 's'} on the CPU at {sum(sizes)} sizes in all"
-    )
+    report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
 
 
 def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:
@@ -131,9 +130,8 @@ def _no_run(kernel: KernelSpec, subject: Subject) -> str:
     """Return why no small problem is valid for a variant's first configuration."""
     gpu, configuration = subject.gpus[0], subject.configurations[0]
     problem = tile_edge_problems(subject.problem, configuration)[-1]
-    sizes = " ".join(f"{name}={value}" for name, value in problem.sizes.items())
-    why = invalid_reason(kernel, problem, gpu, configuration)
-    return f"no small problem is valid for it; {sizes}, for one: {why or 'too much work for a CPU'}"
+    why = invalid_reason(kernel, problem, gpu, configuration) or "too much work for a CPU"
+    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}"
 
 
 def _is_small(
@@ -268,9 +266,9 @@ def _ask_once(run: _Run, children: HostChildren) -> _Outcome:
     except ChildDied as death:
         late, outcome.killed = "SIGXCPU" in death.reason, "SIGKILL" in death.reason
         how = "does not end" if late else f"died ({death.reason})"
-        sizes = " ".join(f"{n}={v}" for n, v in run.request.problems[outcome.count].sizes.items())
+        where = f"on the CPU, at {run.request.problems[outcome.count].sizes_text}"
         remedy = "look for an endless loop" if late else ""
-        outcome.faults.append(TunerError(f"{run.what} {how} on the CPU, at {sizes}", remedy))
+        outcome.faults.append(TunerError(f"{run.what} {how} {where}", remedy))
     except UnsendableError as error:
         outcome.note = str(error)
     finally:

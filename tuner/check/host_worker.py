@@ -59,7 +59,7 @@ class _Runner:
         except TunerError as error:
             return HostResult(error.problem, error.remedy)
         except KernelFault as fault:
-            return HostResult(f"{fault}, {_sizes(problem)}")
+            return HostResult(f"{fault}, at {problem.sizes_text}")
         except NotForHost as reason:
             return HostResult(unsuitable=str(reason))
 
@@ -77,14 +77,14 @@ class _Runner:
         self._run_configuration(problem, request.configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
-                f"the input {changed} is written to, {_sizes(problem)}", "inputs stay as they are"
+                f"the input {changed} is written to, at {problem.sizes_text}", "inputs stay as they are"
             )
         bounds = data.tolerances()
         for tensor in data.outputs:
             if tensor.name in expected:
                 wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
                 if wrong:
-                    return HostResult(f"{wrong[0]}, {_sizes(problem)}", wrong[1])
+                    return HostResult(f"{wrong[0]}, at {problem.sizes_text}", wrong[1])
         return HostResult(compared=bool(expected))
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
@@ -139,7 +139,9 @@ class _Runner:
         for tensor in data.outputs:
             mine = self._from_cuda(data)[tensor.name]
             if np.isnan(mine.value).any():
-                return HostResult(f"the CUDA reference leaves NaN in {tensor.name}, {_sizes(data.problem)}")
+                return HostResult(
+                    f"the CUDA reference leaves NaN in {tensor.name}, at {data.problem.sizes_text}"
+                )
             if tensor.name not in expected:
                 continue
             other, bound = expected[tensor.name], bounds[tensor.name]
@@ -149,7 +151,7 @@ class _Runner:
                 index = tuple(int(i) for i in np.argwhere(off)[0])
                 return HostResult(
                     f"the references of {tensor.name} differ at {list(index)}: CUDA {mine.value[index]:.9g}, "
-                    f"the other {other.value[index]:.9g}, {_sizes(data.problem)}",
+                    f"the other {other.value[index]:.9g}, at {data.problem.sizes_text}",
                     "correct one of them",
                 )
         return HostResult(compared=bool(expected))
@@ -177,10 +179,6 @@ class _Runner:
             include = (spec.template.parent, *self._kernel.include)
             self._compiled[source, entry] = HostKernel(source, entry, folder, include)
         return self._compiled[source, entry]
-
-
-def _sizes(problem: Problem) -> str:
-    return "at " + " ".join(f"{name}={value}" for name, value in problem.sizes.items())
 
 
 def main() -> None:

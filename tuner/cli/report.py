@@ -14,7 +14,7 @@ from tuner.errors import DatabaseError, UsageError
 from tuner.formats.files import write_text
 from tuner.html_report.page import page
 from tuner.html_report.subjects import Subjects, read_all, read_run
-from tuner.report.tables import show_pieces
+from tuner.report.tables import counted, show_pieces
 
 
 def report(
@@ -56,4 +56,4 @@ def _title(filters: Filters) -> str:
 
 def _what(subjects: Subjects) -> str:
     problems, trials = len(subjects.problems), sum(len(one.stored) for one in subjects.problems)
-    return f"{problems} problem{'' if problems == 1 else 's'} with {trials} trials"
+    return f"{counted(problems, 'problem')} with {trials} trials"

@@ -157,13 +157,13 @@ def _other(one: WinningConfiguration) -> dict[str, Any]:
 def _in_words(rows: Sequence[AgreedWinner]) -> str:
     """Return how many problems several runs tuned, and how many of those have one winner."""
     several = [row for row in rows if len(row.every) > 1]
-    count = f"{len(rows)} problem{'' if len(rows) == 1 else 's'}"
+    count = tables.counted(len(rows), "problem")
     if not several:
         return f"{count}, each tuned once: tune again with another --seed to see how reproducible they are"
     same = sum(not row.others for row in several)
     text = f"{count}; all runs agree on {same} of {len(several)} tuned more than once ({same / len(several):.0%})"
     if texts := sum(row.other_texts for row in rows):
-        text += f"; {texts} run{'' if texts == 1 else 's'} of another text of the kernel left out"
+        text += f"; {tables.counted(texts, 'run')} of another text of the kernel left out"
     return text
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TunerError, UsageError
 from tuner.files import whole_file
-from tuner.report.tables import duration
+from tuner.report.tables import duration, time_unit
 from tuner.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -253,14 +253,6 @@ def make_logarithmic(
     axis.set_major_locator(LogLocator(subs=steps or ((1.0, 2.0, 5.0) if which == "x" else (1.0,))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axis.set_minor_formatter(NullFormatter())
-
-
-def time_unit(ns: float) -> tuple[str, float]:
-    """Return the unit that fits a time, and its length in nanoseconds."""
-    for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
-        if ns < limit:
-            return unit, size
-    return "s", 1e9
 
 
 def short(text: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.model import Status, Trial
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short, time_unit
-from tuner.report.tables import duration
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.tables import duration, time_unit
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio
 from tuner.tuning.race import Finish

@@ -15,7 +15,7 @@ from tuner.model import Status, Trial
 from tuner.report.configurations import Texts
 from tuner.report.launch import launch_note
 from tuner.report.layout import pair_lines, wrapped
-from tuner.report.tables import duration, percent, picked, throughput, trial_identity
+from tuner.report.tables import counted, duration, percent, picked, throughput, trial_identity
 from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
@@ -94,7 +94,7 @@ def _figures(state: State, time_ns: float) -> str:
 
 def _tied(finish: Finish) -> str:
     others = finish.tied - 1
-    count = f"{others} other finalist{'s' if others > 1 else ''}"
+    count = counted(others, "other finalist")
     same = finish.race_verdict is Verdict.SAME
     tied = f"tied with {count} within the noise" if same else f"statistically tied with {count}"
     return tied if others else ""

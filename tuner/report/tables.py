@@ -67,14 +67,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def time_unit(ns: float) -> tuple[str, float]:
+    """Return the unit that fits a time, and its length in nanoseconds."""
+    for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
+        if ns < limit:
+            return unit, size
+    return "s", 1e9
+
+
 def duration(ns: float | None) -> str:
     """Return a time with a unit that fits it: ``812 ns``, ``190.1 us``, ``3.42 ms``."""
     if ns is None:
         return ""
-    for limit, unit, size in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
-        if ns < limit:
-            return f"{ns / size:.4g} {unit}"
-    return f"{ns / 1e9:.4g} s"
+    unit, size = time_unit(ns)
+    return f"{ns / size:.4g} {unit}"
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -27,8 +27,7 @@ class Case:
     configuration: Configuration
 
     def __str__(self) -> str:
-        sizes = " ".join(f"{name}={size}" for name, size in self.problem.sizes.items())
-        return f"{self.configuration} at {sizes}"
+        return f"{self.configuration} at {self.problem.sizes_text}"
 
 
 @dataclass(frozen=True)
