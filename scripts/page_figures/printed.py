@@ -111,6 +111,7 @@ def main_job() -> str:
 
 
 def front() -> str:
-    """Return the table with which a run under a bound on the error ends; of configurations only their beginning."""
+    """Return the table with which a run under a bound on the error ends, without the configurations."""
     (shown,) = re.findall(r"^dtype .*?^  winner: .*?$", text("figures.txt"), re.MULTILINE | re.DOTALL)
-    return fenced([line if line.startswith("  ") else line[:78].rstrip() for line in shown.splitlines()])
+    width = shown.index("configuration")
+    return fenced([line if line.startswith("  ") else line[:width].rstrip() for line in shown.splitlines()])
