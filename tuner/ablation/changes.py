@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.values import typed
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.validity import invalid_reason, pruning_reason
 
@@ -62,7 +63,7 @@ def changes(
         for name, parameter in variant.parameters.items()
         if not only or name in only
         for value in parameter.values
-        if not _same(value, configuration.values[name])
+        if typed(value) != typed(configuration.values[name])
     ]
 
 
@@ -87,7 +88,9 @@ def _companion(
     steps: list[tuple[int, str, Value]] = []
     for name, parameter in kernel.variants[changed.variant].parameters.items():
         if name != kept:
-            here = next(i for i, one in enumerate(parameter.values) if _same(one, changed.values[name]))
+            here = next(
+                i for i, one in enumerate(parameter.values) if typed(one) == typed(changed.values[name])
+            )
             steps += [
                 (abs(there - here), name, value)
                 for there, value in enumerate(parameter.values)
@@ -98,8 +101,3 @@ def _companion(
         if not invalid_reason(kernel, problem, gpu, other):
             return name, value
     return None
-
-
-def _same(one: Value, other: Value) -> bool:
-    """Whether two values are the same; True is not 1."""
-    return type(one) is type(other) and one == other

@@ -84,7 +84,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
 
 
 def _tied(result: Bench) -> bool:
-    """Whether another contestant is statistically tied with the reference."""
+    """Return whether another contestant is statistically tied with the reference."""
     return any(entry.verdict in UNDECIDED for entry in result.entries[1:])
 
 

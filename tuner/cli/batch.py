@@ -372,5 +372,5 @@ def _compare(job: TuningJob, problem: Problem, result: Result, database: Path, *
 
 
 def _inaccurate(result: Result) -> bool:
-    """Whether the bound on the error is what left a run without a winner."""
+    """Return whether the bound on the error is what left a run without a winner."""
     return result.finish is None and commonest_failure(result) is Status.INACCURATE

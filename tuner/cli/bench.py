@@ -79,14 +79,7 @@ def bench(
         Regime(regime) if regime else None,
     )
     if history:
-        if ignored := given_options(OF_A_MEASUREMENT):
-            raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
-        if len(wanted.modes) > 1:
-            raise UsageError("--history shows one mode, or all", "give one --mode, or none")
-        mode = wanted.modes[0] or ""
-        fits = wanted.fits if problems is None else problems.__contains__
-        name = kernel.name if kernel else ""
-        show_benches(db, name, mode, regime or "", fits, limit, as_json=as_json, full=full)
+        _show_history(db, wanted, limit, as_json=as_json, full=full)
         return
     if given_options({"limit": "--limit"}):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
@@ -113,6 +106,17 @@ def bench(
             say(f"{plot} is not written: there is no time to draw")
     if results.failed:
         raise click.exceptions.Exit(1)
+
+
+def _show_history(db: Path, wanted: _Wanted, limit: int, *, as_json: bool, full: bool) -> None:
+    if ignored := given_options(OF_A_MEASUREMENT):
+        raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
+    if len(wanted.modes) > 1:
+        raise UsageError("--history shows one mode, or all", "give one --mode, or none")
+    fits = wanted.fits if wanted.problems is None else wanted.problems.__contains__
+    name = wanted.kernel.name if wanted.kernel else ""
+    mode, regime = wanted.modes[0] or "", wanted.regime or ""
+    show_benches(db, name, mode, regime, fits, limit, as_json=as_json, full=full)
 
 
 def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
 
 
 def _means(text: str, value: Value | None) -> bool:
-    """Whether a text stands for an option's value; element expressions may be written in any way."""
+    """Return whether a text stands for an option's value; element expressions may be written in any way."""
     if value is not None and text.lower() in (str(value).lower(), value_text(value)):
         return True
     try:

@@ -176,7 +176,7 @@ def _conclude(result: Ladder, plots: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _failed(result: Ladder, sweep: Sweep) -> bool:
-    """Whether a step or baseline that should have a time has none, or none has."""
+    """Return whether a step or baseline that should have a time has none, or none has."""
     steps = any(absence.failed for level in result.levels for absence in level.absent.values())
     others = any(comparison.failures for level in result.levels for comparison in level.comparisons)
     nothing = not any(level.comparisons for level in result.levels)

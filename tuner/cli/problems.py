@@ -95,7 +95,7 @@ class _Named:
             return kernel.problem(self.sizes, dtypes, self.options, self.preset)
 
     def fixes_dtype(self, kernel: KernelSpec) -> bool:
-        """Whether it names a dtype of the first role itself."""
+        """Return whether it names a dtype of the first role itself."""
         role = next(iter(kernel.dtypes))
         return bool({"", role} & self.dtypes.keys()) or role in kernel.presets.get(self.preset or "", {})
 

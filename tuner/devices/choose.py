@@ -15,7 +15,7 @@ from tuner.formats.recording import find_recording, read_recording, recorded_ker
 
 
 def has_gpu() -> bool:
-    """Whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
+    """Return whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 

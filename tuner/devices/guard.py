@@ -278,7 +278,7 @@ class Guard:
         return answer
 
     def _bury(self, status: Status, error: str) -> None:
-        """The process is gone or hangs: answer for the request it worked on, and go on with the rest."""
+        """Answer for the request on which the process died or hangs, and go on with the rest."""
         pending = self._in_flight[0]
         pending.deaths += not self._started
         if self._started or pending.deaths >= 2:

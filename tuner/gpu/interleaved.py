@@ -111,7 +111,7 @@ class InterleavedTiming:
         return estimate_ns
 
     def _right(self, contestant: TimedContestant, verification: Verification) -> bool:
-        """Whether an output passed.
+        """Return whether an output passed.
 
         Raises:
             ContestantFailed: it did not, and had to; or memory was damaged, which would fail the others.

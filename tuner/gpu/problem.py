@@ -55,7 +55,7 @@ class ProblemSession:
         return replace(self, conditions=replace(self.conditions, mode=mode), batch=batch, gap_ns=gap_ns)
 
     def heavy(self, estimate_ns: float) -> bool:
-        """Whether a kernel of this time needs rest, or under sustained load a warm-up."""
+        """Return whether a kernel of this time needs rest, or under sustained load a warm-up."""
         return self.limits.heavy(estimate_ns)
 
     def size(self, estimate_ns: float) -> int:

@@ -20,6 +20,7 @@ from tuner.devices.base import Device
 from tuner.errors import Interrupted, NotRecordedError, SpaceError, TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
+from tuner.kernel.values import index_of
 from tuner.ladder.ladder import Absence, Sweep, Tuned
 from tuner.model import Configuration, Problem, Run, RunOptions, Status, Trial, Value
 from tuner.space.space import SearchSpace
@@ -106,7 +107,7 @@ def _narrowed(
         fixed = dict(step.parameters)
         for name, value in configuration.parameters:
             allowed = fixed.get(name, parameters[name].values if name in parameters else ())
-            if _among(value, allowed):
+            if index_of(value, allowed) is not None:
                 fixed[name] = (value,)
         if fixed != step.parameters and fixed not in narrowed:
             narrowed.append(fixed)
@@ -177,7 +178,9 @@ def _earlier(
         run, trial = stored.run, stored.trial
         where = run.device == device.name if device.recorded else run.gpu.name == device.gpu.name
         values = trial.configuration.values
-        inside = all(_among(values.get(name, ""), allowed) for name, allowed in step.parameters.items())
+        inside = all(
+            index_of(values.get(name, ""), allowed) is not None for name, allowed in step.parameters.items()
+        )
         if not where or not inside or not identity.same_text(run):
             continue
         if run.id not in earlier.runs and _searched(run) == ((step.variant,), fixed, None):
@@ -190,11 +193,6 @@ def _searched(run: Run) -> tuple[Any, ...]:
     """Return the variants, values and bound on the error to which a run was narrowed."""
     options = run.options
     return options.variants, dict(options.fixed), options.max_error
-
-
-def _among(value: Value, values: Sequence[Value]) -> bool:
-    """Whether a value is one of several; True is not 1 here."""
-    return any(type(other) is type(value) and other == value for other in values)
 
 
 def _reusable(sweep: Sweep, earlier: _Earlier, device: Device, database: Database) -> Tuned | None:
@@ -211,7 +209,7 @@ def _reusable(sweep: Sweep, earlier: _Earlier, device: Device, database: Databas
 
 
 def _is_finished(sweep: Sweep, run: Run, trials: Sequence[Trial], device: Device, database: Database) -> bool:
-    """Whether a run ended by itself, with as many trials or after as long as is asked for, or with nothing left."""
+    """Return whether a run ended by itself: with the trials or time that is asked for, or with nothing left."""
     how = database.run_state(run.id)
     if how["state"] != "finished":
         return False

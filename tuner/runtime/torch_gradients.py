@@ -137,7 +137,7 @@ def _saxpy(call: Differentiated) -> Sequence[Any]:
 
 
 def _transform(call: Differentiated) -> Sequence[Any]:
-    """The expression once more, in float32, by torch's operations, which have gradients."""
+    """Return the expression once more, in float32, by torch's operations, which have gradients."""
     text, again = str(call.options["op"]), torch.is_grad_enabled()
     with torch.enable_grad():
         values = dict(zip(element_names(text), (each.float() for each in call.inputs), strict=True))

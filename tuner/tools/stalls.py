@@ -156,5 +156,5 @@ def remedy_of(reason: str, figures: Figures) -> str:
 
 
 def worth_looking_at(figures: Figures) -> bool:
-    """Whether waiting costs anything: not where nearly every cycle issues an instruction."""
+    """Return whether waiting costs anything: not where nearly every cycle issues an instruction."""
     return figures.issue_percent is None or figures.issue_percent < ISSUING

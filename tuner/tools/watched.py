@@ -164,7 +164,7 @@ def _end(process: subprocess.Popen[bytes], job: Path, seen: Watched) -> None:
 
 
 def _runs(pid: int, job: Path) -> bool:
-    """Whether a process is the one with this job, and not another that was given its number since."""
+    """Return whether a process is the one with this job, and not another that was given its number since."""
     try:
         return os.fsencode(job) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
