@@ -27,7 +27,7 @@ from tuner.gpu.problem import ProblemSession
 from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement
-from tuner.report.launch import launch_note
+from tuner.report.launch_note import launch_note
 from tuner.report.summary import result_as_json, summary
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune

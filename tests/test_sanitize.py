@@ -39,7 +39,7 @@ from tuner.tools.sanitizer import (
     parse_log,
     sanitizer_command,
 )
-from tuner.tools.small import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
+from tuner.tools.small_sizes import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.tools.watched import Watched
 
 pytestmark = pytest.mark.usefixtures("forked_children")

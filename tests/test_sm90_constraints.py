@@ -11,7 +11,7 @@ from tests.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
 from tuner.model import Configuration, Problem, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
-from tuner.tools.small import small_problems
+from tuner.tools.small_sizes import small_problems
 
 DIVIDED: dict[str, Value] = {
     "stream_k": True, "block_k": 64, "sm_margin": 0, "raster_group": 4, "epilogue": "overlapped",

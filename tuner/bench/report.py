@@ -13,7 +13,7 @@ from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
 from tuner.report.configurations import Texts, builtin, head_of
-from tuner.report.launch import launch_note
+from tuner.report.launch_note import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
     comparison_record,

@@ -16,7 +16,7 @@ from tuner.explain.code_reader import read_code
 from tuner.explain.report import ExplanationReport, show_explanation
 from tuner.explain.report_json import explanation_as_json
 from tuner.model import Status
-from tuner.report.launch import launch_note
+from tuner.report.launch_note import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under
 from tuner.tuning.trials import metrics

@@ -30,8 +30,8 @@ from tuner.tools.locate import SANITIZER, find
 from tuner.tools.planted import planted
 from tuner.tools.sanitize_report import Checked, SanitizeProgress, checked_as_json, show_checked
 from tuner.tools.sanitizer import DEFAULT_TOOLS, TOOLS
-from tuner.tools.small import sample as draw_sample
-from tuner.tools.small import small_problems
+from tuner.tools.small_sizes import sample as draw_sample
+from tuner.tools.small_sizes import small_problems
 
 FOLDER = Path("results/sanitizer")
 

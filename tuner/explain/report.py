@@ -1,4 +1,4 @@
-"""Why a configuration is as fast as it is, for people to read and as JSON."""
+"""Why a configuration is as fast as it is, for people to read."""
 
 from __future__ import annotations
 

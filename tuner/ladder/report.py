@@ -11,7 +11,7 @@ from tuner.bench.report import comparison_text
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
 from tuner.model import value_text
 from tuner.report.configurations import Texts, head_of
-from tuner.report.launch import launch_note
+from tuner.report.launch_note import launch_note
 from tuner.report.tables import duration, percent, show, show_pairs, show_text, throughput
 from tuner.report.terminal import printable
 

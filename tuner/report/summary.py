@@ -13,7 +13,7 @@ from msgspec import structs
 
 from tuner.model import Status, Trial
 from tuner.report.configurations import Texts
-from tuner.report.launch import launch_note
+from tuner.report.launch_note import launch_note
 from tuner.report.layout import pair_lines, wrapped
 from tuner.report.tables import counted, duration, percent, picked, throughput, trial_identity
 from tuner.report.terminal import printable
