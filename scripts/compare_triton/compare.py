@@ -5,21 +5,30 @@
 Needs a GPU, torch and Triton. Each problem: `tune` with an empty database and no cached cubin; Triton's first call in a
 fresh process with an empty cache; then both and torch by `tune bench`, in turn, outputs verified. Triton's lists of
 configurations are in kernels.py; a user would write them by hand.
+
+A problem that ``--out`` has is not measured again: with ``--seconds`` it can be started again for the others. Exit
+status 1 if one is left.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from tuner.files import whole_file  # noqa: E402
+
 SOFTMAX = HERE.parents[1] / "docs" / "examples" / "softmax" / "softmax.toml"
 PROBLEMS = (
     ("gemm", "product", {"m": 4096, "n": 4096, "k": 4096}, "bfloat16"),
@@ -51,15 +60,25 @@ def shapes_of(sizes: dict[str, int]) -> list[tuple[int, ...]]:
     return [(m, k), (k, n), (m, n)]
 
 
-def tune(*words: str) -> Any:
+PROBLEM_S = 75.0
+"""What one takes, most of it Triton's compiler: none is begun that there is no time for."""
+
+
+def output_of(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return what a command prints.
+
+    Raises:
+        RuntimeError: it fails; with the end of what it said.
+    """
+    done = subprocess.run(words, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words[:4])}: exit status {done.returncode}: {done.stderr[-1500:]}")
+    return done.stdout
+
+
+def tune(environment: Mapping[str, str], *words: str) -> Any:
     """Return what a command of the tuner prints as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *words, "--json", "--quiet"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return json.loads(done.stdout)
+    return json.loads(output_of([sys.executable, "-m", "tuner", *words, "--json", "--quiet"], environment))
 
 
 def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int) -> dict[str, Any]:
@@ -68,21 +87,16 @@ def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, tria
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "TRITON_CACHE_DIR": folder}
         words = [str(HERE), function, dtype, repr(shapes_of(sizes))]
-        first = subprocess.run(
-            [sys.executable, "-c", FIRST_CALL, *words],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.split("\t")
+        first = output_of([sys.executable, "-c", FIRST_CALL, *words], environment).split("\t")
         database = str(Path(folder) / "tuning.db")
         problem = ["--kernel", kernel, "--size", size, "--dtype", dtype, "--db", database]
         began = time.monotonic()
-        tune("run", *problem, "--trials", str(trials), "--no-cache")
+        tune(environment, "run", *problem, "--trials", str(trials), "--no-cache")
         tuned_s = time.monotonic() - began
+        against = ["--against", f"{HERE / 'kernels.py'}:{function}", "--against", "torch"]
         bench = tune(
-            "bench", *problem, "--against", f"{HERE / 'kernels.py'}:{function}", "--against", "torch"
-        )
+            environment, "bench", *problem, *against
+        )  # Triton tunes again, with what it has compiled
     return {
         "kernel": Path(kernel).stem, "sizes": sizes, "dtype": dtype,
         "tune": {"seconds": tuned_s, "trials": trials},
@@ -91,23 +105,41 @@ def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, tria
     }  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    results = []
+    if importlib.util.find_spec("triton") is None:
+        print("Triton is not installed: pip install triton", file=sys.stderr)
+        return 2
+    began, left = time.monotonic(), 0
+    results = json.loads(arguments.out.read_text()) if arguments.out and arguments.out.is_file() else []
+    done = [(one["kernel"], one["sizes"], one["dtype"]) for one in results]
     for kernel, function, sizes, dtype in PROBLEMS:
-        results.append(compared(kernel, function, sizes, dtype, arguments.trials))
+        if (Path(kernel).stem, sizes, dtype) in done:
+            continue
+        if arguments.seconds and time.monotonic() - began + PROBLEM_S > arguments.seconds:
+            left += 1
+            continue
+        try:
+            results.append(compared(kernel, function, sizes, dtype, arguments.trials))
+        except (RuntimeError, ValueError) as error:
+            print(f"{function} {sizes} {dtype}: {error}", file=sys.stderr, flush=True)
+            left += 1
+            continue
+        one = results[-1]
         print(
-            json.dumps({key: results[-1][key] for key in ("kernel", "sizes", "dtype", "tune", "triton")}),
-            flush=True,
+            json.dumps({key: one[key] for key in ("kernel", "sizes", "dtype", "tune", "triton")}), flush=True
         )
         if arguments.out:
-            arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+            with whole_file(arguments.out, replace=True) as partial:
+                partial.write_text(json.dumps(results, indent=1) + "\n")
+    return int(left > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
