@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -42,6 +43,7 @@ from tuner.compile.pool import default_jobs  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.database.records import Filters, StoredWinner  # noqa: E402
 from tuner.devices.local import LocalDevice  # noqa: E402
+from tuner.files import whole_file  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.tuning.race import compete  # noqa: E402
 
@@ -86,7 +88,8 @@ class Study:
 
     def keep(self, **values: Any) -> None:
         self.data.update(values)
-        self.file.write_text(json.dumps(self.data, indent=1) + "\n")
+        with whole_file(self.file, replace=True) as partial:
+            partial.write_text(json.dumps(self.data, indent=1) + "\n")
 
     def has_time(self, wanted_s: float) -> bool:
         return not self.given.seconds or time.monotonic() - self.began + wanted_s <= self.given.seconds
@@ -182,7 +185,7 @@ class Study:
             "all": several,
             "times_as_fast": round(alone["search_s"] / several["search_s"], 3),
             "times_as_fast_with_race": round(alone["seconds"] / several["seconds"], 3),
-            "winner_of_all_over_that_of_one": self.raced(both),
+            "winner_of_all_over_that_of_one": self.raced([both])[0],
             "said": said,
         }
 
@@ -212,7 +215,7 @@ class Study:
             losses += [[first[key], table[key]] for key in sorted(both) if key not in same]
         # A fair sample where they are many: each race costs a second or two.
         sample = losses[:: max(1, len(losses) // 40)]
-        ratios = [ratio for pair in sample if (ratio := self.raced(pair)) is not None]
+        ratios = [ratio for ratio in self.raced(sample) if ratio is not None]
         known = [reference for reference in references if reference]
         return {
             "exit_status": codes,
@@ -224,19 +227,20 @@ class Study:
             "regret_worst": round(max(ratios) - 1.0, 5) if ratios else None,
         }
 
-    def raced(self, pair: Sequence[StoredWinner]) -> float | None:
-        """Race two winners of a problem on the first card; return the second one's time over the first one's."""
-        if len(pair) < 2:
-            return None
-        if pair[0].winner.configuration == pair[1].winner.configuration:
-            return 1.0
+    def raced(self, pairs: Sequence[Sequence[StoredWinner]]) -> list[float | None]:
+        """Race two winners of a problem at a time on the first card; return the second one's time over the first's."""
         os.environ["XDG_CACHE_HOME"] = str((self.work / "warm").resolve())
-        kernel, run = load_kernel("gemm"), pair[0].run
+        kernel, ratios = load_kernel("gemm"), list[float | None]()
         cache = self.work.resolve() / "warm" / "kernel-tune" / "cubins"
         with closing(LocalDevice(0, self.share, cache, compiler=nvrtc_version())) as device:
-            device.prepare(kernel, run.problem, 0, run.conditions)
-            standing, failed = compete(device, [stored.trial for stored in pair], 0, lambda *_: None)
-            return None if failed else round(standing.ratio(1, 0).median, 5)
+            for pair in pairs:
+                if len({stored.winner.configuration for stored in pair}) < 2:
+                    ratios.append(1.0 if len(pair) == 2 else None)
+                    continue
+                device.prepare(kernel, pair[0].run.problem, 0, pair[0].run.conditions)
+                standing, failed = compete(device, [stored.trial for stored in pair], 0, lambda *_: None)
+                ratios.append(None if failed else round(standing.ratio(1, 0).median, 5))
+        return ratios
 
 
 def exportable(database: Database) -> list[StoredWinner]:
@@ -292,9 +296,19 @@ def main(words: Sequence[str] | None = None) -> int:
         if not study.has_time(wanted.get(step, given.long_trials * 0.09)):
             left.append(step)
             continue
-        study.keep(**{step: steps[step]()})
+        try:
+            answer = steps[step]()
+        except Exception:  # noqa: BLE001 - the other steps are measured all the same
+            traceback.print_exc()
+            left.append(step)
+            continue
+        print(step, json.dumps(answer), flush=True)
+        if "error" in answer or answer.get("winners") == 0:
+            print((study.work / f"{step}.log").read_text()[-1500:], file=sys.stderr)
+            left.append(step)
+            continue
+        study.keep(**{step: answer})
         study.keep(figures=conclude(study.data))
-        print(step, json.dumps(study.data[step]), flush=True)
     print(json.dumps(study.data.get("figures", {})), f"left: {', '.join(left) or 'nothing'}")
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)

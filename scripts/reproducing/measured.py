@@ -9,15 +9,17 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from functools import partial
+from contextlib import ExitStack, closing
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from tuner import paths
+from tuner.conditions import Regime
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.errors import TunerError
 from tuner.files import whole_file
@@ -42,6 +44,8 @@ LONG = 4
 SEED_OF = (101, 202)
 WITHIN = 0.01
 ROW = "first", "second", "initial", "long"
+TRIAL_S, ENDS_S, RACE_S = 0.06, 15.0, 10.0
+"""A trial, what a run takes besides, and a race: nothing is begun that there is no time for."""
 
 
 def problems(count: int) -> list[tuple[str, str]]:
@@ -63,7 +67,11 @@ def measure(given: argparse.Namespace) -> int:
     listed = problems(given.problems)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(partial(_tune_all, given, listed, deadline), (0, 1), devices))
-    rows = [row for device in devices for row in _race_all(given, listed, device, deadline)]
+    different = list(dict.fromkeys(devices))
+    with ThreadPoolExecutor(len(different)) as pool:
+        raced = pool.map(lambda device: _race_all(given, listed, device, deadline), different)
+        rows_of = dict(zip(different, raced, strict=True))
+    rows = [row for device in devices for row in rows_of[device]]
     text = report(rows, len(listed), given.work)
     sys.stdout.write(text)
     if given.out:
@@ -97,9 +105,11 @@ def _tune(
 ) -> None:
     """Tune one problem into a database of its own, unless that was done or the time is over."""
     done = work / f"{name}-{index}.json"
-    if done.exists() or time.monotonic() > deadline:
+    if done.exists() or time.monotonic() + TRIAL_S * trials + ENDS_S > deadline:
         return
     database = work / f"{name}-{index}.db"
+    for left in work.glob(f"{name}-{index}.db*"):  # of a run that was killed
+        left.unlink()
     command = [
         sys.executable, "-c", "from tuner.cli import main; main()", "--kernel", kernel, "--problem", text,
         "--device", device, "--seed", str(seed), "--trials", str(trials), "--db", str(database),
@@ -117,22 +127,32 @@ def _race_all(
 ) -> list[dict[str, Any]]:
     """Return the races of all problems on a device, those of before and as many as time allows."""
     rows: list[dict[str, Any]] = []
-    for index, (kernel, text) in enumerate(listed):
-        kept = given.work / f"race-{index}-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
-        if not kept.exists() and time.monotonic() < deadline:
-            contestants = _contestants(given.work, index)
-            if contestants is None:
-                continue
-            try:
-                row = _race(kernel, contestants, device)
-            except TunerError as error:
-                sys.stderr.write(f"{kernel} {text} on {device}: {error}\n")
-                continue
-            with whole_file(kept, replace=True) as partial_file:
-                partial_file.write_text(json.dumps({"problem": f"{kernel} {text}", "device": device, **row}))
-        if kept.exists():
-            rows.append(json.loads(kept.read_text()))
+    with ExitStack() as opened:
+        open_for = lru_cache(1)(partial(_opened, opened, device))
+        for index, (kernel, text) in enumerate(listed):
+            kept = given.work / f"race-{index}-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
+            if not kept.exists() and time.monotonic() + RACE_S < deadline:
+                contestants = _contestants(given.work, index)
+                if contestants is None:
+                    continue
+                try:
+                    row = _race(kernel, contestants, open_for(kernel))
+                except TunerError as error:
+                    sys.stderr.write(f"{kernel} {text} on {device}: {error}\n")
+                    continue
+                with whole_file(kept, replace=True) as partial_file:
+                    partial_file.write_text(
+                        json.dumps({"problem": f"{kernel} {text}", "device": device, **row})
+                    )
+            if kept.exists():
+                rows.append(json.loads(kept.read_text()))
     return rows
+
+
+def _opened(opened: ExitStack, device: str, kernel: str) -> Device:
+    """Return a device for a kernel's problems, which come one after the other; the one before is closed."""
+    opened.close()
+    return opened.enter_context(closing(open_device(device, kernel, None, paths.cubins())))
 
 
 def _contestants(work: Path, index: int) -> tuple[Problem, dict[str, Trial]] | None:
@@ -144,7 +164,7 @@ def _contestants(work: Path, index: int) -> tuple[Problem, dict[str, Trial]] | N
             continue
         (record,) = json.loads((work / f"{name}-{index}.json").read_text())
         with Database.open(work / f"{name}-{index}.db", write=False) as database:
-            (stored,) = database.winners(Filters()).rows
+            stored = database.winners(Filters()).rows[-1]
             problem, chosen[name] = stored.run.problem, stored.trial
             numbers = [number for tried in record["stats"]["seeds"].values() for number in tried]
             trials = {trial.number: trial for trial in database.trials(stored.run.id)}
@@ -154,19 +174,16 @@ def _contestants(work: Path, index: int) -> tuple[Problem, dict[str, Trial]] | N
     return (problem, chosen) if problem and {"first", "second"} <= chosen.keys() else None
 
 
-def _race(
-    kernel_name: str, contestants: tuple[Problem, dict[str, Trial]], device_name: str
-) -> dict[str, Any]:
+def _race(kernel_name: str, contestants: tuple[Problem, dict[str, Trial]], device: Device) -> dict[str, Any]:
     """Return the medians of a race of different configurations on a device, by what they are."""
     problem, chosen = contestants
     kernel = load_kernel(kernel_name)
     different: dict[Configuration, Trial] = {trial.configuration: trial for trial in chosen.values()}
-    with closing(open_device(device_name, kernel.name, None, paths.cubins())) as device:
-        conditions, _ = device.choose_conditions(kernel, problem, None, device.conditions.regime)
-        device.prepare(kernel, problem, 0, conditions)
-        raced = sorted(different.values(), key=lambda trial: trial.time_ns or 0.0)
-        failures: list[str] = []
-        standing, failed = compete(device, raced, 0, lambda _, why: failures.append(why))
+    conditions, _ = device.choose_conditions(kernel, problem, None, Regime.RESTED)
+    device.prepare(kernel, problem, 0, conditions)
+    raced = sorted(different.values(), key=lambda trial: trial.time_ns or 0.0)
+    failures: list[str] = []
+    standing, failed = compete(device, raced, 0, lambda _, why: failures.append(why))
     index = {trial.configuration: i for i, trial in enumerate(raced)}
     times = {
         name: standing.time_ns(index[trial.configuration])
