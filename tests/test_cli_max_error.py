@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands import Said, assert_refused, said_by
+from tests.commands import Tune, assert_refused, said_by
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
@@ -23,8 +23,6 @@ from tuner.tuning.request import Request
 from tuner.tuning.state import Result
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-Tune = Callable[..., Said]
 
 
 @pytest.fixture

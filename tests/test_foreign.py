@@ -14,8 +14,8 @@ import optuna
 import pytest
 from stored import t1_space
 
+from tests.commands import said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tuner.cli import main
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -40,10 +40,8 @@ def tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return int(caught.value.code or 0), said.out, said.err
+        said = said_by(capsys, *map(str, arguments))
+        return said.code, said.out, said.err
 
     return call
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.fake_driver import environment
+from tests.fake_driver.programs import run_program
 
 PRELUDE = """
 import ctypes, json
@@ -43,18 +41,8 @@ ONE = ((1, 1, 1), (32, 1, 1), 0)
 
 def run(tmp_path: Path, program: str) -> tuple[list[Any], list[dict[str, Any]]]:
     """Run a program with the fake driver; return the JSON lines it prints, and the log of launches."""
-    log = tmp_path / "log"
-    log.touch()
-    ended = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program],
-        env=environment(log=str(log)),
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return [json.loads(line) for line in ended.stdout.splitlines()], [
-        json.loads(line) for line in log.read_text().splitlines()
-    ]
+    printed, launches = run_program(PRELUDE + program, tmp_path / "log")
+    return [json.loads(line) for line in printed], launches
 
 
 def number(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -12,33 +11,20 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.fake_driver import environment
+from tests.fake_driver.programs import ROOT, run_program
 from tests.manifests import NAME, product_manifest, write_bundle
 from tuner.errors import BundleError, CallError
 
-ROOT = Path(__file__).resolve().parents[1]
 START = """
-import ctypes, json, sys, threading
+import sys, threading
 from cuda.bindings import driver as cu
 from tests.fake_arrays import Exported, FakeTorch
+from tests.fake_driver import programs
+from tests.fake_driver.programs import check, count
 import tuner
-from tuner.errors import BundleError, CallError, DeviceError, NoGpuError
 
-driver = ctypes.CDLL("libcuda.so.1")
-def count(what):
-    return driver.fake_cuda_count(what.encode())
-def check(result):
-    assert int(result[0]) == 0, result
-    return result[1] if len(result) == 2 else result[1:]
 def refused(words, *arguments, call=None, **named):
-    before = count("launches") + count("captured")
-    try:
-        (call or op)(*arguments, **named)
-    except (CallError, BundleError, DeviceError, NoGpuError) as error:
-        assert words in str(error) and "\\n" not in str(error), error
-    else:
-        raise AssertionError("not refused: " + words)
-    assert count("launches") + count("captured") == before
+    programs.refused(words, call or op, *arguments, **named)
 
 torch = sys.modules["torch"] = FakeTorch()
 try:
@@ -55,18 +41,8 @@ op = tuner.load("product", bundle=folder)
 
 def run(program: str, folder: Path, **settings: str) -> list[dict[str, Any]]:
     """Run a program in a process that meets the fake driver; return what it launched."""
-    log = folder.parent / "log"
-    log.write_text("")
-    variables = {**environment(log=str(log), **settings), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        [sys.executable, "-c", START + program, folder],
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    _, launches = run_program(START + program, folder.parent / "log", folder, **settings)
+    return launches
 
 
 @pytest.fixture

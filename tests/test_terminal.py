@@ -11,14 +11,14 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import Said, assert_refused, said_by
 from stored import GPU, make_benchmark, make_run, make_trial, make_winner
 
+from tests.commands import Said, Tune, assert_refused, said_by
 from tuner.database.database import Database
 from tuner.model import Configuration, Problem, Status
 from tuner.report import tables
@@ -30,7 +30,6 @@ NASTY = "\x1b]0;owned\x07\x1b[31m\r\x08\x7f\x9b2J\x85\u202e\u2066\u200b\u2028"
 UNSAFE = re.compile(r"[^ -~\n\t\u00a1-\u2000\u2070-\uffff]|[\ufeff\u200b]")
 REPOSITORY = Path(__file__).parents[1]
 
-Tune = Callable[..., Said]
 
 KERNEL = f"""\
 [kernel]

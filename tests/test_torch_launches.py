@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fake_driver import environment
+from tests.fake_driver.programs import run_program
 from tests.manifests import write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 pytest.importorskip("torch")
 
-ROOT = Path(__file__).resolve().parents[1]
 START = """
-import ctypes, sys, torch
+import sys, torch
 from cuda.bindings import driver as cu
 import tuner
-from tuner.errors import CallError
+from tests.fake_driver.programs import check, count, refused
 from tuner.runtime import libraries
-
-driver = ctypes.CDLL("libcuda.so.1")
-def count(what):
-    return driver.fake_cuda_count(what.encode())
-def check(result):
-    assert int(result[0]) == 0, result
-    return result[1] if len(result) == 2 else result[1:]
-def refused(words, call):
-    before = count("launches") + count("captured")
-    try:
-        call()
-    except CallError as error:
-        assert words in str(error) and "\\n" not in str(error), error
-    else:
-        raise AssertionError("not refused: " + words)
-    assert count("launches") + count("captured") == before
 
 layout, streams = libraries._Torch.layout, [0]
 libraries._Torch.layout = lambda self, array, read: layout(self, array, read)._replace(device=0, memory="cuda:0")
@@ -56,17 +36,7 @@ def randn(*shape):
 def run(program: str, folder: Path) -> list[dict[str, Any]]:
     """Run a program in a process that meets the fake driver; return what it launched."""
     write_bundle(folder / "bundle")
-    log = folder / "log"
-    log.write_text("")
-    ended = subprocess.run(
-        [sys.executable, "-c", START + program, folder / "bundle"],
-        env={**environment(log=str(log)), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    _, lines = run_program(START + program, folder / "log", folder / "bundle")
     return [line for line in lines if line.get("kernel", "whereabouts") != "whereabouts"]
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.commands import Said, said_by
+from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import write_synthetic_recording
 from tuner.cli import worth
 from tuner.cli.worth import Budget
 from tuner.kernel.load import load_kernel
-
-Tune = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
