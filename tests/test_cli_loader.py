@@ -12,8 +12,8 @@ from types import ModuleType
 import click
 import pytest
 from click.testing import CliRunner
-from commands import assert_refused, said_by
 
+from tests.commands import assert_refused, said_by
 from tests.filled_database import call
 from tests.test_imports import HEAVY
 from tuner.cli import cli

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from commands import assert_refused, said_by
 
+from tests.commands import assert_refused, said_by
 from tests.filled_database import (
     call,
     fails,

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from commands import assert_refused, said_by
 
+from tests.commands import assert_refused, said_by
 from tuner.cli import problems
 from tuner.cli.batch import TuningJob
 from tuner.cli.problems import ProblemTexts, make_problems

@@ -12,10 +12,10 @@ from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pytest
-from stored import t1_space
 
 from tests.commands import said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tests.stored import t1_space
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters

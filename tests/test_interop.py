@@ -4,8 +4,8 @@ import gzip
 import json
 
 import pytest
-from stored import t1_space
 
+from tests.stored import t1_space
 from tuner.errors import ExpressionError, RecordingError, SpaceError
 from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.t1 import read_t1

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from commands import said_by
-from screens import ESCAPES, Screen, environment, in_tmux, on_terminal, on_terminals
 
+from tests.commands import said_by
+from tests.screens import ESCAPES, Screen, environment, in_tmux, on_terminal, on_terminals
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stored import GPU, make_benchmark, make_run, make_trial, make_winner
 
 from tests.commands import Said, Tune, assert_refused, said_by
+from tests.stored import GPU, make_benchmark, make_run, make_trial, make_winner
 from tuner.database.database import Database
 from tuner.model import Configuration, Problem, Status
 from tuner.report import tables
