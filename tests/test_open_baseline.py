@@ -1,0 +1,254 @@
+"""Baselines in the measuring process: bound to tensors, as functions of a user, in NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.torch_on_numpy import torch_on_numpy
+from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.expressions.array import ArrayExpression
+from tuner.gpu import arrays
+from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
+from tuner.gpu.baselines import Captured, make_call
+from tuner.gpu.open_baseline import numpy_time_ns
+from tuner.kernel.baselines import (
+    BaselineKind,
+    parse_baseline,
+)
+from tuner.kernel.functions import arguments_for, load_function
+from tuner.model import Gpu
+
+GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+# -- binding to tensors, with torch played by NumPy on host memory
+
+
+@pytest.fixture
+def fake_torch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return a torch that reads and writes host memory where the real one has device memory."""
+
+    class Tensor(np.ndarray[Any, Any]):
+        def permute(self, *axes: int) -> Any:
+            return self.transpose(axes)
+
+    def as_tensor(thing: DeviceArray, device: Any) -> Any:
+        interface = thing.__cuda_array_interface__
+        assert interface["strides"] is None
+        dtype = np.dtype(interface["typestr"])
+        address, shape = interface["data"][0], interface["shape"]
+        raw = (ctypes.c_byte * (dtype.itemsize * int(np.prod(shape)))).from_address(address)
+        return np.frombuffer(raw, dtype).reshape(shape).view(Tensor)
+
+    torch = ModuleType("torch")
+    vars(torch).update(vars(torch_on_numpy()))
+    vars(torch).update(
+        as_tensor=as_tensor,
+        device=lambda kind, number: (kind, number),
+        bfloat16=np.dtype("<u2"),
+        backends=SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=None)),
+            cudnn=SimpleNamespace(allow_tf32=None),
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(arrays, "_current_device", lambda: 0)
+    return torch
+
+
+def view(array: np.ndarray[Any, Any], dtype: str = "float32", *, transposed: bool = False) -> TensorView:
+    return TensorView(array.ctypes.data, array.shape, dtype, transposed)
+
+
+def test_a_call_works_on_the_tensors_as_the_kernel_means_them(fake_torch: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (5, 4)))
+    c = np.zeros((3, 5), np.float32)
+    views = {"a": view(a), "b": view(b, transposed=True), "c": view(c)}
+    call = make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, views, {})
+    assert call.library == "torch"
+    call()
+    np.testing.assert_allclose(c, a @ b.T, rtol=1e-6)
+    matmul = fake_torch.backends.cuda.matmul
+    assert matmul.allow_tf32 is False
+    assert matmul.allow_fp16_reduced_precision_reduction is False
+    make_call(BaselineKind.CALL, "tf32(torch.mm(a, b, out=c))", None, views, {})()
+    assert matmul.allow_tf32 is True
+    call()
+    assert matmul.allow_tf32 is False, "one call's precision must not become the next one's"
+
+
+def test_a_call_gets_scalars_and_leaves_other_tensors_alone(fake_torch: Any) -> None:
+    x, y = np.ones(4, np.float32), np.ones(4, np.float32)
+    views = {"x": view(x), "y": view(y), "elsewhere": TensorView(1, (2,), "float32")}
+    text = "torch.add(y, x, alpha=alpha, out=y)"
+    make_call(BaselineKind.CALL, text, None, views, {"alpha": 2.5}, {"n": 4})()
+    assert y.tolist() == [3.5] * 4
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy", "python"])
+def test_a_closed_capture_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """What the libraries keep for themselves the next problem would lack; in a ruined context there is nothing."""
+    freed = []
+
+    def ruined() -> None:
+        freed.append("torch")
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=0, empty_cache=ruined))
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append("cupy"))
+    context: Any = None  # nothing is captured
+    Captured(context, library=library, memory=None if library == "torch" else pool).close()
+    assert freed == {"torch": ["torch"], "cupy": ["cupy"], "python": ["cupy", "torch"]}[library]
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # what `import torch` finds is that there is none
+    with pytest.raises(TunerError, match="torch is not installed"):
+        make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, {}, {})
+    assert library_version("torch") == ""
+
+
+def test_a_library_that_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise OSError('libcublas.so: cannot open\\nshared object')")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TunerError, match=r"cupy cannot be imported: libcublas\.so: cannot open; repair"):
+        make_call(BaselineKind.CALL, "cupy.add(a, b, out=c)", None, {}, {})
+
+
+def test_memory_as_others_see_it() -> None:
+    array = DeviceArray(TensorView(4096, (2, 3), "bfloat16", transposed=True))
+    assert array.shape == (3, 2)
+    assert array.__cuda_array_interface__ == {
+        "shape": (3, 2), "typestr": "<i2", "data": (4096, False), "strides": (2, 6), "version": 3,
+    }  # fmt: skip
+    assert DeviceArray(TensorView(0, (2, 3), "float64")).__cuda_array_interface__["strides"] is None
+    assert isinstance(array_of("", TensorView(0, (1,), "int8")), DeviceArray)
+
+
+def test_bfloat16_is_handed_over_as_its_bits(fake_torch: Any) -> None:
+    bits = np.array([0x3F80, 0xBF80], np.uint16)
+    assert array_of("torch", view(bits, "bfloat16")).tolist() == [0x3F80, 0xBF80]
+
+
+# -- a user's Python function
+
+
+def test_a_function_gets_what_it_names(tmp_path: Path, fake_torch: Any) -> None:
+    (tmp_path / "beside_mine.py").write_text("def times(y, x, alpha): y += alpha * x\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import beside_mine\nruns = []\n"
+        "def axpy(y, x, /, n, *, alpha, stream, extra=7):\n"
+        "    runs.append((n, stream, extra))\n"
+        "    beside_mine.times(y, x, alpha)\n"
+    )
+    baseline = parse_baseline(f"{file}:axpy")
+    pairs = [(np.ones(4, np.float32), np.ones(4, np.float32)) for _ in range(2)]
+    calls = [
+        make_call(
+            baseline.kind, baseline.text, baseline.file, {"x": view(x), "y": view(y)}, {"alpha": 2.0}, {"n": 4}, 99
+        )
+        for x, y in pairs
+    ]  # fmt: skip
+    for call in calls:
+        call()
+    assert [y.tolist() for _, y in pairs] == [[3.0] * 4] * 2
+    assert sys.modules["baseline_mine"].runs == [(4, 99, 7)] * 2, "the file was run more than once"
+    assert calls[0].library == "python"
+
+
+def test_arguments_of_functions() -> None:
+    values = {"a": 1, "b": 2, "stream": 3}
+    assert arguments_for(lambda a, *rest, **others: None, values, "f") == ([], {"a": 1, "b": 2, "stream": 3})
+    assert arguments_for(lambda c=0, /, a=0: None, values, "f") == ([0], {"a": 1})
+    with pytest.raises(UsageError, match="f wants 'streem', which is not available; did you mean stream"):
+        arguments_for(lambda a, streem: None, values, "f")
+    with pytest.raises(UsageError, match="does not say what it takes"):
+        arguments_for(dict, values, "dict")
+
+
+@pytest.mark.parametrize(
+    ("source", "function", "part"),
+    [
+        ("def add(a): ...", "ad", "has no function 'ad'; did you mean add"),
+        ("add = 3", "add", "has no function 'add'"),
+        ("def add(:", "add", "SyntaxError"),
+        ("raise ValueError('first\\nsecond')", "add", "mine.py:1: ValueError: first; correct"),
+        ("import nothing_like_this", "add", "No module named 'nothing_like_this'; install"),
+        ("raise SystemExit(3)", "add", "SystemExit: 3"),
+    ],
+)
+def test_functions_that_cannot_be_loaded(source: str, function: str, part: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    with pytest.raises(TunerError) as caught:
+        load_function(function, tmp_path / "mine.py")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_functions_of_modules() -> None:
+    assert load_function("math:sqrt", None)(4.0) == 2.0
+    with pytest.raises(UsageError, match="no module named nothing_like_this"):
+        load_function("nothing_like_this.inner:f", None)
+
+
+# -- NumPy
+
+
+def test_numpy_is_timed_in_a_dtype_that_it_is_fast_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Any]] = []
+    compute = ArrayExpression.compute
+
+    def watched(self: ArrayExpression, names: Any) -> Any:
+        seen.append((self.text, compute(self, names).dtype))
+        return compute(self, names)
+
+    monkeypatch.setattr(ArrayExpression, "compute", watched)
+    arrays = {"x": np.ones((64, 32)), "alpha": 2.5}
+    samples = numpy_time_ns("alpha * x\nx @ transpose(x)", arrays, {"x": "bfloat16"})
+    assert len(samples) >= 3
+    assert all(sample > 0 for sample in samples)
+    assert set(seen) == {("alpha * x", np.dtype(np.float32)), ("x @ transpose(x)", np.dtype(np.float32))}
+    assert arrays["x"].dtype == np.float64, "the caller's arrays are its own"
+
+
+def test_numpy_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ArrayExpression, "compute", lambda self, names: time.sleep(0.05))
+    assert len(numpy_time_ns("x", {"x": 1.0}, limit_s=0.02)) == 1
+    samples = numpy_time_ns("x", {"x": 1.0}, least=10, limit_s=0.25)
+    assert 1 <= len(samples) <= 4
+    assert min(samples) >= 50e6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-x / (y + 2) - x**2",
+        "where(x > y, x, exp(y))",
+        "sum(maximum(x, y), axis=1, keepdims=True)",
+        "x @ transpose(y)",
+    ],
+)
+def test_plain_numpy_agrees_with_the_reference(text: str) -> None:
+    rng = np.random.default_rng(0)
+    values = {"x": rng.random((3, 4)), "y": rng.random((3, 4))}
+    np.testing.assert_allclose(
+        ArrayExpression(text).compute(values), ArrayExpression(text).evaluate(values)[0]
+    )
+
+
+def test_plain_numpy_says_what_is_missing() -> None:
+    with pytest.raises(ExpressionError, match="reference 'x @ y'"):
+        ArrayExpression("x @ y").compute({"x": np.ones((2, 3)), "y": np.ones((2, 3))})

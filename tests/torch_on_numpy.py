@@ -1,0 +1,33 @@
+"""torch's functions that baselines of built-in kernels call, played by NumPy."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+def torch_on_numpy() -> SimpleNamespace:
+    def add(x: Any, y: Any, alpha: float = 1, *, out: Any) -> None:
+        out[...] = x + out.dtype.type(alpha) * y
+
+    def mm(x: Any, y: Any, *, out: Any) -> None:
+        np.matmul(x, y, out=out)
+
+    def reduction(function: Any) -> Any:
+        def reduce(x: Any, dim: int, *, keepdim: bool = False, dtype: Any = None, out: Any = None) -> Any:
+            more = {} if dtype is None else {"dtype": dtype}
+            return function(x, axis=dim, keepdims=keepdim, out=out, **more)
+
+        return reduce
+
+    return SimpleNamespace(
+        add=add,
+        mm=mm,
+        transpose=np.swapaxes,
+        sum=reduction(np.sum),
+        mean=reduction(np.mean),
+        amax=reduction(np.amax),
+        float32=np.float32,
+    )
