@@ -69,7 +69,7 @@ namespace ptx {
 
 template <typename TensorMap>
 void fetch_map(const TensorMap*) {}
-inline unsigned long long keep_last_out() { return 1; }
+inline unsigned long long l2_evict_last_policy() { return 1; }
 
 template <typename TensorMap, typename... Policy>
 void load_box(unsigned int shared, const TensorMap* map, int x, int y, const void* barrier, Policy... policy) {

@@ -245,7 +245,7 @@ PIECES = {
         publish_barriers();
         expect_bytes(&barrier, 8192);
         bulk_load(stage[0], from, 4096, &barrier);
-        bulk_load(stage[1], from + 1024, 4096, &barrier, keep_first_out());
+        bulk_load(stage[1], from + 1024, 4096, &barrier, l2_evict_first_policy());
         arrive(&barrier);
     }
     __syncthreads();
@@ -255,7 +255,7 @@ PIECES = {
     __syncthreads();
     if (threadIdx.x == 0) {
         bulk_store(to, stage[0], 4096);
-        bulk_store(to + 1024, stage[1], 4096, keep_first_out());
+        bulk_store(to + 1024, stage[1], 4096, l2_evict_first_policy());
         commit_bulk_stores();
         wait_bulk_reads<0>();
         wait_bulk_stores<0>();

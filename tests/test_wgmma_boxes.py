@@ -41,8 +41,8 @@ static void multicast_box(unsigned int shared, const TensorMap* map, int x, int 
 }
 static void fetch_box(const TensorMap* map, int x, int y) { note(0, map, x, y, 0); }
 static void expect_bytes(Barrier* expected, unsigned int bytes) { *expected += bytes; }
-static unsigned long long keep_last_out() { return 0; }
-static unsigned long long keep_first_out() { return 0; }
+static unsigned long long l2_evict_last_policy() { return 0; }
+static unsigned long long l2_evict_first_policy() { return 0; }
 {% include "sm90/tma_load.cuh.j2" %}
 extern "C" __global__ void boxes(int* out, Barrier* expected, int m, int n, int first, int alone) {
     const TensorMap a{0}, b{1};

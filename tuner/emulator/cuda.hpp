@@ -149,7 +149,7 @@ template <typename T>
 unsigned int add_pairs(unsigned int a, unsigned int b) {
     return multiply_add_pairs<T>(a, ptx::from_float<T>(1.0f).bits * 0x10001u, b);
 }
-inline unsigned long long thrown_out_first() { return 0; }
+inline unsigned long long l2_evict_first_hint() { return 0; }
 template <typename Word>
 Word load_hinted(const Word* from) {
     return *from;
@@ -187,7 +187,7 @@ void expect_bytes(const void* barrier, unsigned int bytes);
 inline void arrive(const void* barrier) { expect_bytes(barrier, 0); }
 void wait_barrier(const void* barrier, unsigned int parity);
 
-inline unsigned long long keep_first_out() { return 0; }
+inline unsigned long long l2_evict_first_policy() { return 0; }
 void bulk_load(void* shared, const void* global, unsigned int bytes, const void* barrier, unsigned long long = 0);
 void bulk_store(void* global, const void* shared, unsigned int bytes, unsigned long long = 0);
 void commit_bulk_stores();
