@@ -59,7 +59,7 @@ Examples:
     "total_time_s",
     type=Amount(min=0.1),
     metavar="SECONDS",
-    help="Time for all problems together, shared by what each is worth.",
+    help="Time for all problems together; a heavier problem (calls times time) gets more of it.",
 )
 @click.option(
     "--stop",
