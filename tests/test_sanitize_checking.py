@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,13 +175,13 @@ def _words(path: Path) -> bytes:
         return b""
 
 
-def test_a_blind_tool_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: CompilePool
-) -> None:
+def test_a_blind_tool_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checker = Checker(Settings(fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 10.0))
-    for tool in TOOLS:
+    with closing(CompilePool(1)) as pool:
+        units = {tool: planted(tool, GPU, pool) for tool in TOOLS}
+    for tool, unit in units.items():
         monkeypatch.setenv("FAKE_TOOL", "{}")
-        checker.try_out(tool, unit := planted(tool, GPU, pool))
+        checker.try_out(tool, unit)
         monkeypatch.setenv("FAKE_TOOL", json.dumps({"blind": True}))
         with pytest.raises(ToolMissingError, match="sees nothing wrong with a kernel that"):
             checker.try_out(tool, unit)
