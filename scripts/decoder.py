@@ -222,11 +222,16 @@ class Study:
         words = ["--kernel", "gemm", "--problems", str(file), "--db", str(self.database), "--quiet"]
         words += ["--trials", str(self._given.trials), "--time", str(self._given.time)]
         words += ["--resume"] if len(left) > 1 and self.database.is_file() else []
-        status = self._tuned_until([sys.executable, "-m", "tuner", *words])
-        if status is not None and len(still := self._left_to_tune()) < len(left):
-            self._state.data["tried"] += [
-                _key(row) for row in still
-            ]  # it has ended by itself, and found others
+        for how in (
+            [],
+            ["--no-overlap"],
+        ):  # a list in which nothing is found is tuned in the simpler way, too
+            status = self._tuned_until([sys.executable, "-m", "tuner", *words, *how])
+            still = self._left_to_tune()
+            if status is None or len(still) < len(left):
+                break
+        if status is not None and len(still) < len(left):  # it has ended by itself, and found others
+            self._state.data["tried"] += [_key(row) for row in still]
         if self.database.is_file() and self._given.db is None:
             kept = self._state.folder / "winners.new"
             kept.unlink(missing_ok=True)

@@ -142,17 +142,17 @@ def test_what_has_no_winner_is_tuned(work: Path, monkeypatch: pytest.MonkeyPatch
     problems = (work / "problems.csv").read_text().splitlines()[1:]
     store(work, problems[:1])  # one is known already
     assert tuned(work) == 1
-    assert tune.lists == [problems[1:]] and "--resume" in tune.words
+    assert tune.lists == [problems[1:]] * 2 and {"--resume", "--no-overlap"} <= {*tune.words}
     tune.finds = 3
     monkeypatch.setattr(decoder.Study, "_measured", lambda *_: pytest.fail("no GPU"))
     monkeypatch.setattr(decoder.Study, "_bundled", lambda _: pytest.fail("all are tried: they are measured"))
     with pytest.raises(pytest.fail.Exception):
         tuned(work)
-    assert tune.lists[1:] == [problems[1:]]
+    assert tune.lists[2:] == [problems[1:]]
     (work / "tuning.db").unlink()  # another machine has the winners alone
     with pytest.raises(pytest.fail.Exception):
         tuned(work)
-    assert len(tune.lists) == 2
+    assert len(tune.lists) == 3
 
 
 def test_a_tune_is_told_to_stop_when_time_is_over(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
