@@ -6,7 +6,6 @@ import os
 import queue
 import signal
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,12 +20,6 @@ from tuner.fleet.links import ChildLink
 from tuner.fleet.progress import Announcer
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.protocol.searching import Alive, FromSearcher, OpenDevice, ToSearcher
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 def test_problems_are_spread_and_each_is_tuned_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -99,12 +98,6 @@ class Fleet:
 
     def on(self, device: int) -> list[Answering]:
         return [link for link in self.links if link.device == f"cuda:{device}" and not link.killed]
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
 
 
 def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:

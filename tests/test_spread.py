@@ -27,12 +27,6 @@ def kernel(tmp_path: Path) -> KernelSpec:
     )
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    with Database.open(tmp_path / "tuning.db") as database:
-        yield database
-
-
 def opened(tmp_path: Path, said: list[str], *indices: int) -> SpreadDevice:
     cache = tmp_path / "cache"
     return SpreadDevice(indices or (0, 1, 2), cache, WORKER, said.append, pool=CompilePool(2, cache))

@@ -16,7 +16,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Gpu, Problem
 from tuner.space.validity import invalid_reason
-from tuner.winners.current import KernelState, best_winners
+from tuner.winners.current import best_winners, changes_since
 
 BEST, DEFAULT = "best", "default"
 """Names of the stored winner and of the kernel's default configuration."""
@@ -115,7 +115,7 @@ def targets_of(
             notes.append(f"the best is the configuration tuned for {text}")
         if run.conditions != conditions:
             notes.append(f"it was tuned {run.conditions}")
-        notes += _changed(kernel, stored)
+        notes += changes_since(kernel, stored)
         return [Target(kernel, problem, conditions, why, stored, "", tuple(notes))]
     notes.append("nothing was tuned for these dtypes and options: only the default configuration is timed")
     return [Target(kernel, problem, conditions, why, notes=tuple(notes))]
@@ -159,12 +159,8 @@ def choose_against(kernel: KernelSpec, names: Sequence[str]) -> Against:
 def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Target:
     run = stored.run
     broken = invalid_reason(kernel, run.problem, device.gpu, stored.winner.configuration)
-    notes = tuple(_changed(kernel, stored))
+    notes = changes_since(kernel, stored)
     return Target(kernel, run.problem, run.conditions, "as it was tuned", stored, broken, notes)
-
-
-def _changed(kernel: KernelSpec, stored: StoredWinner) -> list[str]:
-    return [] if KernelIdentity(kernel).current(stored.run, stored.trial) else [str(KernelState.CHANGED)]
 
 
 def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:

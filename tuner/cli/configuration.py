@@ -19,7 +19,7 @@ from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
-from tuner.winners.current import KernelState, best_winners, kernel_of
+from tuner.winners.current import best_winners, changes_since, kernel_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             source = f"winner, trial {winner.trial_id}"
             return ChosenConfiguration(
                 kernel, problem, chosen, winner.configuration, source, winner.time_ns, run.conditions,
-                winner.trial_id, (*notes, *_changed(kernel, stored)),
+                winner.trial_id, (*notes, *changes_since(kernel, stored)),
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {reason}")
     elif given.config is None:
@@ -194,7 +194,7 @@ def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> Ch
         ChosenConfiguration(
             kernel, problem, chosen, trial.configuration, f"trial {number}",
             trial.time_ns if same else None, run.conditions if same else None, number,
-            (*notes, *_changed(kernel, stored)),
+            (*notes, *changes_since(kernel, stored)),
         )
     )  # fmt: skip
 
@@ -249,7 +249,3 @@ def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple
 
 def _gpu_text(gpu: Gpu | None) -> str:
     return "any GPU" if gpu is None else f"an {gpu.name}" if gpu.name.startswith("N") else f"a {gpu.name}"
-
-
-def _changed(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
-    return () if KernelIdentity(kernel).current(stored.run, stored.trial) else (str(KernelState.CHANGED),)

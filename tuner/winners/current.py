@@ -150,6 +150,11 @@ def _order(winner: BestWinner, *, one_mode: bool) -> tuple[bool, bool, bool, boo
     return changed, stored.run.replayed, not stored.winner.exportable, in_one, stored.winner.time_ns
 
 
+def changes_since(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
+    """Return the note that a configuration no longer computes as it did when it was timed; nothing if it does."""
+    return () if KernelIdentity(kernel).current(stored.run, stored.trial) else (str(KernelState.CHANGED),)
+
+
 def refuse_namesakes(winners: Sequence[StoredWinner], kernels: Kernels) -> None:
     """Refuse winners of two kernels that have one name and compute different things.
 
