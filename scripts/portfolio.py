@@ -189,7 +189,11 @@ class HeldOut:
         members = [configuration_of(manifest, number) for number, _ in found.ranking]
         row = {"match": str(found.match), "chosen": str(chosen), "expected": found.expected_slowdown}
         row |= self._compared(device, problem, chosen)
-        return {**row, "over_best_kept": over_best(device, chosen, members)}
+        try:
+            row["over_best_kept"] = over_best(device, chosen, members)
+        except TunerError as error:
+            print(f"{problem}: {error}", file=sys.stderr, flush=True)  # one that was not chosen
+        return row
 
     def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
         options = RunOptions(from_scratch=True)
@@ -260,7 +264,7 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
             layout: spread([row["over_tuned"] for row in timed if row["layout"] == layout])
             for layout in sorted({row["layout"] for row in timed})
         },
-        "over_best_kept": spread([row["over_best_kept"] for row in timed]),
+        "over_best_kept": spread([row.get("over_best_kept", 1.0) for row in timed]),
         "said": spread([row["expected"] or 1.0 for row in timed]),
         "cubins": data["cubins"],
         "seconds": data["seconds"],
