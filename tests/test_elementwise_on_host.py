@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.test_elementwise_templates import gpu, sample
+from tests.sources import draw
+from tests.test_elementwise_templates import gpu
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.emulator.source import code_of
 from tuner.kernel.load import load_kernel
@@ -69,7 +70,7 @@ def cases_of(
 ) -> list[Case]:
     found: list[Case] = []
     while len(found) < count:
-        (parameters,) = sample(kernel, kernel.variants[variant], problem, DEVICE, rng, 1)
+        parameters = draw(kernel, kernel.variants[variant], problem, DEVICE, rng)
         if all(parameters[name] == value for name, value in fixed.items()):
             dtype = problem.dtypes["input"]
             found.append(case_of(Configuration.of(variant, parameters), dtype, rng))

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.sources import GENERATIONS
-from tests.test_elementwise_templates import LDG, code_of, moves, sample
+from tests.sources import GENERATIONS, draw
+from tests.test_elementwise_templates import LDG, code_of, moves
 from tests.test_elementwise_templates import gpu as limits_of
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, KernelFault, Schedule
@@ -58,7 +58,7 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
         for turn, variant in enumerate(KERNEL.usable_variants(problem, device)[0]):
             # A dtype for each variant and architecture, another one for the next.
             sampled = (turn + number + cc) % 3 == 0
-            chosen = sample(KERNEL, variant, problem, device, rng, 1) if sampled else []
+            chosen = [draw(KERNEL, variant, problem, device, rng)] if sampled else []
             for parameters in chosen if number else [variant.defaults, *chosen]:
                 configuration = Configuration.of(variant.name, parameters)
                 make_plan(KERNEL, problem, device, configuration)
@@ -122,7 +122,7 @@ def test_grids_and_scratch_agree(n: int) -> None:
     device, rng = gpu(), random.Random(n)
     problem = problem_of(n)
     for variant in KERNEL.usable_variants(problem, device)[0]:
-        for parameters in sample(KERNEL, variant, problem, device, rng, 20):
+        for parameters in [draw(KERNEL, variant, problem, device, rng) for _ in range(20)]:
             plan = make_plan(KERNEL, problem, device, Configuration.of(variant.name, parameters))
             blocks = plan.launches[0].grid[0]
             for buffer in plan.scratch:

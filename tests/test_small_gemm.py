@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sources import GENERATIONS
-from tests.test_gemm_templates import ptx
+from tests.sources import GENERATIONS, ptx
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
@@ -75,8 +74,8 @@ def test_nothing_is_read_before_the_launch_before_ends(name: str, layout: str) -
     changes = [{"tensor_cores": False}, {"tensor_cores": True}] if name == "small_k" else [{}]
     for change in changes:
         configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **change})
-        [(source, _)] = render(GEMM, of, ARCHITECTURES[90], configuration)
-        before, wait, behind = ptx(source, 90).partition("griddepcontrol.wait")
+        [(source, entry)] = render(GEMM, of, ARCHITECTURES[90], configuration)
+        before, wait, behind = ptx(source, entry, 90).partition("griddepcontrol.wait")
         assert wait and "ld.global" in behind
         assert "ld.global" not in before and "ld.global.nc" not in behind
 

@@ -15,6 +15,7 @@ from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Gpu, Problem
+from tuner.report.tables import problem_text
 from tuner.space.validity import invalid_reason
 from tuner.winners.current import best_winners, changes_since
 
@@ -106,7 +107,7 @@ def targets_of(
     notes: list[str] = []
     for stored in _nearest(problem, winners, conditions):
         run = stored.run
-        text = str(run.problem).removeprefix(problem.kernel).strip()
+        text = problem_text(run.problem)
         reason = invalid_reason(kernel, problem, device.gpu, stored.winner.configuration)
         if reason:
             notes.append(f"what was tuned for {text} is not valid here: {reason}")
