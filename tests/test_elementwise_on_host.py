@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.machine_code import gpu
 from tests.sources import draw
-from tests.test_elementwise_templates import gpu
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
 from tuner.emulator.source import code_of
 from tuner.kernel.load import load_kernel

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_search import best_cost, build, cost, single, time_of, union
+from tests.small_spaces import best_cost, build, cost, single, time_of, union
 from tuner.model import Configuration, Resources
 from tuner.search import resource_features
 from tuner.search.expected_improvement import (

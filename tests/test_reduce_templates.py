@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.machine_code import LDG, code_of, moves
+from tests.machine_code import gpu as limits_of
 from tests.sources import GENERATIONS, draw
-from tests.test_elementwise_templates import LDG, code_of, moves
-from tests.test_elementwise_templates import gpu as limits_of
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, run, sequence
-from tests.test_search import single
+from tests.small_spaces import single
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.errors import Interrupted, UsageError

@@ -15,7 +15,7 @@ from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, plain, run, sequence
-from tests.test_search import cost, single, time_of
+from tests.small_spaces import cost, single, time_of
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice

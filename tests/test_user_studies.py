@@ -5,7 +5,7 @@ import time
 import optuna
 import pytest
 
-from tests.test_search import cost, single, union
+from tests.small_spaces import cost, single, union
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.ordered import RandomOrderSampler
 from tuner.search.parameters import suggest
