@@ -60,7 +60,10 @@ KERNEL = load_kernel("gemm")
 ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
 """As language models have them: any number of rows, and weights whose sides are multiples of 64."""
 LAYOUTS = ("nn", "nt")
-LIMIT_S = 900.0
+LIMIT_S, CHOICE_S = 900.0, 25.0
+"""For a portfolio; and of it for the last choice, in which nothing is measured."""
+KEPT_EVERY_S = 10.0
+"""Its time so far is written down so often."""
 ROUNDS, SAMPLES = 20, 8
 ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
@@ -121,24 +124,39 @@ class HeldOut:
         """Make the portfolio, and its bundle."""
         if "portfolio" in self.data:
             return
-        began = time.monotonic()
-        spent_s = self.data["seconds"]
-        request = PortfolioRequest(
-            KERNEL, tuple(self.made), searched=self._searched, time_s=LIMIT_S, spent_s=spent_s
-        )
-        progress = PortfolioProgress(quiet=False)
-        try:
-            with Database.open(self._work / "portfolio.db") as database, closing(progress):
-                built = build(request, device, database, progress, self._stop)
-                self.data["decisions"] = self._decisions(built, device, database)
-        finally:
-            self.data["seconds"] += time.monotonic() - began
-            self.keep()
+        with Database.open(self._work / "portfolio.db") as database:
+            built = self._built(device, database)
+            self.data["decisions"] = self._decisions(built, device, database)
         self._bundle()
         self.data["portfolio"] = built_as_json(built)
         self.data["gpu"] = {"name": device.gpu.name, "driver": device.gpu.driver}
         self.data["cubins"] = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
         self.keep()
+
+    def _built(self, device: Device, database: Database) -> Built:
+        """Measure and choose; how long that takes is kept even if this process is killed."""
+        began, spent_s = time.monotonic(), self.data["seconds"]
+        request = PortfolioRequest(
+            KERNEL,
+            tuple(self.made),
+            searched=self._searched,
+            time_s=LIMIT_S - CHOICE_S,
+            spent_s=spent_s,
+        )
+        progress = PortfolioProgress(quiet=False)
+
+        def stop() -> bool:
+            before_s, self.data["seconds"] = self.data["seconds"], spent_s + time.monotonic() - began
+            if self.data["seconds"] // KEPT_EVERY_S > before_s // KEPT_EVERY_S:
+                self.keep()
+            return self._stop()
+
+        try:
+            with closing(progress):
+                return build(request, device, database, progress, stop)
+        finally:
+            self.data["seconds"] = spent_s + time.monotonic() - began
+            self.keep()
 
     def _bundle(self) -> None:
         write_bundle(
