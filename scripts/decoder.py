@@ -27,7 +27,6 @@ import csv
 import gc
 import json
 import os
-import random
 import shutil
 import signal
 import statistics
@@ -37,11 +36,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
+from decoder_passes import Program, in_turn
 from decoder_tables import findings, text_of, where
 from shape_winners import keep_winners
 
@@ -191,18 +192,22 @@ class Study:
         tuned = self._tuned()
         return [row for row in rows if _key(row) not in tuned | tried]
 
+    @cached_property
+    def _gpu(self) -> str:
+        """The GPU's name, without a context on it, which torch would make."""
+        return visible_gpus().names[0] if self._cuda else ""
+
     def _tuned(self) -> set[tuple[str, ...]]:
         kept = self._state.folder / "winners.db"
         if not self.database.is_file() and kept.is_file():
             shutil.copyfile(kept, self.database)
         if not self.database.is_file():
             return set()
-        gpu = visible_gpus().names[0] if self._cuda else ""  # torch would have to begin with it
         with Database.open(self.database, write=False) as database:
             problems = [
                 row.run.problem
                 for row in database.winners().rows
-                if row.winner.exportable and gpu in ("", row.run.gpu.name)
+                if row.winner.exportable and self._gpu in ("", row.run.gpu.name)
             ]
         return {
             (*(str(of.sizes[name]) for name in "mnk"), str(of.options["layout"]), of.dtype)
@@ -321,51 +326,6 @@ class Study:
             "products": [row.to_json() for row in rows],
             "refused_calls": sum(sum(replacement.refusals(row.kind).values()) for row in rows),
         }
-
-
-class Program:
-    """A pass that can be repeated.
-
-    Args:
-        function: does it once.
-        around: what must hold meanwhile.
-    """
-
-    def __init__(self, function: Callable[[], Any], around: AbstractContextManager[Any]) -> None:
-        self._function, self._around = function, around
-
-    def __call__(self) -> Any:
-        with self._around:
-            return self._function()
-
-    def timed_ns(self, cuda: bool) -> float:
-        """Return what one pass takes."""
-        with self._around:
-            if not cuda:
-                began = time.perf_counter_ns()
-                self._function()
-                return float(time.perf_counter_ns() - began)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            self._function()
-            end.record()
-            end.synchronize()
-            return float(start.elapsed_time(end)) * 1e6
-
-
-def in_turn(programs: Sequence[Program], rounds: int, cuda: bool) -> list[list[float]]:
-    """Return the times of programs in ns, one of each for each round, in shuffled order."""
-    samples: list[list[float]] = [[] for _ in programs]
-    turns = random.Random(0)
-    for _ in range(2):
-        for program in programs:
-            program()
-    for _ in range(rounds):
-        order = list(range(len(programs)))
-        turns.shuffle(order)
-        for number in order:
-            samples[number].append(programs[number].timed_ns(cuda))
-    return samples
 
 
 def _key(row: dict[str, str]) -> tuple[str, ...]:
