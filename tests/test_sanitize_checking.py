@@ -31,7 +31,6 @@ from tuner.tools.watched import Watched
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 GPU = ARCHITECTURES[90]
-BEST = configuration("ok", 256, 2)
 
 
 @pytest.fixture

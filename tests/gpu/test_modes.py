@@ -134,7 +134,6 @@ def test_another_process_is_noticed(device: LocalDevice) -> None:
         other.close()
 
 
-LAUNCH = "add<<<ceil_div(n, 256), 256>>>(a, b, c, n)"
 SOURCE = """
 // tune: add<<<ceil_div(n, 256), 256>>>(a, b, c, n)
 extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
