@@ -24,7 +24,7 @@ ALIGNMENT = 256
 
 
 class HostData:
-    """The tensors of a problem, filled from a seed as the measuring process fills them, with other numbers.
+    """The tensors of a problem, filled as the measuring process fills them, with other numbers.
 
     Args:
         kernel: whose problem it is.

@@ -42,7 +42,7 @@ def edge_case_problems(
     return list({str(case): case for case in cases}.values())[:VERIFIED_PROBLEMS]
 
 
-def tile_edge_problems(problem: Problem, configuration: Configuration) -> list[Problem]:
+def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
     Tile lengths are not declared. Each integer parameter and the product of all may be one, which covers blocks,
@@ -53,17 +53,17 @@ def tile_edge_problems(problem: Problem, configuration: Configuration) -> list[P
     numbers = _numbers(configuration)
     largest = sorted({*numbers, math.prod(numbers)}, reverse=True)
     lengths = [length for length in largest if length <= MAX_LENGTH][:4]
-    return _unaligned_and_aligned(problem, lengths, MAX_PROBLEMS)
+    return _unaligned_and_aligned(problem, lengths, seed, MAX_PROBLEMS)
 
 
-def tile_product_problems(problem: Problem, configuration: Configuration) -> list[Problem]:
+def tile_product_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
     """Return problems around the products of any two parameters.
 
     A walk over groups of tiles, or k in many parts, may be rejected if there are only one or two tiles.
     """
     numbers = _numbers(configuration)
     lengths = {*numbers, *(a * b for a, b in combinations(numbers, 2))}
-    return _unaligned_and_aligned(problem, sorted(lengths), MAX_WIDE_PROBLEMS)
+    return _unaligned_and_aligned(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
 
 
 def intermediate_problems(problem: Problem) -> list[Problem]:
@@ -128,25 +128,27 @@ def _distinct(
             yield Problem(problem.kernel, dict(sizes), problem.dtypes, problem.options)
 
 
-def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], most: int) -> list[Problem]:
+def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
     """Return problems off the lengths by one, and then as many off by a vector."""
     cases = [
         case.sizes
         for off in (1, ALIGNED)
         for case in islice(
-            _distinct(problem, _around(problem, lengths or [32], off, 8 * most), MAX_ELEMENTS), most
+            _distinct(problem, _around(problem, lengths or [32], seed, off, 8 * most), MAX_ELEMENTS), most
         )
     ]
     return list(_distinct(problem, cases))
 
 
-def _around(problem: Problem, lengths: Sequence[int], off: int, draws: int) -> Iterator[dict[str, int]]:
+def _around(
+    problem: Problem, lengths: Sequence[int], seed: int, off: int, draws: int
+) -> Iterator[dict[str, int]]:
     """Yield sizes that are so far off the lengths: the smallest first, then as many as are drawn."""
     around = sorted(
         {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
     )
     names = list(problem.sizes)
-    draw = random.Random(0)
+    draw = random.Random(seed)
     yield dict.fromkeys(names, off)
     if len(names) == 1:
         yield from ({names[0]: n} for n in around)
