@@ -124,7 +124,7 @@ def _run(
 
         measure = partial(_measure, case, pair, number)
         began = time.monotonic()
-        standing = eliminate(2, measure, floor, seed=number)
+        standing = eliminate(2, measure, floor)
         seconds.append(time.monotonic() - began)
         first, second = (1, 0) if number % 2 else (0, 1)
         verdicts[str(standing.compare(second, first))] += 1
