@@ -237,10 +237,12 @@ class Study:
             for key, modes in order["problems"].items():
                 if time.monotonic() >= until:
                     break
-                for row in settled(
-                    list(races.rows(by_key[key], modes)),
-                    lambda mode, key=key: races.rows(by_key[key], [mode]),
-                ):
+                case: Case = by_key[key]
+
+                def again(mode: str, case: Case = case) -> Iterator[dict[str, Any]]:
+                    return races.rows(case, [mode])
+
+                for row in settled(list(races.rows(case, modes)), again):
                     print(f"{LINE}{json.dumps({'problem': key, **row})}", flush=True)
         finally:
             races.close()

@@ -34,7 +34,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
@@ -132,7 +132,7 @@ class Study:
         return self._model
 
     def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
-        model: Callable[[Inputs], Any] = self._decoder()
+        model: Any = self._decoder()
         if self._given.compile:
             model = torch.compile(model.__call__, dynamic=False)
         if not self._cuda:

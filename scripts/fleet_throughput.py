@@ -98,7 +98,7 @@ class Study:
 
     def cold(self, name: str) -> Path:
         """Return the folder of an empty cache that has the calibrations."""
-        folder = self.work / f"cache-{name}"
+        folder: Path = self.work / f"cache-{name}"
         shutil.rmtree(folder, ignore_errors=True)
         calibrations = self.work / "warm" / "kernel-tune" / "calibrations"
         if calibrations.is_dir():

@@ -163,7 +163,8 @@ def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
 def hangs(bench: Bench, count: int) -> bool:
     """Hang again and again: when is the process dead, and what does the correct kernel take before and afterwards?"""
     bench.compile([*(bench.configuration("hang", i) for i in range(count)), *correct_ones(bench, 2 * count)])
-    answered, dead, waits, before, after, statuses = [], [], [], [], [], Counter()
+    answered, dead, waits, before, after = [], [], [], [], []
+    statuses: Counter[str] = Counter()
     wrong = 0
     for copy in range(count):
         first = bench.right()

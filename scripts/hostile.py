@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hostile_input import databases, files, readers, runner
+from hostile_input.beside import NAME
 
 COMMANDS_OF_A_DATABASE = 3
 HEADERS_COMPILED = 0.25
@@ -129,7 +130,7 @@ def _case(
 
     def write() -> int:
         if kind == "database":
-            what = databases.write(folder, start / databases.NAME, seed, number)
+            what = databases.write(folder, start / NAME, seed, number)
         else:
             what = files.write(folder, seed, number)
         note.write_text(what)
@@ -154,7 +155,7 @@ def _case(
         if only not in command.kind:
             continue
         if unsettled:
-            command = replace(command, makes=(*command.makes, databases.NAME))
+            command = replace(command, makes=(*command.makes, NAME))
         ended = runner.run_and_check(command, folder, streams)
         if (number % round(1 / HEADERS_COMPILED)) == 0 and (compiler := readers.compiled(folder)):
             done = subprocess.run(compiler, capture_output=True, check=False)
@@ -176,7 +177,7 @@ def _case(
             "problems": ended.problems,
         }
         for name in command.makes:
-            if name not in (databases.NAME, "t.db"):
+            if name not in (NAME, "t.db"):
                 if (folder / name).is_dir():
                     shutil.rmtree(folder / name)
                 else:

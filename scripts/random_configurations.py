@@ -113,14 +113,14 @@ class Tally:
     def done(self) -> int:
         return sum(self.outcomes.values())
 
-    def rows(self) -> list[tuple[str, str, int, int, int, int, int]]:
+    def rows(self) -> list[tuple[Any, ...]]:
         """Return kernel, variant, tried, ok, refused, untimed, failed."""
         pairs = sorted({(kernel, variant) for kernel, variant, _ in self.outcomes})
-        found = []
+        found: list[tuple[Any, ...]] = []
         for kernel, variant in pairs:
             counts = [self.outcomes[kernel, variant, word] for word in ("ok", "refused", "untimed", "failed")]
             found.append((kernel, variant, sum(counts), *counts))
-        return found  # type: ignore[return-value]
+        return found
 
 
 def verdict(measurement: Measurement) -> str:
@@ -268,7 +268,7 @@ def run_all(device: Device, kernels: Sequence[KernelSpec], given: argparse.Names
         spent = time.monotonic() - began
         _progress(tally, given.count, spent)
         if given.seconds and spent > given.seconds:
-            return tally.done < given.count
+            return bool(tally.done < given.count)
     return False
 
 
@@ -285,9 +285,10 @@ def _progress(tally: Tally, count: int, spent_s: float) -> None:
 
 def report(tally: Tally, device: Device, spent_s: float, stopped: bool, seed: int) -> str:
     """Return the table and the failures as text."""
-    rows = [("kernel", "variant", "tried", "ok", "refused", "untimed", "failed"), *tally.rows()]
+    head = ("kernel", "variant", "tried", "ok", "refused", "untimed", "failed")
+    rows: list[tuple[Any, ...]] = [head, *tally.rows()]
     totals = [sum(row[i] for row in tally.rows()) for i in range(2, 7)]
-    rows.append(("all", "", *totals))  # type: ignore[arg-type]
+    rows.append(("all", "", *totals))
     widths = [max(len(str(row[i])) for row in rows) for i in range(7)]
     lines = [
         "  ".join(

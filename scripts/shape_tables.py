@@ -166,7 +166,8 @@ def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
     """Return the rows of what was at least searched."""
     steps = ("search", "race", "warm", "sustained", "longer", "bits")
     chosen = [problem for problem in problems if notes.has(problem, "search")]
-    return [Row(p, *(notes.get(p, step) for step in steps), drawn=bool(notes.data["drawn"])) for p in chosen]
+    drawn = bool(notes.data["drawn"])
+    return [Row(p, **{step: notes.get(p, step) for step in steps}, drawn=drawn) for p in chosen]
 
 
 def means(rows: Sequence[Row], step: str = "race", *, odd: bool = False) -> dict[str, float]:

@@ -137,7 +137,7 @@ def _taught(gpu: Gpu) -> Iterator[Case]:
 
 def _number(text: str) -> int:
     base, _, exponent = text.partition("**")
-    return int(base) ** int(exponent or 1)
+    return int(pow(int(base), int(exponent or 1)))
 
 
 def _of_today(kernel: KernelSpec, variant: str, values: Mapping[str, Any]) -> Configuration | None:

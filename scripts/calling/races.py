@@ -24,7 +24,7 @@ from tuner.conditions import Mode, Regime
 from tuner.devices.requests import Requests
 from tuner.errors import CompileError
 from tuner.gpu.buffers import Helpers, ProblemData
-from tuner.gpu.candidate import load
+from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
 from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
@@ -110,7 +110,8 @@ class Races:
         opened, _ = open_session(setup, self._helpers, self.gpu, self._timer, _set_deadline)
         session = CallSession(**vars(opened))
         stack.callback(session.close)
-        names, calls = list(LOADS), []
+        names = list(LOADS)
+        calls: list[Loaded | StreamCall] = []
         for _ in LOADS:
             calls.append(load(session.data, candidate))
             stack.callback(calls[-1].close)

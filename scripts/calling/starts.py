@@ -119,7 +119,8 @@ def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, An
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    return found | json.loads(done.stdout.splitlines()[-1])
+    found |= json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _python(text: str, folder: Path) -> str:

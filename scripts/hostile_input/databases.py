@@ -87,7 +87,7 @@ def write(folder: Path, start: Path, seed: str, number: int) -> str:
     kinds = [*ROWS, *SCHEMAS, *FILES]
     first = kinds[number % len(kinds)]
     more = [kind for kind in ROWS if kind is not first]
-    chosen = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
+    chosen: list[Any] = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
     for change in sorted(chosen, key=kinds.index):
         if change in ROWS:
             # A change before may have left no JSON for this one to change.
@@ -129,7 +129,7 @@ def edited(path: Path, rng: random.Random) -> Iterator[Tables]:
 
 
 def _of_another_kind(row: Row) -> bool:
-    return row.pop("_loose", False)
+    return bool(row.pop("_loose", False))
 
 
 def _loosen(connection: sqlite3.Connection) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from hostile_input.databases import NAME
+from hostile_input.beside import NAME
 from hostile_input.runner import SQL_S, Command
 
 DB = ("--db", NAME)

@@ -26,11 +26,11 @@ from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Status
+from tuner.model import Configuration, Problem, Status, Value
 from tuner.protocol.compilation import RenderRequest
 from tuner.protocol.measuring import BaselineContestant
 
-PLAIN = {
+PLAIN: dict[str, Value] = {
     "block_size": 256,
     "vector_width": 4,
     "items_per_thread": 1,

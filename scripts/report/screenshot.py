@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from selenium import webdriver
@@ -48,6 +49,7 @@ def browser(width: int, height: int = 900) -> Iterator[webdriver.Chrome]:
 
 def take(page: Path, theme: str, width: int, height: int | None, png: Path) -> None:
     """Write one picture: of the whole page, or of its upper part."""
+    driver: Any  # parts of Selenium have no types
     with browser(width) as driver:
         dark = [{"name": "prefers-color-scheme", "value": theme}]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
