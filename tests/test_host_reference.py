@@ -175,7 +175,9 @@ def test_several_outputs_are_a_dict(run: Run) -> None:
 
 
 def test_endless_function_is_stopped_and_its_line_named(run: Run) -> None:
-    with pytest.raises(TunerError, match=r"reference_0.py:4: f has no result after 1 s; use smaller sizes"):
+    with pytest.raises(
+        TunerError, match=r"reference_0.py:[2-5]: f has no result after 1 s; use smaller sizes"
+    ):
         run(
             "def f(x):\n  while True:\n    try:\n      sum(range(1000))\n    except Exception: pass",
             limit_s=0.3,
