@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.machine_code import PREEXIT, count_of
 from tests.sm90 import GEMM, HOPPER, LAYOUTS, chosen, drawn, problem
 from tests.test_wgmma import SERIALISED
 from tuner.compile.nvrtc import compile_source
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
+from tuner.model import Configuration, Problem, Value
 
 DIVIDED = {
     "wgmma": [(4096, 11008, 4096), (3000, 3000, 3000)],
@@ -46,3 +47,35 @@ def spills(of: Problem, configuration: Configuration) -> bool:
     launch = make_plan(GEMM, of, HOPPER, configuration).launches[-1]
     assert launch.shared_bytes + result.resources.static_shared_bytes <= HOPPER.shared_bytes_optin
     return bool(result.resources.spill_bytes or result.resources.stack_bytes)
+
+
+TURNS: dict[str, Value] = {
+    "schedule": "pingpong",
+    "epilogue": "serial",
+    "block_n": 128,
+    "block_k": 64,
+    "stages": 5,
+}
+IS_SHORT = "scheduler.is_short(k)"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ever", "always"),
+    [
+        ("wgmma", {}, True, False),
+        ("wgmma", TURNS, True, True),
+        ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False),
+        ("wgmma_split_k", {"cluster_n": 2}, True, True),
+        ("wgmma_split_k", {"cluster_n": 4}, False, False),
+    ],
+)
+def test_the_next_launch_begins_early_where_that_pays(
+    name: str, values: dict[str, Value], ever: bool, always: bool
+) -> None:
+    """Long cooperative launches end in an order that would not suit the next, nor do SMs for clusters of four."""
+    *_, (source, entry) = render(GEMM, problem(512, 1024, 1024), HOPPER, chosen(name, values))
+    as_it_is, if_long = (
+        count_of(compile_source(text, entry, HOPPER.arch).cubin, PREEXIT)
+        for text in (source, source.replace(IS_SHORT, "false"))
+    )
+    assert (as_it_is, if_long) == (int(ever), int(always))
