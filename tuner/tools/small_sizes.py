@@ -15,6 +15,9 @@ MOST_WORK = 1 << 22
 """Of the product of all sizes: racecheck follows every access, and makes some kernels a thousand times slower."""
 MOST_WIDE_WORK = 1 << 29
 """The same of the one problem that has more tiles than an H200 has SMs, if they are no larger than 256 x 192."""
+MOST_LONG_WORK = 1 << 27
+"""The same of one that is long in one dimension and a tile and a bit in the others: under racecheck a product of 144 x
+144 with k = 25528 took more than two minutes on an H200."""
 SHORT, SHALLOW = 5 * ALIGNED, 9 * ALIGNED
 """Less than a tile; and a bit more than the depth of most."""
 
@@ -63,7 +66,7 @@ def small_problems(
 def _long(problem: Problem, name: str) -> list[Problem]:
     """Return those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
     others, longest_ones = len(problem.sizes) - 1, []
-    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_WIDE_WORK))[: 2 if others else 1]:
+    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_LONG_WORK))[: 2 if others else 1]:
         longest = (work // (short + 1) ** others - 1) // ALIGNED * ALIGNED
         longest_ones += [_sized(problem, short + off, {name: longest + off}) for off in (0, 1)]
     return longest_ones
