@@ -383,9 +383,7 @@ def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
     asked = findings(state.data, study.cases)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
-        command = " ".join(["scripts/decoder.py", *(words if words is not None else sys.argv[1:])])
-        data = {"command": command, **state.data, "asked": asked}
-        (given.out / "decoder.json").write_text(json.dumps(data, indent=1) + "\n")
+        (given.out / "decoder.json").write_text(json.dumps({**state.data, "asked": asked}, indent=1) + "\n")
         (given.out / "decoder.txt").write_text(text + "\n")
     return 0 if asked and all(one["holds"] for one in asked.values()) else 1
 
