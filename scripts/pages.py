@@ -54,6 +54,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "deep-counters": gemm.counters,
     "decoder-passes": program.passes,
     "decoder-products": program.products,
+    "decoder-ratio": program.ratio,
     "deep-timeline": gemm.timeline,
     "fleet": fleet.simulated,
     "gemm-drawn": gemm.drawn,

@@ -21,6 +21,11 @@ def passes() -> str:
     return f"{table(rows)}\n\n{where['gpu']}, torch {where['torch']}; geometric mean {mean:.3f}."
 
 
+def ratio(name: str) -> str:
+    """Return the time of a pass by torch over that with winners."""
+    return f"{load('decoder')['cases'][name]['ratio']:.3f}"
+
+
 def products() -> str:
     """Return torch's time over the winner's for each product of the decoder; in brackets where torch's is kept."""
     found: dict[tuple[str, str], dict[int, str]] = {}
