@@ -10,7 +10,6 @@ import pytest
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, plain, run
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT
 from tuner.devices.base import Outcome
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
@@ -47,7 +46,7 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
     device = Drifting(11, 20, lookahead=lookahead)
     result = run(kernel, database, device)
     trials = database.trials(result.state.run.id)
-    suspect = [trial for trial in trials if SUSPECT in trial.tags]
+    suspect = [trial for trial in trials if trial.suspect]
     assert {trial.number for trial in suspect} >= set(range(10, 20))
     assert len(suspect) <= 16, "no more than can have been since the look before"
     again = [
@@ -59,8 +58,8 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
     assert len(again) == len(suspect) == result.state.retimed == result.stats["retimed"]
     assert len(trials) == 40 + len(again) == len(device.submitted), "beyond the budget"
     assert result.finish is not None
-    assert SUSPECT not in result.finish.winner.tags
-    assert SUSPECT not in (result.state.incumbent or result.finish.winner).tags
+    assert not result.finish.winner.suspect
+    assert not (result.state.incumbent or result.finish.winner).suspect
     assert (result.state.incumbent or suspect[0]).time_ns > 100_000
     assert device.incumbent() == (result.state.incumbent or suspect[0]).time_ns
     assert f"{len(again)} timed again after the GPU had drifted" in " ".join(
@@ -94,7 +93,7 @@ def test_far_and_failed_are_not_timed_again(database: Database, kernel: KernelSp
 
     device.answer = answer
     result = run(kernel, database, device)
-    suspect = [t.number for t in result.state.trials if SUSPECT in t.tags]
+    suspect = [t.number for t in result.state.trials if t.suspect]
     assert suspect == [0, 1, 3, *range(5, 12)]
 
 
@@ -125,7 +124,7 @@ def test_failures_do_not_push_the_doubtful_out(database: Database, kernel: Kerne
 
     device.answer = answer
     result = run(kernel, database, device, trials=60)
-    lucky = [t for t in result.state.trials if SUSPECT in t.tags]
+    lucky = [t for t in result.state.trials if t.suspect]
     assert len(lucky) == 10
     assert result.finish is not None
     assert (result.state.incumbent or lucky[0]).time_ns > 100_000
@@ -147,12 +146,12 @@ def test_answer_of_a_doubtful_equal_is_doubtful(database: Database, kernel: Kern
         return replace(good(100_000 + now), drifted=now == 8)
 
     result = run(kernel, database, StubDevice(lookahead=4, answer=answer))
-    suspect = {t.number: t.configuration for t in result.state.trials if SUSPECT in t.tags}
+    suspect = {t.number: t.configuration for t in result.state.trials if t.suspect}
     assert {3, last - 1} <= set(suspect)
     assert last == 5 or 10 not in suspect
     assert result.finish is not None
     assert (result.state.incumbent or result.finish.winner).time_ns == pytest.approx(100_001, rel=1e-3)
-    steady = {t.configuration for t in result.state.trials if SUSPECT not in t.tags}
+    steady = {t.configuration for t in result.state.trials if not t.suspect}
     assert set(suspect.values()) <= steady
 
 
@@ -184,8 +183,8 @@ def test_resumed_run_times_again_what_was_suspect(
     device = StubDevice(answer=lambda c: good(100_000 + time_of(c) / 100))
     result = run(kernel, database, device, resume=True)
     trials = database.trials(result.state.run.id)
-    suspect = {trial.configuration for trial in trials if SUSPECT in trial.tags}
-    steady = [trial.configuration for trial in trials if SUSPECT not in trial.tags]
+    suspect = {trial.configuration for trial in trials if trial.suspect}
+    steady = [trial.configuration for trial in trials if not trial.suspect]
     assert len(suspect) == 16
     assert suspect < set(steady)
     assert len(steady) == len(set(steady)) == 40

@@ -80,12 +80,9 @@ def ascii_json(value: Any, indent: int) -> str:
 
 def digest(value: Any) -> str:
     """Return the first 32 hexadecimal digits of the SHA-256 of text, bytes, or a value's canonical JSON."""
-    data = (
-        value
-        if isinstance(value, bytes)
-        else (value if isinstance(value, str) else canonical_json(value)).encode()
-    )
-    return hashlib.sha256(data).hexdigest()[:32]
+    if not isinstance(value, bytes):
+        value = (value if isinstance(value, str) else canonical_json(value)).encode()
+    return hashlib.sha256(value).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -266,6 +263,10 @@ class Measurement:
     """Whether the drift reference kernel's time changed during this candidate; times since its last run are suspect."""
 
 
+SUSPECT = "suspect"
+"""Tag of a trial during which the GPU drifted."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One configuration and its results; a row of the database."""
@@ -294,9 +295,12 @@ class Trial:
     id: int | None = None
     """Row number in the database; None if not stored yet."""
 
+    @property
+    def suspect(self) -> bool:
+        """Whether its time is not believed, because the GPU drifted while it was taken; it ranks nowhere."""
+        return SUSPECT in self.tags
 
-ABSENT = "none"
-"""Value of a parameter that a configuration does not have, in formats where each has all parameters."""
+
 FOREIGN = "format"
 """Key in a run's versions: the format of another tool's file that the times come from."""
 

@@ -30,7 +30,7 @@ SAME_MACHINE, SAME_NAME = 0.01, 0.03
 of its name, whose clocks and memory differ."""
 NOISE_FLOORS = 2.0
 """And from so many noise floors on: the time now and the one then are both off by up to one."""
-ABSENT = "is not installed"
+NOT_INSTALLED = "is not installed"
 """In the error of a baseline whose library the measuring process does not have."""
 UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
 _OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
@@ -210,7 +210,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         if race.failed is None:
             break
         failed = contestants.pop(race.failed)
-        if against.named or failed.baseline is None or ABSENT not in race.error:
+        if against.named or failed.baseline is None or NOT_INSTALLED not in race.error:
             failures.append(Failure(failed.name, failed.text, race.error, failed.baseline is None))
         race = None
     entries, noise_floor = _compared(contestants, race, device.noise_floor) if race is not None else ((), 0.0)

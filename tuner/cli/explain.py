@@ -9,7 +9,7 @@ from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.named_gpu import named_gpu
 from tuner.conditions import Calibration, Conditions, Mode
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT, Filters
+from tuner.database.records import Filters
 from tuner.explain import explanation
 from tuner.explain.advice import advise
 from tuner.explain.code_reader import read_code
@@ -83,6 +83,6 @@ def _stored(
     for stored in rows:
         trial = stored.trial
         same = trial.configuration.key == chosen.configuration.key and stored.run.gpu.name == chosen.gpu.name
-        if same and trial.time_ns and SUSPECT not in trial.tags:
+        if same and trial.time_ns and not trial.suspect:
             return trial.time_ns, stored.run.conditions, stored.run.calibration
     return None, None, rows[0].run.calibration if rows else None

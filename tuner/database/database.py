@@ -295,7 +295,7 @@ class Database(Queries):
         self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
 
     def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
-        """Replace a trial's tags; ``records.SUSPECT`` among them takes it out of the ranking."""
+        """Replace a trial's tags; ``tuner.model.SUSPECT`` among them takes it out of the ranking."""
         self._change_trial(trial_id, tags=cells.to_json(list(tags)))
 
     def _change_trial(self, trial_id: int, **columns: str) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from tuner.database import cells
 from tuner.database.reader import Reader
-from tuner.database.records import SUSPECT, KnownTrial, Mark
+from tuner.database.records import KnownTrial, Mark
 from tuner.errors import DatabaseError
-from tuner.model import Run, Status
+from tuner.model import SUSPECT, Run, Status
 
 NEWEST_READ = 20_000
 """Trials of a problem that are read from its newest run back: 0.2 s, and as much again from a slow disk."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.database import rows, schema
 from tuner.database.cells import Damaged
-from tuner.database.records import SUSPECT, CheckReport
+from tuner.database.records import CheckReport
 from tuner.database.trial_check import MAX_PROBLEMS, check_trials
 from tuner.errors import DatabaseError
 from tuner.files import whole_file
-from tuner.model import digest
+from tuner.model import SUSPECT, digest
 
 if TYPE_CHECKING:
     from tuner.database.database import Database

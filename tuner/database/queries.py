@@ -14,7 +14,6 @@ from tuner.database import cells, rows
 from tuner.database.cells import Damaged
 from tuner.database.earlier import FASTEST_READ, EarlierRuns
 from tuner.database.records import (
-    SUSPECT,
     Benchmark,
     Filters,
     Mark,
@@ -25,7 +24,7 @@ from tuner.database.records import (
 )
 from tuner.database.sql import SqlTable, read_only
 from tuner.errors import DatabaseError
-from tuner.model import Configuration, Problem, Run, Status
+from tuner.model import SUSPECT, Configuration, Problem, Run, Status
 
 Record = TypeVar("Record")
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"

@@ -13,8 +13,6 @@ from tuner.errors import UsageError
 from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial
 
 Record = TypeVar("Record")
-SUSPECT = "suspect"
-"""Tag of a trial whose time is not believed, because the GPU drifted while it was taken; it ranks nowhere."""
 
 
 class Metrics(Struct, frozen=True):

@@ -17,11 +17,13 @@ from functools import cached_property
 import numpy as np
 
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT, Filters, StoredTrial
+from tuner.database.records import Filters, StoredTrial
 from tuner.errors import DatabaseError
-from tuner.model import ABSENT, Run, Value, digest
+from tuner.model import Run, Value, digest
 
 VARIANT = "variant"
+ABSENT = "none"
+"""Value of a parameter that a configuration does not have."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def results_of(database: Database, filters: Filters) -> Results:
     occurring: dict[str, dict[Value, None]] = {}
     signatures: set[frozenset[str]] = set()
     for stored in database.each_trial(damaged, filters):
-        if not _alike(stored.run, run) or SUSPECT in stored.trial.tags:
+        if not _alike(stored.run, run) or stored.trial.suspect:
             continue
         configuration = stored.trial.configuration
         numbers.append(stored.trial.id or 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tuner.database.records import SUSPECT
 from tuner.html_report.figure import Figure, FigureTable
 from tuner.html_report.subjects import TunedProblem
 from tuner.model import Status, Trial
@@ -19,7 +18,7 @@ def improvements(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
     """Return the trials that were faster than all before, each with its time in nanoseconds."""
     steps: list[tuple[Trial, float]] = []
     for trial in trials:
-        time_ns = trial.time_ns if trial.status.ranked and SUSPECT not in trial.tags else None
+        time_ns = trial.time_ns if trial.status.ranked and not trial.suspect else None
         if time_ns and (not steps or time_ns < steps[-1][1]):
             steps.append((trial, time_ns))
     return steps
@@ -56,7 +55,7 @@ def convergence(problem: TunedProblem) -> Figure | None:
             "status": [kinds.index(str(trial.status)) for trial in trials],
             "statuses": kinds,
             "ranked": [Status(kind).ranked for kind in kinds],
-            "suspect": [i for i, trial in enumerate(trials) if SUSPECT in trial.tags],
+            "suspect": [i for i, trial in enumerate(trials) if trial.suspect],
             "default_ns": problem.default.time_ns if problem.default else None,
             "speed_of_light_ns": problem.speed_of_light_ns,
         },

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT, Benchmark, Filters, StoredTrial, StoredWinner
+from tuner.database.records import Benchmark, Filters, StoredTrial, StoredWinner
 from tuner.errors import DatabaseError
 from tuner.html_report.plausible import plausible, sound_benchmarks, sound_trials, sound_winners
 from tuner.model import Run, Trial
@@ -70,7 +70,7 @@ class TunedProblem:
     @property
     def timed(self) -> list[Trial]:
         """The trials that are verified and timed, and whose time is not suspect."""
-        return [one for one in self.trials if one.status.ranked and one.time_ns and SUSPECT not in one.tags]
+        return [one for one in self.trials if one.status.ranked and one.time_ns and not one.suspect]
 
     @property
     def default(self) -> Trial | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner import __version__
-from tuner.bench.bench import ABSENT, SAMPLES, Failure, NamedContestant, RaceSamples
+from tuner.bench.bench import NOT_INSTALLED, SAMPLES, Failure, NamedContestant, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
@@ -283,7 +283,7 @@ class _LadderRun:
             if failed.tuned is not None:
                 absent[failed.name] = Absence(f"{failed.text}: {race.error}")
                 continue
-            missing = ABSENT in race.error
+            missing = NOT_INSTALLED in race.error
             if missing:
                 self._previous.missing.add(failed.name)
             if sweep.against.named or not missing:

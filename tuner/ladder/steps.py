@@ -15,15 +15,16 @@ from typing import Any
 
 from tuner.conditions import Conditions
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT, Filters
+from tuner.database.records import Filters
 from tuner.devices.base import Device
 from tuner.errors import Interrupted, NotRecordedError, SpaceError, TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.kernel.values import index_of
 from tuner.ladder.ladder import Absence, Sweep, Tuned
-from tuner.model import Configuration, Problem, Run, RunOptions, Status, Trial, Value
+from tuner.model import Configuration, Problem, Run, RunOptions, Trial, Value
 from tuner.space.space import SearchSpace
+from tuner.tuning.finalists import fastest
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Observer, Result
@@ -116,7 +117,7 @@ def _narrowed(
 
 def _best_of(result: Result) -> Tuned | Absence:
     state = result.state
-    best = _fastest(state.trials)
+    best = fastest(state.trials)
     if best is not None and best.time_ns:
         return Tuned(best.configuration, best.time_ns, best.id, state.run.id, len(state.trials))
     counts = state.failures
@@ -132,12 +133,6 @@ def _best_of(result: Result) -> Tuned | Absence:
     return Absence(f"{text}; {why}" if why else text)
 
 
-def _fastest(trials: Sequence[Trial]) -> Trial | None:
-    """Return the fastest trial that is verified and not suspect."""
-    good = [t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
-    return min(good, key=lambda trial: trial.time_ns or math.inf, default=None)
-
-
 @dataclass(frozen=True)
 class _Earlier:
     """What the database has of a step: the trials of all runs that tried some of it, by run, the oldest first."""
@@ -149,7 +144,7 @@ class _Earlier:
     @property
     def best(self) -> tuple[Run, Trial] | None:
         """The fastest trial of all."""
-        trial = _fastest([trial for _, trials in self.runs.values() for trial in trials])
+        trial = fastest([trial for _, trials in self.runs.values() for trial in trials])
         if trial is None:
             return None
         run = next(run for run, trials in self.runs.values() if any(other is trial for other in trials))

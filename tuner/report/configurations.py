@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from tuner.errors import TunerError
+from tuner.formats.results import ABSENT
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import ABSENT, Configuration, Run, Value, value_text
+from tuner.model import Configuration, Run, Value, value_text
 from tuner.space.space import SearchSpace
 from tuner.winners.current import kernel_of
 

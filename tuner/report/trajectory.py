@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tuner.database.records import SUSPECT
 from tuner.model import Trial
 
 
@@ -15,7 +14,7 @@ def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     evaluations: list[dict[str, Any]] = []
     for trial in sorted(trials, key=lambda trial: trial.number):
         time_ns = trial.time_ns if trial.status.ranked else None
-        if time_ns is not None and SUSPECT not in trial.tags and (best is None or time_ns < best):
+        if time_ns is not None and not trial.suspect and (best is None or time_ns < best):
             best = time_ns
         evaluations.append(
             {

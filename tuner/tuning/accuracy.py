@@ -14,7 +14,7 @@ from functools import cached_property
 from statistics import median
 
 from tuner.conditions import Calibration, Conditions
-from tuner.database.records import SUSPECT, StoredWinner
+from tuner.database.records import StoredWinner
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
@@ -144,7 +144,7 @@ def points_of(problem: Problem, trials: Iterable[Trial], best: Best | None) -> l
 
 def _point(problem: Problem, trial: Trial, best: Best | None) -> Point | None:
     verification = trial.verification
-    if trial.status not in WITH_A_TIME or SUSPECT in trial.tags or not trial.time_ns:
+    if trial.status not in WITH_A_TIME or trial.suspect or not trial.time_ns:
         return None
     if verification is None or not verification.passed or verification.true_error is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tuner.database.records import SUSPECT
 from tuner.model import Configuration, Status, Trial
 
 WINDOW = 16
@@ -72,8 +71,8 @@ class DriftCheck:
         """Learn from the trials of an interrupted run, in their order, which are suspect and were not timed again."""
         left: dict[Configuration, bool] = {}
         for trial in trials:
-            left[trial.configuration] = SUSPECT in trial.tags
-            self._suspected[trial.configuration] += SUSPECT in trial.tags
+            left[trial.configuration] = trial.suspect
+            self._suspected[trial.configuration] += trial.suspect
         self.waiting = [configuration for configuration, suspect in left.items() if suspect]
 
     def forget(self, configuration: Configuration) -> None:

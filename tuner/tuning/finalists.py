@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tuner.database.records import SUSPECT
 from tuner.model import Configuration, Status, Trial
 from tuner.tuning.decision import Preference
 
@@ -30,16 +30,23 @@ NEAR_FACTOR = 1.02
 a percent, and the margin of the decision (:mod:`tuner.tuning.decision`) is another."""
 
 
-def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
-    """Return the verified trials within a factor of the best, best first; one for each configuration.
+def verified(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials that are verified and timed; one whose time is suspect is timed again, as another."""
+    return [trial for trial in trials if trial.status is Status.OK and trial.time_ns and not trial.suspect]
 
-    A trial with a suspect time is left out: its configuration was timed again.
-    """
-    verified = [t for t in trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
-    best_ns = min((t.time_ns or 0.0 for t in verified), default=0.0)
+
+def fastest(trials: Iterable[Trial]) -> Trial | None:
+    """Return the fastest of the verified trials, of equally fast ones the first; None if there is none."""
+    return min(verified(trials), key=lambda trial: trial.time_ns or math.inf, default=None)
+
+
+def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
+    """Return the verified trials within a factor of the best, best first; one for each configuration."""
+    candidates = sorted(verified(trials), key=lambda t: t.time_ns or 0.0)
+    best_ns = (candidates[0].time_ns or 0.0) if candidates else 0.0
     limit = max(factor * best_ns, best_ns + resolution_ns)
     close: dict[Configuration, Trial] = {}
-    for trial in sorted(verified, key=lambda t: t.time_ns or 0.0):
+    for trial in candidates:
         if (trial.time_ns or 0.0) <= limit:
             close.setdefault(trial.configuration, trial)
     return list(close.values())

@@ -8,16 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tuner.database.records import SUSPECT
 from tuner.devices.base import Device, Outcome
 from tuner.errors import Interrupted, SpaceError
-from tuner.model import Configuration, Status, Trial
+from tuner.model import SUSPECT, Configuration, Status, Trial
 from tuner.protocol.run_rows import LeftBehind
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.space.simplicity import simplicity
 from tuner.tuning.drift import DriftCheck
+from tuner.tuning.finalists import fastest
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
@@ -345,10 +345,7 @@ class SearchLoop:
         state.trials.append(trial)
         if trial.configuration == self.study.space.default:
             state.default = trial
-        best_ns = state.incumbent.time_ns if state.incumbent and state.incumbent.time_ns else math.inf
-        eligible = trial.status is Status.OK and SUSPECT not in trial.tags
-        if eligible and trial.time_ns and trial.time_ns < best_ns:
-            state.incumbent = trial
+        state.incumbent = fastest(filter(None, (state.incumbent, trial)))
 
     def _mark_suspect(self, trial: Trial) -> None:
         """Mark a trial as suspect; its configuration waits to be timed again."""
@@ -358,8 +355,7 @@ class SearchLoop:
         state.trials = [
             dataclasses.replace(t, tags=tags) if t.number == trial.number else t for t in state.trials
         ]
-        eligible = [t for t in state.trials if t.status is Status.OK and t.time_ns and SUSPECT not in t.tags]
-        state.incumbent = min(eligible, key=lambda t: t.time_ns or math.inf, default=None)
+        state.incumbent = fastest(state.trials)
 
     def _tell(self, trial: Trial) -> None:
         if trial.number in self._retimed:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.database.database import Database
-from tuner.database.records import SUSPECT
 from tuner.devices.base import Device
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
@@ -149,7 +148,7 @@ def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:
         "trials": len(state.trials),
         "failures": state.failures,
         "retimed": state.retimed,
-        "suspect": sum(SUSPECT in trial.tags for trial in state.trials),
+        "suspect": sum(trial.suspect for trial in state.trials),
         "capped": sum(trial.capped_samples > 0 for trial in state.trials),
         "space": len(state.space),
         "space_before": state.space.size_before,
