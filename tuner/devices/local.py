@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -375,15 +375,9 @@ class LocalDevice(Device):
         """Return why a candidate is not run; its constraints on what the compiler said are checked here."""
         if compilation.status is not Status.OK:
             return Measurement(compilation.status, error=compilation.error)
-        kernel = submissions.kernel
-        constraints = kernel.variants[configuration.variant].constraints_after
-        if constraints:
-            worst = asdict(Resources.of(compilation.resources))
-            names = {**kernel.environment(submissions.problem, self.gpu), **configuration.values, **worst}
-            for reason, condition in constraints:
-                if not condition.holds(names):
-                    return Measurement(Status.INVALID_CONFIG, error=reason)
-        return None
+        kernel, problem = submissions.kernel, submissions.problem
+        unmet = kernel.unmet_after(problem, self.gpu, configuration, compilation.resources)
+        return None if unmet is None else Measurement(Status.INVALID_CONFIG, error=unmet)
 
 
 def _measurement_of(answer: Measured | Unanswered) -> Measurement:

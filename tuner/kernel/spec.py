@@ -6,7 +6,7 @@ here; ``tuner.kernel.plan`` evaluates them for one configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import parse_element
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, first_unmet
+from tuner.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 MAX_SIZE = 2**62
@@ -284,6 +284,18 @@ class KernelSpec:
             else:
                 usable.append(variant)
         return usable, rejected
+
+    def unmet_after(
+        self, problem: Problem, gpu: Gpu, configuration: Configuration, reported: Sequence[Resources]
+    ) -> str | None:
+        """Return the first constraint that does not hold for what the compiler reported; None if all do."""
+        constraints = self.variants[configuration.variant].constraints_after
+        if not constraints:
+            return None
+        resources = vars(Resources.of(reported))
+        return first_unmet(
+            constraints, {**self.environment(problem, gpu), **configuration.values, **resources}
+        )
 
 
 def _member(value: Any, choices: Iterable[Any], what: str, kernel: str) -> Any:

@@ -98,6 +98,15 @@ class LaunchSpec:
     """Whether it may begin before the launch before it has ended (programmatic dependent launch)."""
 
 
+Constraints = tuple[tuple[str, Expression], ...]
+"""Pairs of the reason shown to users and the condition that must be true."""
+
+
+def first_unmet(constraints: Constraints, names: Mapping[str, Any]) -> str | None:
+    """Return the reason of the first condition that does not hold; None if all do."""
+    return next((reason for reason, condition in constraints if not condition.holds(names)), None)
+
+
 @dataclass(frozen=True)
 class VariantSpec:
     """One way to compute the kernel."""
@@ -106,17 +115,15 @@ class VariantSpec:
     summary: str
     requires: Expression | None
     parameters: Mapping[str, ParameterSpec]
-    constraints: tuple[tuple[str, Expression], ...]
-    """Pairs of the reason shown to users and the condition that must be true."""
+    constraints: Constraints
     scratch: tuple[ScratchSpec, ...]
     launches: tuple[LaunchSpec, ...]
     listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
     """All valid combinations, as indices of the values, if they are listed instead of described."""
-    pruning_rules: tuple[tuple[str, Expression], ...] = ()
-    """Pairs of reason and condition, too: where a condition is false, a configuration is valid, but no search tries
-    it."""
-    requirements: tuple[tuple[str, Expression], ...] = ()
-    """Pairs of reason and condition, which :attr:`requires` joins; none where the file gives no reasons."""
+    pruning_rules: Constraints = ()
+    """Where one is false, a configuration is valid, but no search tries it."""
+    requirements: Constraints = ()
+    """What :attr:`requires` joins; none where the file gives no reasons."""
 
     def is_usable(self, names: Mapping[str, Any]) -> bool:
         """Return whether a problem and a GPU have what the variant requires."""
@@ -131,17 +138,17 @@ class VariantSpec:
         return f"needs {' and '.join(unmet)}" if unmet else f"requires {self.requires.written}"
 
     @cached_property
-    def constraints_before(self) -> tuple[tuple[str, Expression], ...]:
+    def constraints_before(self) -> Constraints:
         """The constraints that can be checked before compiling."""
         return tuple(c for c in self.constraints if c[1].names.isdisjoint(RESOURCE_NAMES))
 
     @cached_property
-    def search_conditions(self) -> tuple[tuple[str, Expression], ...]:
+    def search_conditions(self) -> Constraints:
         """The conditions on configurations that a search may try, checked before compiling."""
         return (*self.constraints_before, *self.pruning_rules)
 
     @cached_property
-    def constraints_after(self) -> tuple[tuple[str, Expression], ...]:
+    def constraints_after(self) -> Constraints:
         """The constraints that need what the compiler reports."""
         return tuple(c for c in self.constraints if not c[1].names.isdisjoint(RESOURCE_NAMES))
 

@@ -12,7 +12,7 @@ from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial_spec import InitialSpec
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
-from tuner.kernel.variant_spec import VariantSpec
+from tuner.kernel.variant_spec import VariantSpec, first_unmet
 from tuner.model import Configuration, Gpu, Problem, Value
 
 MAX_INITIAL = 8
@@ -112,10 +112,8 @@ def _tried(
     configuration = Configuration.of(variant.name, typed)
     if space.contains(configuration):
         return configuration
-    for reason, condition in variant.search_conditions:
-        if not condition.holds({**names, **typed}):
-            return f"does not meet {reason!r}"
-    return "not part of the space that is searched"
+    unmet = first_unmet(variant.search_conditions, {**names, **typed})
+    return "not part of the space that is searched" if unmet is None else f"does not meet {unmet!r}"
 
 
 def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner.errors import SpaceError, TunerError
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import first_unmet
 from tuner.model import Configuration, Gpu, Problem
 from tuner.space.space import SearchSpace
 
@@ -20,9 +21,7 @@ def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Con
     names = kernel.environment(problem, gpu)
     for variant in [one for one in kernel.variants.values() if one.is_usable(names)]:
         values = variant.defaults
-        if variant.listed is None and all(
-            condition.holds({**names, **values}) for _, condition in variant.search_conditions
-        ):
+        if variant.listed is None and first_unmet(variant.search_conditions, {**names, **values}) is None:
             return Configuration.of(variant.name, values)
         try:
             return SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).default

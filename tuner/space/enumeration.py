@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.values import value_array
-from tuner.kernel.variant_spec import VariantSpec
+from tuner.kernel.variant_spec import VariantSpec, first_unmet
 
 Rows = NDArray[np.int64]
 
@@ -183,7 +183,7 @@ def _with_default(
     row = [parameter.values.index(parameter.default) for parameter in variant.parameters.values()]
     if not all(index in indices for index, indices in zip(row, allowed.values(), strict=True)):
         return matrix
-    if not all(condition.holds(names) for _, condition in variant.search_conditions):
+    if first_unmet(variant.search_conditions, names) is not None:
         return matrix
     sampled = np.all([column == index for column, index in zip(matrix.T, row, strict=True)], axis=0).any()
     return matrix if sampled else np.vstack([matrix, np.array([row], dtype=matrix.dtype)])

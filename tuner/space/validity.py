@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuner.errors import TunerError
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import first_unmet
 from tuner.model import Configuration, Gpu, Problem
 
 
@@ -22,9 +23,8 @@ def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration
     try:
         if reason := variant.refused(names):
             return f"{variant.name} {reason}"
-        for reason, condition in variant.constraints_before:
-            if not condition.holds(names):
-                return reason
+        if (unmet := first_unmet(variant.constraints_before, names)) is not None:
+            return unmet
         make_plan(kernel, problem, gpu, configuration)
     except TunerError as error:
         return str(error)
@@ -35,4 +35,4 @@ def pruning_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration
     """Return the pruning rule by which no search tries a valid configuration; empty if there is none."""
     names = {**kernel.environment(problem, gpu), **configuration.values}
     rules = kernel.variants[configuration.variant].pruning_rules
-    return next((reason for reason, condition in rules if not condition.holds(names)), "")
+    return first_unmet(rules, names) or ""

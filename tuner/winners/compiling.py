@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -136,14 +136,8 @@ def checked_resources(bundled: BundledConfiguration, compilation: Compilation) -
     own = tuple(reported for launch, reported in every if id(launch) in present)
     plan = make_plan(kernel, problem, gpu, configuration)
     resources = Resources.of(with_occupancy(structs.replace(compilation, resources=own), plan, gpu).resources)
-    names: Mapping[str, object] = {
-        **kernel.environment(problem, gpu),
-        **configuration.values,
-        **asdict(resources),
-    }
-    for reason, condition in kernel.variants[configuration.variant].constraints_after:
-        if not condition.holds(names):
-            raise CompileError(
-                f"as this NVRTC compiles it, this does not hold: {reason}", "tune it again with this NVRTC"
-            )
+    if (unmet := kernel.unmet_after(problem, gpu, configuration, [resources])) is not None:
+        raise CompileError(
+            f"as this NVRTC compiles it, this does not hold: {unmet}", "tune it again with this NVRTC"
+        )
     return resources
