@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Gpu, Problem
 from tuner.report.tables import problem_text
+from tuner.runtime.dispatch import distance
 from tuner.space.validity import invalid_reason
 from tuner.winners.current import best_winners, changes_since
 
@@ -166,11 +166,6 @@ def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Targe
 
 def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:
     """Order the winners of the same kind by how many times larger or smaller their sizes are, as the header does."""
-
-    def distance(stored: StoredWinner) -> float:
-        sizes = stored.run.problem.sizes
-        return sum(abs(math.log2(size / sizes[name])) for name, size in problem.sizes.items())
-
     alike = [
         stored
         for stored in sorted(winners, key=lambda stored: stored.created_at, reverse=True)
@@ -178,4 +173,9 @@ def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Cond
         == (problem.kernel, problem.dtypes, problem.options)
         and stored.run.problem.sizes.keys() == problem.sizes.keys()
     ]
-    return sorted(alike, key=lambda stored: (distance(stored), stored.run.conditions != conditions))
+
+    def order(stored: StoredWinner) -> tuple[float, bool]:
+        apart = distance(problem.sizes, problem.sizes, stored.run.problem.sizes)
+        return apart, stored.run.conditions != conditions
+
+    return sorted(alike, key=order)

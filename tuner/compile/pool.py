@@ -140,7 +140,7 @@ class CompilePool:
     def _run(
         self, child: CompileChild | None, request: CompileRequest
     ) -> tuple[CompileChild | None, Compilation]:
-        """Compile; give also the child that the next task can have."""
+        """Compile; return also the child that the next task can have."""
         try:
             child = self._hand_over(child, request)
         except (OSError, ChildDied) as error:

@@ -317,7 +317,7 @@ class Guard:
         self._give_up(f"the measuring process cannot be started: {error}")
 
     def _repeat_setup(self) -> str:
-        """Set the new process up like the last one; give what went wrong."""
+        """Set the new process up like the last one; return what went wrong."""
         assert self._child is not None
         if self._setup is None or any(pending.request is self._setup for pending in self._in_flight):
             return ""
@@ -347,7 +347,7 @@ class Guard:
             self._drifted = True
 
     def _start(self) -> Hello | str:
-        """Start a process; give its first message, or what went wrong."""
+        """Start a process; return its first message, or what went wrong."""
         try:
             self._child = Child(self._module, MEASURING, self._arguments)
         except OSError as error:

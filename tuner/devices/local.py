@@ -167,7 +167,7 @@ class LocalDevice(Device):
         return calibration
 
     def _set_up(self) -> float:
-        """Set the measuring process up for the problem; gives the time of its reference kernel."""
+        """Set the measuring process up for the problem; return the time of its reference kernel."""
         self._released = False
         problem = self._submissions.problem
         request = self._requests.setup(problem, self._seed, self.conditions, self._truth)

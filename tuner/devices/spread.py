@@ -94,7 +94,7 @@ class SpreadDevice(LocalDevice):
             )
 
     def _set_up(self) -> float:
-        """Set every card up for the problem, at the same time; gives the time of the first one's reference kernel."""
+        """Set every card up for the problem, at the same time; return the time of the first one's reference kernel."""
         request = self._requests.setup(self._submissions.problem, self._seed, self.conditions, self._truth)
         threads = []
         for member in self._members:

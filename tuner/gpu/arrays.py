@@ -132,7 +132,7 @@ def _bfloat16() -> Any:
 
 @contextmanager
 def torch_stream(context: Context) -> Iterator[Any]:
-    """Make torch queue its work on the context's stream; gives the torch module."""
+    """Make torch queue its work on the context's stream; return the torch module."""
     torch = import_library("torch")
     device = torch.device("cuda", int(context.device))
     with torch.cuda.stream(torch.cuda.ExternalStream(int(context.stream), device=device)):
@@ -141,7 +141,7 @@ def torch_stream(context: Context) -> Iterator[Any]:
 
 @contextmanager
 def cupy_stream(context: Context) -> Iterator[Any]:
-    """Make CuPy queue its work on the context's stream; gives the cupy module."""
+    """Make CuPy queue its work on the context's stream; return the cupy module."""
     cupy = import_library("cupy")
     device = int(context.device)
     with cupy.cuda.Device(device), cupy.cuda.ExternalStream(int(context.stream), device):

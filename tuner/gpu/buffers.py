@@ -140,7 +140,7 @@ class Memory:
         return base + GUARD_BYTES
 
     def take(self, other: Memory, name: str, prefix: str = "") -> int:
-        """Move an allocation here from another owner, under its name with a prefix; give its address."""
+        """Move an allocation here from another owner, under its name with a prefix; return its address."""
         address = other.addresses.pop(name)
         self.addresses[prefix + name], self._sizes[prefix + name] = address, other._sizes.pop(name)
         return address
@@ -169,14 +169,14 @@ class Memory:
         return ""
 
     def free(self, name: str) -> None:
-        """Return back one allocation."""
+        """Free one allocation."""
         address = self.addresses.pop(name, None)
         self._sizes.pop(name, None)
         if address is not None:
             cu.cuMemFree(address - (GUARD_BYTES if self._guarded.pop(name, None) is not None else 0))
 
     def close(self) -> None:
-        """Return back all of it."""
+        """Free all of it."""
         for name in list(self.addresses):
             self.free(name)
 

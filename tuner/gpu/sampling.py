@@ -81,7 +81,7 @@ class SampleGraph:
 
 
 def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> float:
-    """Run a candidate once on poisoned outputs and restored tensors, in an empty graph; gives nanoseconds."""
+    """Run a candidate once on poisoned outputs and restored tensors, in an empty graph; return nanoseconds."""
     data.poison()
     graph = graph or Graph(data.helpers.context)
     try:

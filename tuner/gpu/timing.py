@@ -151,7 +151,7 @@ class Timer:
         return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks, graph.calls)
 
     def _wait_for_the_hardware(self) -> frozenset[str]:
-        """Wait while heat or the power supply slows the card; gives what does not go away."""
+        """Wait while heat or the power supply slows the card; return what does not go away."""
         for pause in WAIT_S:
             if not self._clocks.reasons() & SLOWDOWNS:
                 return frozenset()
@@ -159,7 +159,7 @@ class Timer:
         return self._clocks.reasons() & SLOWDOWNS
 
     def _prepare(self, graph: SampleGraph, regime: Regime) -> int:
-        """Rest, or put load ahead of the group; gives the number of launches that are queued ahead."""
+        """Rest, or put load ahead of the group; return the number of launches that are queued ahead."""
         if regime is Regime.RESTED:
             time.sleep(max(0.0, self._rest_until - time.monotonic()))
             return 0

@@ -94,7 +94,7 @@ class Runner:
                 os._exit(3)  # every later call would only repeat the error
 
     def _attempt(self, run: CaseRun) -> bool:
-        """Run one configuration, and write down what became of it; gives whether the context is ruined."""
+        """Run one configuration, and write down what became of it; return whether the context is ruined."""
         self._diary.write(Began(run.number))
         self._loaded = sticky = False
         outcome, error = CaseOutcome.OK, ""

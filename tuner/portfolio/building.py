@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -156,14 +156,11 @@ class _Building:
         self._candidates = CandidateChoice(request.kernel, self._device.gpu, self._winners(), request.seed)
         self._compare(problems)
         self._compare_between(problems)
-        kinds: dict[str, list[Problem]] = {}
-        for problem in problems:
-            if self._races.timings(problem).of(problem):
-                kinds.setdefault(kind_of(problem), []).append(problem)
+        kinds = _by_kind(one for one in problems if self._races.timings(one).of(one))
         if not kinds:
             reasons = [reason for _, reason in self._untimed.values()]
             raise DeviceError("no problem could be measured", (reasons or ["allow more time"])[0])
-        return self._built([ones[0] for ones in kinds.values()])
+        return self._built([ones[0] for ones in kinds])
 
     # -- measuring
 
@@ -260,10 +257,7 @@ class _Building:
 
     def _compare_between(self, problems: Sequence[Problem]) -> None:
         """Time what is expected to be the fastest at as many problems between: what is kept is for sizes like these."""
-        kinds: dict[str, list[Problem]] = {}
-        for problem in problems:
-            kinds.setdefault(kind_of(problem), []).append(problem)
-        between_all = [one for ones in kinds.values() for one in between(ones, self._request.seed)]
+        between_all = [one for ones in _by_kind(problems) for one in between(ones, self._request.seed)]
         done = self._races.done(COMPARED)
         left = [problem for problem in between_all if problem.key not in done]
         self._progress.phase("comparing between them", len(left))
@@ -368,3 +362,11 @@ class _Building:
             for one, problem in portfolio.members
         ]
         self._database.record_benchmark(rows)
+
+
+def _by_kind(problems: Iterable[Problem]) -> list[list[Problem]]:
+    """Return the problems of each computation, in their order."""
+    kinds: dict[str, list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault(kind_of(problem), []).append(problem)
+    return list(kinds.values())

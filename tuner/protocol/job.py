@@ -81,7 +81,7 @@ _JOB_FILE: Codec[JobFile] = Codec(JobFile)
 
 
 def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) -> tuple[Path, Path]:
-    """Write a job into a folder; give its file and that of the diary, which does not exist yet.
+    """Write a job into a folder; return its file and that of the diary, which does not exist yet.
 
     Args:
         job: the job.

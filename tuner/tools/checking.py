@@ -148,7 +148,7 @@ class Checker:
             )
 
     def check(self, tool: str, units: Sequence[Unit]) -> list[ToolVerdict]:
-        """Run a tool over all units; give a verdict on each, in their order.
+        """Run a tool over all units; return a verdict on each, in their order.
 
         Raises:
             ToolMissingError: the tool does not work here.

@@ -224,7 +224,7 @@ def _plain_name(text: str) -> str:
 
 
 def split_by_length(text: bytes, lengths: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """Cut a log at some lengths; give each part and the number of its first line."""
+    """Cut a log at some lengths; return each part and the number of its first line."""
     start, line = 0, 1
     for length in (*lengths, len(text)):
         part = text[start : max(start, length)]

@@ -11,7 +11,7 @@ from tuner.model import Problem, canonical_json
 from tuner.space.default import default_configurations, preference
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
-from tuner.winners.portfolios import Portfolio
+from tuner.winners.portfolios import Portfolio, kind_of
 from tuner.winners.records import BundledConfiguration
 
 
@@ -57,7 +57,7 @@ class Contents:
 
     def computation_of(self, bundled: BundledConfiguration) -> int:
         """Return the number of a configuration's computation."""
-        return [_kind(problem) for problem in self.computations].index(_kind(bundled.problem))
+        return [kind_of(problem) for problem in self.computations].index(kind_of(bundled.problem))
 
 
 def contents_of(
@@ -70,7 +70,7 @@ def contents_of(
     """
     members = _Members()
     ordered = sorted(
-        winners, key=lambda w: (_kind(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
+        winners, key=lambda w: (kind_of(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
     )
     for stored in ordered:
         run, kernel = stored.run, kernels.kernel(stored.run)
@@ -92,14 +92,14 @@ def contents_of(
 def without_the_rest(winners: Sequence[StoredWinner], portfolios: Sequence[Portfolio]) -> list[StoredWinner]:
     """Return winners without those that a portfolio of their computation and GPU did not keep."""
     kept = {
-        (_kind(portfolio.problems[0]), portfolio.gpu.name): {one for one, _ in portfolio.members}
+        (kind_of(portfolio.problems[0]), portfolio.gpu.name): {one for one, _ in portfolio.members}
         for portfolio in portfolios
     }
     return [
         stored
         for stored in winners
         if stored.winner.configuration
-        in kept.get((_kind(stored.run.problem), stored.run.gpu.name), {stored.winner.configuration})
+        in kept.get((kind_of(stored.run.problem), stored.run.gpu.name), {stored.winner.configuration})
     ]
 
 
@@ -146,7 +146,7 @@ class _Members:
 
     def _numbers(self, bundled: BundledConfiguration) -> tuple[int, int]:
         """Return the numbers of a configuration's computation and of itself."""
-        kind = _kind(bundled.problem)
+        kind = kind_of(bundled.problem)
         self.computations.setdefault(kind, bundled.problem)
         sizes = bundled.problem.sizes
         baked = {name: sizes[name] for name in baked_sizes(bundled.kernel, bundled.launches.values())}
@@ -154,7 +154,3 @@ class _Members:
         key = canonical_json([kind, bundled.gpu.cc, bundled.configuration.key, baked, file])
         self.configurations.setdefault(key, bundled)
         return list(self.computations).index(kind), list(self.configurations).index(key)
-
-
-def _kind(problem: Problem) -> str:
-    return canonical_json([dict(problem.dtypes), dict(problem.options)])

@@ -16,6 +16,8 @@ LICENSE = "Apache-2.0: the launchers, and the sources and cubins of this built-i
 OWN_LICENSE = (
     "Apache-2.0: the launchers, see LICENSE; the generated sources and cubins: that of the kernel's own files"
 )
+PROBE_ENTRY = "whereabouts"
+"""The kernel of ``templates/common/helpers.cu.j2`` that shows in which GPC clusters run."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,3 @@ def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
         "members": members,
         "points": points,
     }
-
-
-PROBE_ENTRY = "whereabouts"
-"""The kernel of ``templates/common/helpers.cu.j2`` that shows in which GPC clusters run."""

@@ -99,7 +99,7 @@ def _different_cards(model: str, cards: Sequence[MeasuredCard]) -> list[str]:
         first = cards[0]
         parts = []
         for card in cards:
-            text = f"{_name(card)} ({_counted(card.runs, 'run')})"
+            text = f"{_name(card)} ({_runs(card.runs)})"
             if card.time_ns and first.time_ns:
                 ratio = card.time_ns / first.time_ns
                 beyond = max(card.noise_floor, first.noise_floor, REFERENCE_NOISE)
@@ -164,9 +164,7 @@ def _different_kernels(runs: Sequence[Run]) -> list[str]:
             if len(computations) > 1
             else "its text was changed between runs: their results do not compare"
         )
-        each = ", ".join(
-            f"{digest[:8]} in {_counted(count, 'run')}" for (_, digest), count in counted.most_common()
-        )
+        each = ", ".join(f"{digest[:8]} in {_runs(count)}" for (_, digest), count in counted.most_common())
         lines.append(f"{kernel}: {len(counted)} texts ({each}); {what}")
     return lines
 
@@ -175,5 +173,5 @@ def _name(card: MeasuredCard) -> str:
     return card.uuid[:12] or "a card without a UUID"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
