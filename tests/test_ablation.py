@@ -17,7 +17,7 @@ from tests.faults.stub_device import good, time_of
 from tuner.ablation import ablation
 from tuner.ablation.ablation import ablate
 from tuner.ablation.changes import changes
-from tuner.ablation.results import ITSELF, Ablation
+from tuner.ablation.results import ITSELF, Ablation, AblationRequest
 from tuner.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices import choose
@@ -73,10 +73,10 @@ def run(
     steps: Steps | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Ablation:
-    problem = kernel.problem({"n": 1024})
-    return ablate(
-        device, kernel, problem, Conditions(), "as asked", BEST, 12, 0, steps or Steps(), stop, only
+    request = AblationRequest(
+        kernel, kernel.problem({"n": 1024}), Conditions(), "as asked", BEST, 12, 0, only
     )
+    return ablate(device, request, steps or Steps(), stop)
 
 
 def outcomes(found: Ablation) -> dict[str, str]:
@@ -255,7 +255,8 @@ def test_effort_follows_the_configuration_itself(kernel: KernelSpec, device: Ben
 
     device.answer = answer
     problem = kernel.problem({"n": 1024})
-    ablate(device, kernel, problem, Conditions(), "", BEST, 6, 0, Steps(), lambda: False, (), 0.9e5)
+    request = AblationRequest(kernel, problem, Conditions(), "", BEST, 6, 0, known_ns=0.9e5)
+    ablate(device, request, Steps(), lambda: False)
     assert known == pytest.approx([0.9e5, *[1e5] * 5], rel=1e-3)
 
 
@@ -413,5 +414,5 @@ def test_a_verdict_is_of_the_configuration_itself(kernel: KernelSpec, device: Be
 
 def test_problem_is_the_one_that_was_asked_for(kernel: KernelSpec, device: BenchDevice) -> None:
     problem: Problem = replace(kernel.problem({"n": 77}))
-    ablate(device, kernel, problem, Conditions(), "", BEST, 6, 0, Steps(), lambda: False)
+    ablate(device, AblationRequest(kernel, problem, Conditions(), "", BEST, 6, 0), Steps(), lambda: False)
     assert device.timed[-1][0] == problem

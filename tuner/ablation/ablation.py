@@ -15,14 +15,14 @@ from statistics import fmean, median
 from typing import Protocol
 
 from tuner.ablation.changes import Change, changes
-from tuner.ablation.results import AblatedParameter, Ablation, Alternative
+from tuner.ablation.results import AblatedParameter, Ablation, AblationRequest, Alternative
 from tuner.bench.bench import SAMPLES, RaceSamples, reference_verdict
-from tuner.conditions import Conditions
 from tuner.devices.base import Contestant, Device, Outcome, RaceRound
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
+from tuner.model import Configuration
 from tuner.stats import median_interval, paired_ratio
+from tuner.tuning.ceiling import roof_under
 
 TOGETHER = 8
 """Alternatives in one comparison with the configuration itself. Fewer would time it more often than needed; with more
@@ -45,18 +45,7 @@ class AblationProgress(Protocol):
 
 
 def ablate(
-    device: Device,
-    kernel: KernelSpec,
-    problem: Problem,
-    conditions: Conditions,
-    why: str,
-    configuration: Configuration,
-    rounds: int,
-    seed: int,
-    progress: AblationProgress,
-    stop: Callable[[], bool],
-    only: Sequence[str] = (),
-    known_ns: float | None = None,
+    device: Device, request: AblationRequest, progress: AblationProgress, stop: Callable[[], bool]
 ) -> Ablation:
     """Time a configuration in turn with all that differ from it in one parameter.
 
@@ -65,35 +54,27 @@ def ablate(
 
     Args:
         device: where.
-        kernel: what computes.
-        problem: what is computed.
-        conditions: how it is timed.
-        why: these conditions.
-        configuration: whose values are changed.
-        rounds: groups of each.
-        seed: of the inputs and the order.
+        request: what is timed, and how.
         progress: told of every step.
         stop: called often; once it returns true, nothing new is begun, and the result says that it is not complete.
-        only: names of parameters; all when empty.
-        known_ns: an earlier time of the configuration under these conditions, if there is one: far slower alternatives
-            then get few samples before the comparisons.
 
     Raises:
         UsageError: no such parameter.
         TunerError: the problem cannot be measured.
     """
-    every = changes(kernel, problem, device.gpu, configuration, only)
+    kernel, problem, configuration = request.kernel, request.problem, request.configuration
+    every = changes(kernel, problem, device.gpu, configuration, request.only)
     valid = [change for change in every if not change.objection]
     # Two changes that need each other lead to one configuration.
     different = list(dict.fromkeys([configuration, *(change.configuration for change in valid)]))
     progress.expect(1 + -(-len(valid) // TOGETHER))
     progress.step(f"compiling and checking {len(different)} configurations")
-    device.prepare(kernel, problem, seed, conditions)
-    outcomes, complete = _outcomes(device, different, known_ns, stop)
+    device.prepare(kernel, problem, request.seed, request.conditions)
+    outcomes, complete = _outcomes(device, different, request.known_ns, stop)
     progress.done()
     own = outcomes.get(configuration)
     error = "" if own is None or own.measurement.status.ranked else _reason(own)
-    compared = _Comparisons(device, configuration, rounds, seed, progress, stop)
+    compared = _Comparisons(device, request, progress, stop)
     if own is not None and not error:
         compared.run(_timeable(valid, outcomes), outcomes)
     alternatives = [
@@ -102,24 +83,20 @@ def ablate(
     ]
     low, high = median_interval(compared.medians) if compared.medians else (None, None)
     return Ablation(
-        kernel,
-        problem,
+        request,
         device.gpu,
-        conditions,
-        why,
-        roof_of(kernel, problem, device.gpu),
+        roof_under(roof_of(kernel, problem, device.gpu), request.conditions.mode),
         device.calibration,
-        configuration,
-        compared.noise_floor,
-        median(compared.medians) if compared.medians else None,
-        low,
-        high,
-        tuple(compared.samples),
-        fmean(compared.clocks_hz) if compared.clocks_hz else 0.0,
-        _by_parameter(kernel, configuration, alternatives),
-        tuple(sorted(compared.tags)),
-        error or compared.error,
-        complete and compared.complete,
+        noise_floor=compared.noise_floor,
+        time_ns=median(compared.medians) if compared.medians else None,
+        low_ns=low,
+        high_ns=high,
+        samples_ns=tuple(compared.samples),
+        sm_clock_hz=fmean(compared.clocks_hz) if compared.clocks_hz else 0.0,
+        parameters=_by_parameter(kernel, configuration, alternatives),
+        tags=tuple(sorted(compared.tags)),
+        error=error or compared.error,
+        complete=complete and compared.complete,
     )
 
 
@@ -189,9 +166,7 @@ class _Comparisons:
     """Interleaved comparisons of the configuration itself with its alternatives, and their results."""
 
     device: Device
-    configuration: Configuration
-    rounds: int
-    seed: int
+    request: AblationRequest
     progress: AblationProgress
     stop: Callable[[], bool]
     alternatives: dict[Change, Alternative] = field(default_factory=dict)
@@ -230,9 +205,10 @@ class _Comparisons:
         while True:
             contestants = [
                 Contestant(configuration, times.get(configuration, 0.0))
-                for configuration in (self.configuration, *(change.configuration for change in group))
+                for configuration in (self.request.configuration, *(change.configuration for change in group))
             ]
-            race = self.device.race(contestants, self.rounds, SAMPLES, self.seed + number)
+            request = self.request
+            race = self.device.race(contestants, request.rounds, SAMPLES, request.seed + number)
             if race.failed is None:
                 break
             if race.failed == 0:

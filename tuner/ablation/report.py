@@ -26,7 +26,6 @@ from tuner.report.tables import (
     timing_record,
 )
 from tuner.report.terminal import printable
-from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 
 HEADS = ("choice", "instead", "time", "95% interval", f"{ITSELF} is")
@@ -71,14 +70,14 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
         source: where the configuration comes from.
         notes: what a reader should know about the choice of it.
     """
-    click.echo(printable(f"{ablation.problem} on {ablation.gpu.name}"))
+    click.echo(printable(f"{ablation.request.problem} on {ablation.gpu.name}"))
     calibration = ablation.calibration.notes if ablation.calibration is not None else ()
     noise = f"; noise floor {100 * ablation.noise_floor:.2g} %" if ablation.time_ns else ""
     show_pairs(
         [
             (f"  {ITSELF}", f"{configuration} ({source})"),
             ("  time", _time(ablation)),
-            ("  timed", f"{ablation.conditions}: {ablation.why}{noise}"),
+            ("  timed", f"{ablation.request.conditions}: {ablation.request.why}{noise}"),
             *(("  note", note) for note in (*calibration, *notes)),
             ("  clocks", f"held down by {', '.join(ablation.tags)}" if ablation.tags else ""),
         ]
@@ -104,7 +103,7 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
 def _time(ablation: Ablation) -> str:
     if ablation.time_ns is None:
         return ""
-    figures = metrics(roof_under(ablation.roof, ablation.conditions.mode), ablation.time_ns)
+    figures = metrics(ablation.roof, ablation.time_ns)
     light = percent(figures.speed_of_light)
     parts = (
         f"{duration(ablation.time_ns)} ({interval(ablation.low_ns, ablation.high_ns)})",
@@ -143,19 +142,19 @@ def _cells(one: Alternative) -> tuple[str, str, str]:
 
 def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the same for programs, with the choices in the order of the kernel's file."""
-    roof = roof_under(ablation.roof, ablation.conditions.mode)
+    request = ablation.request
     return {
-        "problem": ablation.problem.to_json(),
-        **timing_record(ablation.gpu, ablation.conditions),
-        "why": ablation.why,
+        "problem": request.problem.to_json(),
+        **timing_record(ablation.gpu, request.conditions),
+        "why": request.why,
         "noise_floor": ablation.noise_floor or None,
-        **configuration_record(ablation.configuration),
+        **configuration_record(request.configuration),
         "source": source,
         "notes": notes,
         "time_ns": ablation.time_ns,
         "ci_low_ns": ablation.low_ns,
         "ci_high_ns": ablation.high_ns,
-        **(structs.asdict(metrics(roof, ablation.time_ns)) if ablation.time_ns else {}),
+        **(structs.asdict(metrics(ablation.roof, ablation.time_ns)) if ablation.time_ns else {}),
         "sm_clock_hz": ablation.sm_clock_hz or None,
         **picked(ablation, "tags error complete"),
         "choices": [_choice(choice) for choice in ablation.parameters],

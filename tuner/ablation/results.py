@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.ablation.changes import Change
@@ -56,18 +56,35 @@ class AblatedParameter:
 
 
 @dataclass(frozen=True)
-class Ablation:
-    """A configuration, and what each of its values is worth."""
+class AblationRequest:
+    """The configuration whose values are changed, and how all are timed."""
 
     kernel: KernelSpec
     problem: Problem
-    gpu: Gpu
     conditions: Conditions
     why: str
     """Why these conditions."""
-    roof: Roof
-    calibration: Calibration | None
     configuration: Configuration
+    rounds: int
+    """Groups of each."""
+    seed: int
+    """Of the inputs and the order."""
+    only: Sequence[str] = ()
+    """Names of parameters; all when empty."""
+    known_ns: float | None = None
+    """An earlier time of the configuration under these conditions, if there is one: far slower alternatives then get
+    few samples before the comparisons."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A configuration, and what each of its values is worth."""
+
+    request: AblationRequest
+    gpu: Gpu
+    roof: Roof
+    """Under these conditions."""
+    calibration: Calibration | None
     noise_floor: float
     time_ns: float | None
     """Of the configuration itself, over all comparisons; None if it has no time."""
@@ -98,14 +115,14 @@ def records_of(ablation: Ablation, bench_id: str, versions: Mapping[str, str]) -
     """Return the rows for the database: the configuration itself, and each alternative under its change's name."""
     if ablation.time_ns is None or ablation.low_ns is None or ablation.high_ns is None:
         return []
-    identity = KernelIdentity(ablation.kernel)
+    request, identity = ablation.request, KernelIdentity(ablation.request.kernel)
     itself = Benchmark(
         bench=bench_id,
-        problem=ablation.problem,
+        problem=request.problem,
         gpu=ablation.gpu,
-        conditions=ablation.conditions,
+        conditions=request.conditions,
         contestant=ITSELF,
-        configuration=ablation.configuration,
+        configuration=request.configuration,
         winner_id=None,
         kernel_digest=identity.text,
         computation=identity.computation,

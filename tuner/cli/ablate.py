@@ -8,7 +8,7 @@ from contextlib import closing
 from tuner import __version__
 from tuner.ablation.ablation import ablate as time_changes
 from tuner.ablation.report import SaidProgress, ablation_as_json, show_ablation
-from tuner.ablation.results import records_of
+from tuner.ablation.results import AblationRequest, records_of
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import open_gpu
@@ -53,8 +53,8 @@ def ablate(
         conditions, why = _conditions(device, chosen, mode, regime)
         if not quiet:
             say(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
-        ablated = time_changes(
-            device,
+        known_ns = chosen.time_ns if conditions == chosen.conditions else None
+        request = AblationRequest(
             chosen.kernel,
             chosen.problem,
             conditions,
@@ -62,11 +62,10 @@ def ablate(
             chosen.configuration,
             rounds,
             seed,
-            SaidProgress(quiet=quiet),
-            stop,
             names,
-            chosen.time_ns if conditions == chosen.conditions else None,
+            known_ns,
         )
+        ablated = time_changes(device, request, SaidProgress(quiet=quiet), stop)
         versions = {"kernel-tune": __version__, **device.versions}
         if rows := records_of(ablated, str(uuid.uuid4()), versions):
             with Database.open(given.db) as database:
