@@ -15,7 +15,8 @@ from tuner.model import Run, Status, Trial
 from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
 from tuner.report.summary import summary
 from tuner.space.space import SearchSpace
-from tuner.tuning.race import Finish
+from tuner.stats import Verdict
+from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result, State
 
 FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
@@ -57,7 +58,7 @@ def test_the_panel_fits_80_columns(state: State) -> None:
 def test_rates_leave_out_what_was_there_before(state: State) -> None:
     assert "  2.0/s  ETA 20 s  " in progress_line(state)
     state.search_ended = state.search_began + 10.0
-    finish = Finish(state.trials[0], 190_100.0, None, None, None, "ambiguous", None)
+    finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0])
     text = summary(Result(state, finish, 1, {}), Path("x.db"))
     assert "60 trials (40 of them before the interruption), 20 in 10.0 s" in text
 

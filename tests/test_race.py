@@ -18,7 +18,8 @@ from tuner.stats import Verdict
 from tuner.tuning.decision import Preference
 from tuner.tuning.elimination import HEATS
 from tuner.tuning.finalists import FINALISTS, finalists
-from tuner.tuning.race import FinalRace, Finish
+from tuner.tuning.finish import Finish
+from tuner.tuning.race import FinalRace
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 

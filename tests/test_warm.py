@@ -29,7 +29,8 @@ from tuner.report.summary import result_as_json, summary
 from tuner.report.tables import WINNER_COLUMNS, winner_record
 from tuner.stats import Verdict
 from tuner.tuning.finalists import FINALISTS, LEADERS, TIMED_WARM
-from tuner.tuning.race import FinalRace, Finish
+from tuner.tuning.finish import Finish
+from tuner.tuning.race import FinalRace
 from tuner.winners.current import best_winners
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})

@@ -13,7 +13,7 @@ from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
 from tuner.report.tables import duration, time_unit
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio
-from tuner.tuning.race import Finish
+from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result
 
 if TYPE_CHECKING:

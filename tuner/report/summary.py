@@ -19,10 +19,9 @@ from tuner.report.tables import counted, duration, percent, picked, throughput, 
 from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
-from tuner.tuning.race import Finish
+from tuner.tuning.finish import Finish, WarmFinish
 from tuner.tuning.state import Result, State
 from tuner.tuning.trials import metrics
-from tuner.tuning.warm import WarmFinish
 
 
 def summary(result: Result, database: Path, *, full: bool = False) -> str:

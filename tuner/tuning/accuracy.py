@@ -20,7 +20,7 @@ from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
 from tuner.model import Configuration, Problem, Run, Status, Trial
-from tuner.tuning.race import Finish
+from tuner.tuning.finish import Finish
 
 ERROR_RESOLUTION = 0.01
 """Errors that differ by less, relatively, count as equal: a front of hundreds of configurations that differ in the

@@ -9,17 +9,18 @@ the winner is confirmed (:mod:`tuner.tuning.confirmation`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tuner.conditions import Mode
 from tuner.devices.base import Contestant, Device
-from tuner.model import Configuration, Measurement, Problem, Trial
+from tuner.model import Configuration, Problem, Trial
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
-from tuner.tuning.warm import WarmFinish, behind, holding, time_warm
+from tuner.tuning.finish import Finish, InRace, WarmFinish
+from tuner.tuning.warm import behind, holding, time_warm
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
 GROUP_NS = 5e6
@@ -34,51 +35,6 @@ MAX_CONFIRMATIONS = 10
 """Winners that are tried at most: each costs a race, fresh processes and a verification at other sizes."""
 Reject = Callable[[Trial, str], None]
 """Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Result of the race and the confirmation."""
-
-    winner: Trial
-    time_ns: float
-    default: Trial | None
-    default_ns: float | None
-    ratio: Ratio | None
-    """The default's time over the winner's. All intervals of a race hold together with 95 %."""
-    verdict: Verdict
-    confirmed: Measurement | None
-    edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
-    """The winner at other sizes."""
-    exportable: bool = False
-    reason: str = ""
-    no_process: bool = False
-    """Whether the reason says nothing about the winner: no process could be had to confirm or verify it."""
-    unstable: list[tuple[Trial, str]] = field(default_factory=list)
-    """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
-    medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
-    """Of every contestant that did not fail, the fastest first; an eliminated one has fewer samples behind it."""
-    tied: int = 1
-    """Finalists that are statistically tied with the winner, itself included."""
-    noise_floor: float = 0.0
-    """How far from 1 the ratio of equal kernels may be: what differs by less is the same."""
-    incumbent: Trial | None = None
-    """The best that the database knew before, as it was timed again in this run."""
-    incumbent_ns: float | None = None
-    versus_incumbent: Ratio | None = None
-    """The incumbent's time over the winner's."""
-    incumbent_verdict: Verdict = Verdict.AMBIGUOUS
-    """Of the winner against the incumbent."""
-    race_verdict: Verdict = Verdict.AMBIGUOUS
-    """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some where it was
-    chosen because it holds warm, too, or because it is simpler and slower by less than the margin."""
-    behind: float = 1.0
-    """Its time over that of the fastest finalist in the run's mode."""
-    rounds: int = 0
-    heats: int = 0
-    race_s: float = 0.0
-    warm: WarmFinish | None = None
-    """How it stands in the mode warm, if it was chosen by that as well."""
 
 
 def compete(
@@ -230,77 +186,58 @@ class FinalRace:
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
         fastest = choose(standing.left[0], contestants, [standing], self.prefer, self.margin)
-        first = fastest
+        first, warm_finish = fastest, None
         if warm is not None:
             held = holding(standing.left[0], standing, warm)
             first = choose(held, contestants, [standing, warm], self.prefer, self.margin)
-        winner, time_ns = contestants[first], standing.time_ns(first)
+            warm_finish = WarmFinish(
+                **vars(self._in_race(first, contestants, warm)),
+                behind_in_mode=behind(standing, first),
+                passed_over=contestants[fastest] if fastest != first else None,
+                passed_over_behind=behind(warm, fastest),
+            )
+        winner, in_race = contestants[first], self._in_race(first, contestants, standing)
         confirmation = Confirmation()
         if not self.device.recorded:
             confirmation = confirm(
-                self.device, self.problem, winner.configuration, time_ns, self.max_error, self.say
+                self.device, self.problem, winner.configuration, in_race.time_ns, self.max_error, self.say
             )
         incumbent_ns, versus_incumbent, against_incumbent = _versus(
             self.incumbent, first, contestants, standing
         )
         tied = set(standing.tied_with(first)) & set((warm or standing).tied_with(first))
         return Finish(
-            winner,
-            time_ns,
-            self.default,
-            *_versus(self.default, first, contestants, standing),
-            confirmation.measurement,
-            confirmation.edge_cases,
+            **vars(in_race),
+            winner=winner,
+            default=self.default,
+            confirmed=confirmation.measurement,
+            edge_cases=confirmation.edge_cases,
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,
-            medians_ns=_medians(contestants, standing),
             tied=1 + len(tied) if standing.rounds > 1 else 1,
-            noise_floor=standing.noise_floor,
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
             versus_incumbent=versus_incumbent,
             incumbent_verdict=against_incumbent,
-            race_verdict=_verdict(standing, first),
-            behind=behind(standing, first),
-            rounds=standing.rounds,
-            heats=standing.heats,
-            race_s=standing.seconds,
-            warm=self._warm(first, fastest, contestants, standing, warm) if warm is not None else None,
+            warm=warm_finish,
         )
 
-    def _warm(
-        self, first: int, fastest: int, contestants: Sequence[Trial], standing: Standing, warm: Standing
-    ) -> WarmFinish:
-        """Return how the winner stands in the mode warm, and what would have won without it."""
-        default_ns, ratio, against_default = _versus(self.default, first, contestants, warm)
-        return WarmFinish(
-            warm.time_ns(first),
-            default_ns,
-            ratio,
-            against_default,
-            behind(warm, first),
-            behind(standing, first),
-            contestants[fastest] if fastest != first else None,
-            behind(warm, fastest),
-            _medians(contestants, warm),
-            warm.noise_floor,
-            _verdict(warm, first),
-            warm.rounds,
-            warm.heats,
-            warm.seconds,
+    def _in_race(self, winner: int, contestants: Sequence[Trial], standing: Standing) -> InRace:
+        first = standing.left[0]
+        times = sorted((standing.time_ns(i), i) for i in standing.groups)
+        return InRace(
+            standing.time_ns(winner),
+            *_versus(self.default, winner, contestants, standing),
+            behind(standing, winner),
+            # Where it is not the fastest: against that one.
+            standing.verdict if winner == first else standing.compare(winner, first),
+            [(contestants[i].configuration, median_ns) for median_ns, i in times],
+            standing.noise_floor,
+            standing.rounds,
+            standing.heats,
+            standing.seconds,
         )
-
-
-def _verdict(standing: Standing, winner: int) -> Verdict:
-    """Return the winner's verdict against all others, or against the fastest where it is not that."""
-    return standing.verdict if winner == standing.left[0] else standing.compare(winner, standing.left[0])
-
-
-def _medians(contestants: Sequence[Trial], standing: Standing) -> list[tuple[Configuration, float]]:
-    """Return the medians of every contestant that did not fail, the fastest first."""
-    times = sorted((standing.time_ns(i), i) for i in standing.groups)
-    return [(contestants[i].configuration, median_ns) for median_ns, i in times]
 
 
 def _index_of(trial: Trial | None, contestants: Sequence[Trial]) -> int | None:

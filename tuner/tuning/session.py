@@ -15,9 +15,10 @@ from tuner.model import Trial
 from tuner.signals import uninterrupted
 from tuner.space.simplicity import simplicity
 from tuner.tuning.decision import preference
+from tuner.tuning.finish import Finish
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
-from tuner.tuning.race import FinalRace, Finish
+from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer, Result, State
 from tuner.tuning.store import DatabaseStore, Store

@@ -15,7 +15,7 @@ from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
 from tuner.space.space import SearchSpace
 from tuner.tuning.ceiling import Ceiling, roof_under
-from tuner.tuning.race import Finish
+from tuner.tuning.finish import Finish
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""

@@ -12,8 +12,7 @@ from tuner.devices.base import Outcome
 from tuner.hardware.roofline import Roof
 from tuner.model import Resources, Status, Trial
 from tuner.stats import median_interval
-from tuner.tuning.race import Finish
-from tuner.tuning.warm import WarmFinish
+from tuner.tuning.finish import Finish, InRace, WarmFinish
 
 
 def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
@@ -104,19 +103,14 @@ def winner_of(
         exportable=finish.exportable,
         reason=finish.reason,
         race={
-            "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in finish.medians_ns],
+            **_race_record(finish),
             "tied": finish.tied,
             "edges": [str(problem) for problem, _ in finish.edge_cases],
             "replayed": replayed,
-            "noise_floor": finish.noise_floor,
             "behind": finish.behind,
-            "verdict": str(finish.race_verdict),
-            "rounds": finish.rounds,
-            "heats": finish.heats,
-            "seconds": round(finish.race_s, 3),
             "incumbent": _against_incumbent(finish, ids),
         }
-        | ({} if finish.warm is None else {"warm_race": _warm_race(finish.warm)}),
+        | ({} if finish.warm is None else {"warm_race": _warm_record(finish.warm)}),
         warm=None if finish.warm is None else _warm_time(finish, finish.warm, known_before=known_before),
     )
 
@@ -135,14 +129,20 @@ def _warm_time(finish: Finish, warm: WarmFinish, *, known_before: bool) -> WarmT
     )
 
 
-def _warm_race(warm: WarmFinish) -> dict[str, Any]:
+def _race_record(race: InRace) -> dict[str, Any]:
     return {
-        "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in warm.medians_ns],
-        "noise_floor": warm.noise_floor,
-        "verdict": str(warm.race_verdict),
-        "rounds": warm.rounds,
-        "heats": warm.heats,
-        "seconds": round(warm.race_s, 3),
+        "medians_ns": [[str(configuration), time_ns] for configuration, time_ns in race.medians_ns],
+        "noise_floor": race.noise_floor,
+        "verdict": str(race.race_verdict),
+        "rounds": race.rounds,
+        "heats": race.heats,
+        "seconds": round(race.race_s, 3),
+    }
+
+
+def _warm_record(warm: WarmFinish) -> dict[str, Any]:
+    return {
+        **_race_record(warm),
         "passed_over": str(warm.passed_over.configuration) if warm.passed_over else None,
         "passed_over_behind": warm.passed_over_behind,
     }

@@ -8,7 +8,6 @@ Times of different modes are never compared: what counts is how far each finalis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tuner.conditions import Mode, Regime
 from tuner.devices.base import Contestant, Device
@@ -16,38 +15,11 @@ from tuner.hardware.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
-from tuner.stats import Ratio, Verdict, median
+from tuner.stats import Verdict, median
 from tuner.tuning.elimination import Standing
 
 ROUNDS, SAMPLES = 3, 3
 """For choosing finalists among some 40 candidates, within about a second: the races decide."""
-
-
-@dataclass(frozen=True)
-class WarmFinish:
-    """How the winner stands in the mode warm; all ratios are of times raced in turn."""
-
-    time_ns: float
-    default_ns: float | None
-    ratio: Ratio | None
-    """The default's time over the winner's."""
-    verdict: Verdict
-    behind: float
-    """Its time over that of the fastest finalist."""
-    behind_in_mode: float
-    """The same in the run's mode."""
-    passed_over: Trial | None
-    """What would have won by the run's mode alone, if that is another."""
-    passed_over_behind: float
-    """How far that is behind, warm; as far as the winner if it is no other."""
-    medians_ns: list[tuple[Configuration, float]]
-    """Of every contestant, the fastest first."""
-    noise_floor: float
-    race_verdict: Verdict
-    """Of the winner, warm: faster than every other, the same as some, slower than some, or ambiguous."""
-    rounds: int
-    heats: int
-    race_s: float
 
 
 def warm_matters(kernel: KernelSpec, run: Run, device: Device, best_ns: float) -> bool:
