@@ -114,7 +114,7 @@ class StoredWinner:
     """Those of the trial."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """One contestant of ``tune bench`` on one problem: a stored configuration, or something to compare it with."""
 
@@ -126,7 +126,7 @@ class Benchmark:
     contestant: str
     """``best``, ``default``, or a baseline's name."""
     configuration: Configuration | None
-    winner_id: int | None
+    winner_id: int | None = None
     """The row of the winner whose configuration it is; the winner may be one of another size."""
     kernel_digest: str
     computation: str
@@ -136,11 +136,11 @@ class Benchmark:
     ci_low_ns: float
     ci_high_ns: float
     samples_ns: tuple[float, ...]
-    ratio: float | None
+    ratio: float | None = None
     """Its time over that of ``best``, paired: 1.25 means that the best is 1.25 times as fast."""
-    ratio_low: float | None
-    ratio_high: float | None
-    verdict: str
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    verdict: str = ""
     """``best`` compared with it: faster, slower, same or ambiguous."""
     noise_floor: float
     sm_clock_hz: float

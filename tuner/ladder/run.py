@@ -180,7 +180,7 @@ class _LadderRun:
             if not entries:
                 return None
             entries += self._baselines(problem, roof, failures)
-            device.prepare(sweep.kernel, problem, sweep.seed, conditions, None)
+            device.prepare(sweep.kernel, problem, sweep.seed, conditions)
             self._progress.comparison(sizes, len(entries))
             race = self._race(entries, failures, absent)
         except Interrupted:

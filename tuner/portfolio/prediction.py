@@ -215,10 +215,9 @@ def spread(problems: Sequence[Problem]) -> list[int]:
     if not problems:
         return []
     logs = np.log2([list(problem.sizes.values()) for problem in problems])
-    kinds = [str([problem.dtypes, problem.options]) for problem in problems]
     waiting: dict[str, list[int]] = {}
-    for number, kind in enumerate(kinds):
-        waiting.setdefault(kind, []).append(number)
+    for number, problem in enumerate(problems):
+        waiting.setdefault(kind_of(problem), []).append(number)
     orders = [_farthest(logs, numbers) for numbers in waiting.values()]
     longest = max(map(len, orders))
     return [order[at] for at in range(longest) for order in orders if at < len(order)]

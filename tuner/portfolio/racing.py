@@ -104,7 +104,7 @@ class Races:
             TunerError: the problem cannot be measured at all.
         """
         device, conditions = self._device, self.conditions(problem)
-        device.prepare(self._kernel, problem, self._seed, conditions, None)
+        device.prepare(self._kernel, problem, self._seed, conditions)
         key = problem.key
         times = {row.configuration: row.time_ns for row in self._rows if row.problem.key == key}
         left = [one for one in configurations if one not in self.failed]
@@ -139,17 +139,12 @@ class Races:
                     conditions=conditions,
                     contestant=TIMED,
                     configuration=configuration,
-                    winner_id=None,
                     kernel_digest=self._identity.text,
                     computation=self._identity.computation,
                     time_ns=ratio * median(fastest),
                     ci_low_ns=min(medians),
                     ci_high_ns=max(medians),
                     samples_ns=tuple(sample for round_ in race.samples_ns for sample in round_[i]),
-                    ratio=None,
-                    ratio_low=None,
-                    ratio_high=None,
-                    verdict="",
                     noise_floor=device.noise_floor(median(medians)),
                     sm_clock_hz=race.sm_clock_hz[i] if race.sm_clock_hz else 0.0,
                     tags=(*race.tags, tag),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +70,9 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
         TunerError: the kernel's file cannot be read.
     """
     named = load_kernel(kernel) if kernel.endswith(".toml") or "/" in kernel else None
-    which = Filters(kernel=kernel)
+    filters = Filters(kernel=kernel, gpu=gpu, exportable=True, replayed=False, regime="rested")
     if named is not None:
-        which = Filters(kernel=named.name, computations=KernelIdentity(named).computations)
-    filters = Filters(
-        kernel=which.kernel,
-        computations=which.computations,
-        gpu=gpu,
-        exportable=True,
-        replayed=False,
-        regime="rested",
-    )
+        filters = replace(filters, kernel=named.name, computations=KernelIdentity(named).computations)
     kernels = Kernels(named)
     with Database.open(db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=True)
