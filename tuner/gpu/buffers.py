@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -95,13 +96,10 @@ class Helpers:
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""
-        graph = Graph(self.context)
-        try:
+        with closing(Graph(self.context)) as graph:
             graph.kernel(self.kernel(entry, grid, block, arguments))
             graph.launch()
             self.context.synchronize()
-        finally:
-            graph.close()
 
 
 class Memory:
@@ -286,9 +284,8 @@ class ProblemData:
 
     def _checksum(self) -> int:
         fill_bytes(self._result, 0, 8)
-        graph = Graph(self.helpers.context)
         kernels = []
-        try:
+        with closing(Graph(self.helpers.context)) as graph:
             for name, size_bytes in self._constant():
                 # The last word may reach into the zone behind, which is constant, too; where there is none, the up
                 # to three bytes of it are left out.
@@ -303,8 +300,6 @@ class ProblemData:
                 graph.kernel(kernels[-1])
             graph.launch()
             self.helpers.context.synchronize()
-        finally:
-            graph.close()
         raw = bytearray(8)
         check(cu.cuMemcpyDtoH(raw, self._result, 8))
         return int.from_bytes(raw, "little")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -96,12 +96,10 @@ class Calibrator:
         """Measure everything."""
         with ExitStack() as stack:
             stack.callback(self._ceilings.close)
-            floats = min(
-                MEMORY_FLOATS, self._gpu.memory_bytes // 64
-            )  # a small slice of a card has room for less
-            large = stack.enter_context(_closing(self._session(floats, Mode.COLD)))
+            floats = min(MEMORY_FLOATS, self._gpu.memory_bytes // 64)  # a small slice of a card has less room
+            large = stack.enter_context(closing(self._session(floats, Mode.COLD)))
             copy, read = self._copy(large, self._ceilings), self._read(large)
-            matrix, vector = self._matrix(self._ceilings, large), self._vector(self._helpers, large)
+            matrix, vector = self._matrix(large, self._ceilings), self._vector(large)
             size_bytes = 4.0 * floats
             times = {
                 "copy": self._time(large, copy),
@@ -111,12 +109,11 @@ class Calibrator:
                 "nothing": self._time(large, Single(self._helpers.kernel("nothing", 1, 32, []))),
             }
             clock = self._clock(large, vector)
-            noise = self._noise(large, self._copy, heavy=False) + self._noise(
-                large, self._matrix_again, heavy=True
-            )
+            noise = self._noise(large, self._copy, heavy=False)
+            noise += self._noise(large, self._matrix, heavy=True)
             short_noise_ns, launch_ns = {}, {}
             for mode in Mode:
-                with _closing(self._session(SHORT_FLOATS, mode)) as short:
+                with closing(self._session(SHORT_FLOATS, mode)) as short:
                     launch_ns[str(mode)] = self._time(short, self._least(short), LEAST_NS)
                     if mode is Mode.WARM:
                         continue
@@ -203,16 +200,13 @@ class Calibrator:
         ]
         return Single(self._helpers.kernel("read_sweep", 16 * self._gpu.sm_count, 512, arguments))
 
-    def _matrix(self, helpers: Helpers, session: ProblemSession) -> Timed:
+    def _matrix(self, session: ProblemSession, helpers: Helpers) -> Timed:
         arguments = [("int32", MATRIX_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
         return Single(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
 
-    def _matrix_again(self, session: ProblemSession, helpers: Helpers) -> Timed:
-        return self._matrix(helpers, session)
-
-    def _vector(self, helpers: Helpers, session: ProblemSession) -> Timed:
+    def _vector(self, session: ProblemSession) -> Timed:
         arguments = [("int32", VECTOR_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
-        return Single(helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
+        return Single(self._helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
 
     @property
     def _matrix_blocks(self) -> int:
@@ -233,19 +227,13 @@ class Calibrator:
         self, session: ProblemSession, timed: Timed, estimate_ns: float = 2e5, *, heavy: bool = False
     ) -> float:
         session = _as_heavy(session) if heavy else session
-        graph = session.graph(timed, 12, estimate_ns)
-        try:
+        with closing(session.graph(timed, 12, estimate_ns)) as graph:
             session.take(graph, estimate_ns)
             return statistics.median(session.take(graph, estimate_ns).times_ns)
-        finally:
-            graph.close()
 
     def _clock(self, session: ProblemSession, timed: Timed) -> float:
-        graph = session.graph(timed, 4, 2e5)
-        try:
+        with closing(session.graph(timed, 4, 2e5)) as graph:
             return session.take(graph, 2e5).sm_clock_hz
-        finally:
-            graph.close()
 
     def _noise(
         self, session: ProblemSession, build: Callable[[ProblemSession, Helpers], Timed], *, heavy: bool
@@ -296,14 +284,6 @@ class _Turns:
 
     def close(self) -> None:
         pass
-
-
-@contextmanager
-def _closing(session: ProblemSession) -> Iterator[ProblemSession]:
-    try:
-        yield session
-    finally:
-        session.close()
 
 
 def _as_heavy(session: ProblemSession) -> ProblemSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import closing
 from dataclasses import replace
 
 from tuner.conditions import Conditions, Mode
@@ -54,11 +55,8 @@ class ReferenceKernel:
 
     def time_ns(self) -> float:
         """Take eight samples, light and cold whatever the conditions of the problem are."""
-        graph = self._session.graph(self, 8, 2e5)
-        try:
+        with closing(self._session.graph(self, 8, 2e5)) as graph:
             return statistics.median(self._session.take(graph, 2e5).times_ns)
-        finally:
-            graph.close()
 
 
 class DriftWatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from tuner.gpu.candidate import Timed
@@ -123,8 +124,5 @@ class InterleavedTiming:
 
     def _probe(self, timed: Timed, first_ns: float) -> float:
         """Estimate a time of which nothing is known: the first run was cold in every way."""
-        graph = self._session.graph(timed, 1, first_ns)
-        try:
+        with closing(self._session.graph(timed, 1, first_ns)) as graph:
             return min(self._session.take(graph, first_ns).times_ns[0] for _ in range(2))
-        finally:
-            graph.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from tuner.gpu.candidate import Timed
@@ -128,10 +129,7 @@ class CandidateMeasurement:
     def _groups(self, timed: Timed, size: int, estimate_ns: float, least: int) -> Samples:
         """Take groups of ``size`` until there are ``least`` samples."""
         samples = Samples()
-        graph = self._session.graph(timed, size, estimate_ns)
-        try:
+        with closing(self._session.graph(timed, size, estimate_ns)) as graph:
             while len(samples.times_ns) < least:
                 samples.add(self._session.take(graph, estimate_ns))
-        finally:
-            graph.close()
         return samples

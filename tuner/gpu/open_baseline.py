@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,11 +63,8 @@ def open_baseline(
         )
         for copy in range(data.copies)
     ]
-    captured = capture(context, calls)
-    try:
+    with closing(capture(context, calls)) as captured:
         yield captured
-    finally:
-        captured.close()
 
 
 def numpy_time_ns(

@@ -12,6 +12,8 @@ The event pairs lie inside one graph, so that no host work can slip between them
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from cuda.bindings import driver as cu
 
 from tuner.conditions import Mode
@@ -83,8 +85,7 @@ class SampleGraph:
 def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> float:
     """Run a candidate once on poisoned outputs and restored tensors, in an empty graph; return nanoseconds."""
     data.poison()
-    graph = graph or Graph(data.helpers.context)
-    try:
+    with closing(graph or Graph(data.helpers.context)) as graph:
         data.add_restore(graph)
         start = graph.event()
         timed.add_to(graph, 0)
@@ -92,5 +93,3 @@ def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> flo
         graph.launch()
         data.helpers.context.synchronize()
         return float(check(cu.cuEventElapsedTime(start, end))) * 1e6
-    finally:
-        graph.close()

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from tuner.conditions import Conditions, Mode, Regime
@@ -85,16 +86,13 @@ class Timer:
 
     def measure_gap(self, data: ProblemData, stamps: Stamps, mode: Mode) -> float:
         """Learn how many nanoseconds a sample takes besides its calls, by taking some of no call at all."""
-        graph = SampleGraph(data, stamps, Nothing(), 4, mode, 1)
-        try:
+        with closing(SampleGraph(data, stamps, Nothing(), 4, mode, 1)) as graph:
             spans = []
             for _ in range(3):
                 graph.launch()
                 self._context.synchronize()
                 spans.append((stamps.read().elapsed_ns - sum(graph.read())) / graph.samples)
             return max(0.0, statistics.median(spans))
-        finally:
-            graph.close()
 
     def group(
         self,

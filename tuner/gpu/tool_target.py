@@ -155,28 +155,22 @@ class Runner:
 
     def _profiled(self, data: ProblemData, loaded: Loaded) -> None:
         """Run it once more between the two calls that switch a profiler on and off: nothing else is in there."""
-        graph = Graph(self._context)
-        try:
+        with closing(Graph(self._context)) as graph:
             data.add_restore(graph)
             if any(tensor.role == "inout" for tensor in data.tensors):
                 graph.launch()
                 self._context.synchronize()
-        finally:
-            graph.close()
         check(cu.cuProfilerStart())
         self._launch(data, loaded, restore=False)
         check(cu.cuProfilerStop())
 
     def _launch(self, data: ProblemData, loaded: Loaded, *, restore: bool) -> None:
-        graph = Graph(self._context)
-        try:
+        with closing(Graph(self._context)) as graph:
             if restore:
                 data.add_restore(graph)
             loaded.add_to(graph, 0)
             graph.launch()
             self._context.synchronize()
-        finally:
-            graph.close()
 
     def _log_bytes(self) -> int:
         """Return the length of the tool's log once it has stopped growing: its findings come from another process."""
