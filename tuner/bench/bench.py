@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
 from tuner.conditions import Calibration
@@ -83,7 +83,7 @@ class RaceSamples:
         return median_interval(self.medians_ns)
 
     @classmethod
-    def of(cls, race: RaceRound, index: int, *, on_host: bool, ours: bool) -> RaceSamples:
+    def of(cls, race: RaceRound, index: int, *, on_host: bool, ours: bool, **own: Any) -> Self:
         """Return the samples of a contestant.
 
         Args:
@@ -91,6 +91,7 @@ class RaceSamples:
             index: the contestant's index in it.
             on_host: whether it ran on the CPU, alone: all rounds then repeat one group, whose samples are independent.
             ours: whether it is a configuration, whose output the comparison has verified.
+            own: the fields of a subclass.
         """
         groups = [round_[index] for round_ in race.samples_ns]
         if on_host:
@@ -100,21 +101,15 @@ class RaceSamples:
             tuple(groups[0]) if on_host else tuple(median(group) for group in groups),
             race.verified[index] if race.verified else ours,
             race.sm_clock_hz[index] if race.sm_clock_hz else 0.0,
+            **own,
         )
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(RaceSamples):
     """A contestant with its time."""
 
     contestant: NamedContestant
-    time_ns: float
-    """Median of the rounds' medians, and the ends of its 95 % interval."""
-    low_ns: float
-    high_ns: float
-    samples_ns: tuple[float, ...]
-    verified: bool
-    sm_clock_hz: float = 0.0
     ratio: Ratio | None = None
     """Its time over the reference's; None for the reference itself, or without one."""
     verdict: Verdict | None = None
@@ -247,12 +242,19 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         reason = next((failure.error for failure in timed.failures if failure.name == BEST), "")
         return replace(result, reason=reason or "it could not be run")
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
-    if best.low_ns > limit_ns:
+    if best.interval_ns[0] > limit_ns:
         again = device.race([best.contestant.contestant], rounds, SAMPLES, seed + 1)
         if again.failed is not None:
             return replace(result, reason=again.error)
         best = _entry(best.contestant, again, 0)
-    return replace(result, now_ns=best.time_ns, low_ns=best.low_ns, slower=best.low_ns > limit_ns)
+    low_ns = best.interval_ns[0]
+    return replace(result, now_ns=best.time_ns, low_ns=low_ns, slower=low_ns > limit_ns)
+
+
+def unpaired(one: RaceSamples, other: RaceSamples) -> Ratio:
+    """Return the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
+    (low, high), (other_low, other_high) = one.interval_ns, other.interval_ns
+    return Ratio(one.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
 def ratio_columns(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
@@ -282,8 +284,8 @@ def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> lis
                 kernel_digest=identity.text,
                 computation=identity.computation,
                 time_ns=entry.time_ns,
-                ci_low_ns=entry.low_ns,
-                ci_high_ns=entry.high_ns,
+                ci_low_ns=entry.interval_ns[0],
+                ci_high_ns=entry.interval_ns[1],
                 samples_ns=entry.samples_ns,
                 **ratio_columns(entry.ratio if by_best else None, entry.verdict),
                 noise_floor=result.noise_floor,
@@ -327,26 +329,19 @@ def _compared(
     if reference is None:
         entries.sort(key=lambda entry: entry.time_ns)
         return tuple(entries), noise_of(entries[0].time_ns)
-    reference_index, noise_floor = entries.index(reference), noise_of(reference.time_ns)
-    medians = [[median(groups[i]) for groups in race.samples_ns] for i in range(len(entries))]
+    noise_floor = noise_of(reference.time_ns)
     compared = []
-    for i, entry in enumerate(entries):
-        if i == reference_index:
+    for entry in entries:
+        if entry is reference:
             continue
-        if entry.contestant.on_host:  # timed alone: nothing to pair, so the intervals' ends bound the ratio
-            ratio = Ratio(
-                entry.time_ns / reference.time_ns,
-                entry.low_ns / reference.high_ns,
-                entry.high_ns / reference.low_ns,
-            )
-        else:
-            ratio = paired_ratio(medians[i], medians[reference_index])
+        on_host = entry.contestant.on_host
+        ratio = (
+            unpaired(entry, reference) if on_host else paired_ratio(entry.medians_ns, reference.medians_ns)
+        )
         compared.append(replace(entry, ratio=ratio, verdict=reference_verdict(ratio, noise_floor)))
     return (reference, *sorted(compared, key=lambda entry: entry.time_ns)), noise_floor
 
 
 def _entry(contestant: NamedContestant, race: RaceRound, index: int) -> Entry:
-    timed = RaceSamples.of(race, index, on_host=contestant.on_host, ours=contestant.configuration is not None)
-    return Entry(
-        contestant, timed.time_ns, *timed.interval_ns, timed.samples_ns, timed.verified, timed.sm_clock_hz
-    )
+    ours = contestant.configuration is not None
+    return Entry.of(race, index, on_host=contestant.on_host, ours=ours, contestant=contestant)

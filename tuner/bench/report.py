@@ -64,7 +64,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
             if entry.contestant.configuration
             else entry.contestant.text,
             duration(entry.time_ns),
-            interval(entry.low_ns, entry.high_ns),
+            interval(*entry.interval_ns),
             throughput(metrics(roof, entry.time_ns)),
             percent(metrics(roof, entry.time_ns).speed_of_light),
             _compared(entry),
@@ -166,8 +166,8 @@ def _entry(result: Bench, entry: Entry) -> dict[str, Any]:
         **configuration_record(contestant.configuration),
         "call": contestant.text if contestant.baseline is not None else None,
         "time_ns": entry.time_ns,
-        "ci_low_ns": entry.low_ns,
-        "ci_high_ns": entry.high_ns,
+        "ci_low_ns": entry.interval_ns[0],
+        "ci_high_ns": entry.interval_ns[1],
         **structs.asdict(metrics(_roof(result), entry.time_ns)),
         **comparison_record(entry.ratio, entry.verdict),
         "verified": entry.verified,
@@ -221,7 +221,7 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
     groups = [
         BarGroup(
             str(result.target.problem) + (f" ({result.target.conditions})" if len(timed) > 1 else ""),
-            [Bar(e.contestant.name, e.time_ns, e.low_ns, e.high_ns) for e in result.entries],
+            [Bar(e.contestant.name, e.time_ns, *e.interval_ns) for e in result.entries],
             _roof(result).speed_of_light_ns,
         )
         for result in shown

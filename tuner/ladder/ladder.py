@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.bench import targets
-from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, ratio_columns, reference_verdict
+from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, ratio_columns, reference_verdict, unpaired
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
@@ -244,12 +244,6 @@ class Ladder:
     def replayed(self) -> bool:
         """Whether the times come from a recording."""
         return self.device.startswith("replay:")
-
-
-def unpaired(timing: Timing, other: Timing) -> Ratio:
-    """Return the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
-    (low, high), (other_low, other_high) = timing.interval_ns, other.interval_ns
-    return Ratio(timing.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
 def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], step: StepSpec) -> Problem:
