@@ -124,6 +124,15 @@ def test_equal_ones_end_as_a_tie() -> None:
     assert standing.tied_with(2) == [0, 1]
 
 
+def test_one_that_is_undecided_keeps_equal_ones_racing() -> None:
+    def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        return {i: [[1.0 + (i == 2) * (-1) ** turn * 0.1] for turn in range(rounds)] for i in left}
+
+    standing = eliminate(3, measure, FLOOR)
+    assert (standing.compare(1, 0), standing.compare(2, 0)) == (Verdict.SAME, Verdict.AMBIGUOUS)
+    assert (standing.verdict, standing.heats) == (Verdict.AMBIGUOUS, len(HEATS))
+
+
 def test_tie_that_is_surely_faster_by_less_than_the_noise_is_a_tie() -> None:
     standing = eliminate(2, constant([1.0, 1.0015]), FLOOR)
     assert standing.compare(1, 0) is Verdict.SAME
@@ -194,7 +203,7 @@ def test_all_fail() -> None:
         (0.001, [12, 24, 48]),  # all there is time for: 84 rounds of two
         (0.05, [12, 24, 13]),  # the last heat is shortened to what is left of 5 s
         (0.07, [12, 23]),
-        (0.2, [12]),  # two more rounds would not change much
+        (0.16, [12]),  # three more rounds would not change much
         (9.0, [12]),  # the first heat is never shortened
     ],
 )

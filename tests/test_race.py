@@ -37,6 +37,7 @@ class Track(StubDevice):
         super().__init__()
         self.truth = truth or {}
         self.noise = noise
+        self.seeds: list[int] = []
         self.confirmed = lambda c, time_ns: good(self.time(c))
 
     def time(self, configuration: Configuration) -> float:
@@ -51,6 +52,7 @@ class Track(StubDevice):
         seed: int,
         mode: Mode | None = None,
     ) -> RaceRound:
+        self.seeds.append(seed)
         answer = super().race(contestants, rounds, samples, seed, mode)
         if answer.failed is not None:
             return answer
@@ -176,6 +178,10 @@ def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower
     ended = finish(device, trials, prefer=by_number(1, 0))
     assert ended is not None
     assert ended.winner.number == 1
+    device.calibration = Calibration({str(Conditions()): 0.0})
+    ended = finish(device, trials, prefer=by_number(1, 0))
+    assert ended is not None
+    assert ended.winner.number == 0, "without a noise floor only equal times are equal"
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:
@@ -447,6 +453,7 @@ def test_a_clearly_slower_trial_leaves_after_the_first_heat() -> None:
     ended = finish(device, [default, trial(0, 1000.0), trial(1, 1002.0), trial(2, 1090.0)], default)
     assert set(numbers(device.races[0])) == {0, 1, 2, 9}
     assert set(numbers(device.races[1])) == {0, 1}
+    assert len(set(device.seeds)) == len(device.races), "each heat has an order of its own"
     assert ended is not None
     assert ended.ratio is not None
     assert ended.ratio.median == pytest.approx(30.0, rel=0.01)
@@ -523,6 +530,7 @@ def test_short_kernels_may_be_further_apart() -> None:
         (1.019, Mode.COLD, 1000.0, True),
         (1.021, Mode.COLD, 1000.0, False),
         (0.979, Mode.COLD, 1000.0, False),
+        (1.03, Mode.COLD, 25.0, False),
         (1.2, Mode.COLD, 2.0, True),  # half a microsecond is what events resolve
         (1.2, Mode.ROTATING, 2.0, False),  # but not where many calls share them
         (1.04, Mode.ROTATING, 2.0, True),

@@ -116,6 +116,11 @@ def test_the_fastest_in_the_runs_mode_stays_where_it_is_as_fast_warm() -> None:
     assert ended.warm.behind == pytest.approx(1.0, abs=2e-3)
 
 
+def test_tied_are_those_that_are_as_fast_in_both_modes() -> None:
+    ended = finish(TwoModes({0: (10.0, 8.0), 1: (10.0, 8.5), 2: (10.0, 8.0)}))
+    assert ended.tied == 2
+
+
 def test_the_winner_is_the_one_whose_worse_mode_is_best() -> None:
     """0 loses 12 % warm, 1 is the best warm and loses 9 % otherwise; 2 loses 3 % in each."""
     ended = finish(TwoModes({0: (10.0, 9.0), 1: (10.9, 8.0), 2: (10.3, 8.24), 3: (10.4, 9.5)}))
@@ -127,6 +132,45 @@ def test_the_winner_is_the_one_whose_worse_mode_is_best() -> None:
     assert ended.warm.passed_over_behind == pytest.approx(1.125, rel=1e-2)
     assert (ended.warm.behind, ended.warm.behind_in_mode) == pytest.approx((1.03, 1.03), rel=1e-2)
     assert ended.tied == 1
+
+
+def test_worse_modes_within_the_noise_are_decided_by_the_runs_mode() -> None:
+    assert finish(TwoModes({0: (10.0, 9.0), 1: (10.3, 8.0), 2: (10.2, 8.24)})).winner.number == 2
+    assert finish(TwoModes({0: (10.0, 8.2), 1: (10.25, 8.0)})).winner.number == 0
+
+
+def test_the_best_of_the_worse_modes_races_where_it_leads_in_neither() -> None:
+    extremes = {i: (10.0 + i / 100, 12.4) for i in range(4)} | {
+        i: (12.4, 10.0 + i / 100) for i in range(4, 8)
+    }
+    assert finish(TwoModes({**extremes, 8: (11.2, 11.2)})).winner.number == 8
+
+
+def test_a_preferred_one_has_to_be_equally_fast_in_both_modes() -> None:
+    def prefer(configuration: Configuration) -> bool:
+        return number_of(configuration) != 1
+
+    assert finish(TwoModes({0: (10.0, 8.0), 1: (10.2, 8.0)}), prefer=prefer).winner.number == 0
+    assert finish(TwoModes({0: (10.0, 8.0), 1: (10.0, 8.2)}), prefer=prefer).winner.number == 0
+    assert finish(TwoModes({0: (10.0, 8.0), 1: (10.05, 8.04)}), prefer=prefer).winner.number == 1
+
+
+def test_what_warm_samples_leave_open_changes_nothing() -> None:
+    class NoisyWarm(TwoModes):
+        def race(
+            self,
+            contestants: Sequence[Contestant],
+            rounds: int,
+            samples: int,
+            seed: int,
+            mode: Mode | None = None,
+        ) -> RaceRound:
+            self.noise = 0.3 if mode is Mode.WARM else 1e-4
+            return super().race(contestants, rounds, samples, seed, mode)
+
+    ended = finish(NoisyWarm({0: (10.0, 8.6), 1: (10.1, 8.0)}))
+    assert ended.warm is not None and ended.warm.behind > 1.02
+    assert (ended.winner.number, ended.warm.race_verdict) == (0, Verdict.AMBIGUOUS)
 
 
 def test_a_loss_warm_is_kept_where_every_other_loses_more() -> None:
