@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.commands import said_by
 from tests.faults.kernels import configuration, write_kernel, write_synthetic_recording
 from tuner.database.database import Database
-from tuner.database.records import Filters, Winner
+from tuner.database.records import Filters, WarmTime, Winner
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
@@ -168,8 +169,10 @@ def test_built_in_kernels_compute_different_things() -> None:
     assert len({KernelIdentity(load_kernel(name)).computation for name in kernels}) == len(kernels)
 
 
-def remember(database: Database, path: Path, run_id: str, time_ns: float, *, legacy: bool = False) -> Run:
-    """Write a run with a confirmed winner of the kernel as it is now."""
+def remember(
+    database: Database, path: Path, run_id: str, time_ns: float, *, legacy: bool = False, **changes: Any
+) -> Run:
+    """Write a run with a winner of the kernel as it is now, confirmed unless ``changes`` says otherwise."""
     kernel = read_kernel(path)
     own = KernelIdentity(kernel)
     run = Run(
@@ -183,7 +186,8 @@ def remember(database: Database, path: Path, run_id: str, time_ns: float, *, leg
     )  # fmt: skip
     row = database.record(run_id, trial)
     database.finish_run(run_id, "finished")
-    database.record_winner(run_id, Winner(row, configuration(), time_ns, row, time_ns, exportable=True))
+    won = {"exportable": True, **changes}
+    database.record_winner(run_id, Winner(row, configuration(), time_ns, row, time_ns, **won))
     return run
 
 
@@ -303,6 +307,21 @@ def test_a_merged_run_of_the_schema_before_is_of_the_same_kernel(
     assert best.stored.run.id == "a" * 32
     assert said_by(capsys, "export", "--db", str(new), "-o", str(header)).code == 0
     assert "a" * 32 in header.read_text()
+
+
+def test_a_run_of_the_schema_before_is_compared_as_any_other(path: Path, tmp_path: Path) -> None:
+    warm = WarmTime(90.0, None, None, None, "ambiguous", 1.0, 1.0, counts=True)
+
+    def best(**filters: str) -> str:
+        (found,) = best_winners(database, Filters(**filters)).rows
+        return found.stored.run.id[0]
+
+    with Database.open(tmp_path / "tuning.db") as database:
+        remember(database, path, "a" * 32, 100.0, legacy=True)
+        remember(database, path, "b" * 32, 90.0, exportable=False)
+        assert best() == "a", "the other was not confirmed"
+        remember(database, path, "c" * 32, 110.0, warm=warm)
+        assert (best(), best(mode="cold")) == ("c", "a")
 
 
 @pytest.mark.parametrize("adopted_first", [True, False])
