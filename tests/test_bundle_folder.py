@@ -97,6 +97,25 @@ def test_without_a_winner_there_is_no_bundle(tmp_path: Path, capsys: pytest.Capt
     assert not output.exists()
 
 
+def test_a_winner_that_this_compiler_makes_invalid_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (ROOT / "docs" / "examples" / "smooth").iterdir():
+        text = file.read_text().replace("constraints]\n", 'constraints]\n"few registers" = "registers < 2"\n')
+        (tmp_path / file.name).write_text(text)
+    kernel = load_kernel(str(tmp_path / "smooth.toml"))
+    problem = kernel.problem()
+    store_winners(
+        tmp_path / "w.db", kernel, [(problem, SearchSpace.from_kernel(kernel, problem, H200).default)]
+    )
+    output = tmp_path / "out"
+    said = said_by(
+        capsys, "bundle", "--kernel", str(kernel.file), "--db", str(tmp_path / "w.db"), "-o", str(output)
+    )
+    assert said.code == 1 and ": few registers; " in said.err
+    assert not output.exists()
+
+
 def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     left = tmp_path / ".out.0000.partial"
     left.mkdir()  # by a killed process
