@@ -332,13 +332,16 @@ def test_best_known_prefers_exportable_winners_then_verified_trials(path: Path) 
 
 
 def test_earlier_trials_are_of_the_same_kernel_problem_and_gpu(path: Path) -> None:
-    filled(path, make_run("a" * 32))
     filled(path, replace(make_run("b" * 32), kernel_digest="other"))
     filled(path, make_run("c" * 32, gpu=replace(GPU, name="NVIDIA A100")))
     filled(path, make_run("d" * 32, device="replay:h200"))
     filled(path, make_run("e" * 32, problem=replace(PROBLEM, options={"layout": "nt"})))
+    filled(path, make_run("a" * 32))  # last: of equal ones the first would count
     with Database.open(path) as database:
         new = make_run("f" * 32)
+        winners = [(make_trial(0).configuration, 2)]
+        assert database.known_winners(new) == winners, "of another text as well"
+        assert database.known_winners(make_run("a" * 32)) == [(make_trial(0).configuration, 1)]
         database.start_run(new)
         database.record(new.id, make_trial(0))
         known = [(t.id, t.configuration, t.status, t.time_ns) for t in database.earlier_trials(new)]

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.stored import (
     filled,
     make_run,
     make_trial,
+    make_winner,
 )
 from tuner.database import inspection, sql
 from tuner.database.database import Database
@@ -79,6 +80,31 @@ def test_merge_leaves_out_damage_and_conflicts(path: Path, tmp_path: Path) -> No
         assert (merged.runs, merged.trials, merged.winners) == (0, 0, 0)
         assert "is another run" in merged.refused[0]
         assert database.check().problems == []
+
+
+def test_merge_takes_how_a_run_has_ended_and_no_damaged_winner(path: Path, tmp_path: Path) -> None:
+    run, other = make_run("a" * 32), tmp_path / "other.db"
+    with Database.open(path) as database:
+        database.start_run(run)
+        database.record(run.id, make_trial(0))
+        database.finish_run(run.id, "interrupted", {"occupied": 0.1})
+        database.backup(other)
+    with Database.open(other) as database:
+        database.record_winner(run.id, make_winner(database.trials(run.id)[0]))
+        database.finish_run(run.id, "finished", {"occupied": 0.9})
+        ended = database.run_state(run.id)
+    filled(other, make_run("b" * 32))
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("UPDATE winners SET time_ns = 1.0 WHERE run_id LIKE 'b%'")
+    for _ in range(2):
+        with Database.open(path) as database:
+            merged = database.merge(other)
+            assert len(merged.refused) == 1 and "winner 2 is damaged" in merged.refused[0]
+            assert database.run_state(run.id) == ended
+            assert [stored.run.id for stored in database.winners().rows] == [run.id]
+    with Database.open(other) as database:
+        database.merge(path)
+        assert database.run_state(run.id) == ended
 
 
 @pytest.mark.parametrize("write", [True, False])
