@@ -69,6 +69,9 @@ def test_products_of_two_parameters_are_lengths_too() -> None:
         for make in (tile_edge_problems, tile_product_problems)
     )
     assert not {1023, 1025} & near and {1023, 1025, 191, 193, 47, 49} <= wide
+    of = Problem("sum", {"n": 100}, {})
+    verified = edge_case_problems(of, parts, lambda case, _: case.sizes["n"] > 200)
+    assert {1023, 1025} <= {case.sizes["n"] for case in verified}
 
 
 def test_no_case_is_large() -> None:

@@ -51,6 +51,8 @@ def test_the_simplest_has_the_fewest_values_that_are_not_the_defaults(tmp_path: 
     ]  # fmt: skip
     assert ordered[-1] == plain(256, 4)
     assert len({key(configuration) for configuration in ordered}) == 12
+    far, two = plain(256, 1), plain(64, 2)
+    assert sorted([two, far], key=simplicity(kernel, plain(32, 1))) == [far, two]
 
 
 def test_two_searches_on_two_cards_choose_the_same_of_the_equally_fast(
