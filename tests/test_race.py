@@ -37,7 +37,7 @@ class Track(StubDevice):
         super().__init__()
         self.truth = truth or {}
         self.noise = noise
-        self.seeds: list[int] = []
+        self.shuffles: list[int] = []
         self.confirmed = lambda c, time_ns: good(self.time(c))
 
     def time(self, configuration: Configuration) -> float:
@@ -52,7 +52,7 @@ class Track(StubDevice):
         seed: int,
         mode: Mode | None = None,
     ) -> RaceRound:
-        self.seeds.append(seed)
+        self.shuffles.append(seed)
         answer = super().race(contestants, rounds, samples, seed, mode)
         if answer.failed is not None:
             return answer
@@ -453,7 +453,7 @@ def test_a_clearly_slower_trial_leaves_after_the_first_heat() -> None:
     ended = finish(device, [default, trial(0, 1000.0), trial(1, 1002.0), trial(2, 1090.0)], default)
     assert set(numbers(device.races[0])) == {0, 1, 2, 9}
     assert set(numbers(device.races[1])) == {0, 1}
-    assert len(set(device.seeds)) == len(device.races), "each heat has an order of its own"
+    assert len(set(device.shuffles)) == len(device.races), "each heat has an order of its own"
     assert ended is not None
     assert ended.ratio is not None
     assert ended.ratio.median == pytest.approx(30.0, rel=0.01)

@@ -89,7 +89,9 @@ def test_what_a_later_race_found_slower_beyond_the_margin_has_no_vote(add: Add, 
     assert (chosen(record), record["runs_agreeing"]) == (2, 1)
 
 
-def test_of_winners_that_each_lost_to_another_the_one_that_lost_least_is_chosen(add: Add, show: Show) -> None:
+def test_of_winners_each_slower_than_another_the_one_that_is_least_slower_is_chosen(
+    add: Add, show: Show
+) -> None:
     add(1, 1, "GPU-1", {1: 900.0, 2: 950.0})
     add(2, 2, "GPU-2", {2: 900.0, 3: 930.0})
     add(3, 3, "GPU-3", {3: 900.0, 1: 915.0})
