@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.commands import assert_refused, said_by
-from tests.reports import Page, hostile, make_tuned, several, tuned
+from tests.reports import CARD, Page, hostile, make_tuned, several, tuned
 from tests.stored import make_run, make_trial, make_winner
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.html_report.effects import worth
 from tuner.html_report.page import ASSETS
 from tuner.html_report.subjects import MOST_DETAILED
-from tuner.model import Configuration, Status, Trial
+from tuner.model import Configuration, RunOptions, Status, Trial
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -88,6 +88,17 @@ def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest
     assert sum(key.endswith("-convergence") for key in kernel.data) == 1
     assert "A100" not in kernel.text
     assert "Run bbbbbbbb of gemm" in report(capsys, tmp_path / "t.db", "--run", "bb").text
+
+
+def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, part = make_run("a" * 32, gpu=CARD), make_run("b" * 32, gpu=CARD)
+    tuned(tmp_path / "t.db", replace(whole, options=RunOptions()))
+    tuned(tmp_path / "t.db", replace(part, options=RunOptions(fixed={"stages": (2,)})), count=3)
+    for options, trials in (("--all",), 60), (("--run", "bb"), 3), ((), 3):
+        page = report(capsys, tmp_path / "t.db", *options)
+        assert len(page.data["problem-1-convergence"]["trial"]) == trials
 
 
 def test_benches_of_a_problem_are_beside_its_winner(

@@ -1,4 +1,4 @@
-"""What a page is about: each problem on a GPU with its newest run, its winners and its benchmarks."""
+"""What a page is about: each problem on a GPU with one of its runs, its winners and its benchmarks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StoredRace(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class TunedProblem:
-    """A problem on a GPU, timed in one way: what its newest run did, and what all runs have found."""
+    """A problem on a GPU, timed in one way: what one run did, and what all runs have found."""
 
     run: Run
     began: str
@@ -133,7 +133,9 @@ def read_run(database: Database, run_id: str) -> Subjects:
 
 
 def read_all(database: Database, filters: Filters) -> Subjects:
-    """Return every problem that fits, each with its newest run.
+    """Return every problem that fits, each with its newest run that searched all of the space, else its newest.
+
+    A run may be narrowed, as each step of ``tune ladder`` is: its few trials say little about the problem.
 
     Args:
         database: to read.
@@ -152,7 +154,9 @@ def read_all(database: Database, filters: Filters) -> Subjects:
         except DatabaseError as error:
             damaged.append(str(error))
             continue
-        newest.setdefault(_group(run), run)
+        chosen = newest.setdefault(_group(run), run)
+        if _is_narrowed(chosen) and not _is_narrowed(run):
+            newest[_group(run)] = run
     detailed = list(newest.values())[:MOST_DETAILED]
     problems = [_read(database, run, MOST_TOGETHER // len(detailed), damaged) for run in detailed]
     left = len(newest) - len(problems)
@@ -162,6 +166,10 @@ def read_all(database: Database, filters: Filters) -> Subjects:
 def _group(run: Run) -> tuple[object, ...]:
     computation = run.computation or run.kernel_digest
     return computation, run.problem.key, run.gpu.name, run.conditions, run.replayed
+
+
+def _is_narrowed(run: Run) -> bool:
+    return bool(run.options.variants or run.options.fixed or run.options.rules)
 
 
 def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedProblem:

@@ -30,7 +30,7 @@ def report() -> None:
     """Write a report of runs as one HTML file, with figures and tables; it needs no other file and no network.
 
     Without --run, --all and filters, it shows the latest run. With a filter it shows every problem that fits, each by
-    its newest run.
+    its newest run that was not narrowed (--variant, --fix, --rules, tune ladder), if there is one.
 
     \b
     Examples:
