@@ -266,6 +266,21 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
     assert "no configuration is valid" in said.err
 
 
+def test_show_of_a_variant_has_nothing_of_the_others(tune: Tune) -> None:
+    whole, one = (
+        tune("show", "gemm", device="").out,
+        tune("show", "gemm", "--variant", "tiled", device="").out,
+    )
+    assert "\nwgmma  (" in whole
+    assert "wgmma" not in one and "  rows_per_thread " in one
+    left_out = tune("show", "gemm", "--variant", "small_k", device="")
+    assert left_out.code == 0
+    for parameter in ("  tensor_cores ", "  small_k_bytes = "):  # said only where it is asked for
+        assert parameter in left_out.out and parameter not in whole
+    assert "  small_k: needs k of at most 32" in whole.splitlines()
+    assert_one_line(tune("show", "gemm", "--variant", "wgma", device=""), "did you mean wgmma?")
+
+
 @pytest.mark.parametrize(
     ("folder", "state", "detail"),
     [

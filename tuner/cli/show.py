@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tuner.cli.kernel_description import describe
@@ -15,7 +17,7 @@ from tuner.kernel.rules import parse_rules
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Value, value_text
 from tuner.report.tables import show_json, show_text
-from tuner.space.space import demanded_of
+from tuner.space.space import demanded_of, narrow
 
 REASON_WIDTH = 72
 """Characters of the reason why an initial configuration is not tried: longer ones are whole conditions, too long to
@@ -28,6 +30,7 @@ def show(
     dtypes: tuple[str, ...],
     options: tuple[str, ...],
     preset: str | None,
+    variants: tuple[str, ...],
     cc: int,
     rules: tuple[str, ...],
     as_json: bool,
@@ -41,35 +44,64 @@ def show(
         raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
     kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
     problem = make_problems(kernel, ProblemTexts(sizes, dtypes, options, [preset] if preset else []))[0]
+    narrow(kernel, variants, {})  # refuses what is not there
+    if variants:
+        kernel = replace(
+            kernel,
+            variants={name: kernel.variants[name] for name in dict.fromkeys(variants)},
+            ladder=tuple(step for step in kernel.ladder if step.variant in variants),
+            initial=tuple(one for one in kernel.initial if one.variant in variants),
+        )
     data = describe(kernel, problem, gpu, parse_rules(rules))
     if as_json:
         show_json(data)
     else:
-        for first, text in _lines(data, kernel):
+        for first, text in _lines(data, kernel, whole=bool(variants)):
             show_text(text, first)
-    if not data["space"].get("left_by_rules", data["space"]["valid"]):
+    if not variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
 
 
+CONDITIONS = ("  requires ", "  needs ", "  - ", "  unused   ")
+"""What the lines with conditions begin with."""
+NAME = re.compile(r"[A-Za-z_]\w*")
 Line = tuple[str, str]
 """What a line begins with, and the text that is broken under itself where it does not fit."""
 
 
-def _lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
-    """Return the lines for people."""
+def _lines(data: dict[str, Any], kernel: KernelSpec, *, whole: bool) -> list[Line]:
+    """Return the lines for people; ``whole``: variants that are left out, too."""
     space = _size(data["space"])
     lines = [
         *_problem_lines(data, kernel),
         ("", ""),
         ("", f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}"),
     ]
-    for variant in data["variants"]:
+    shown = [variant for variant in data["variants"] if whole or "valid" in variant["space"]]
+    for variant in shown:
         lines += _variant_lines(variant, kernel)
-    if data["definitions"]:
+    if left_out := [variant for variant in data["variants"] if variant not in shown]:
+        lines += [
+            ("", ""),
+            ("", f"left out, all of each with --variant: tune show {data['kernel']} --variant NAME"),
+        ]
+        lines += [(f"  {variant['name']}: ", variant["space"]["left_out"]) for variant in left_out]
+    conditions = "\n".join(text for first, text in lines if first in CONDITIONS)
+    if used := _used(data["definitions"], conditions):
         lines += [("", ""), ("", "definitions, in the conditions above")]
-        lines += [(f"  {name} = ", text) for name, text in data["definitions"].items()]
+        lines += [(f"  {name} = ", data["definitions"][name]) for name in used]
     return lines
+
+
+def _used(definitions: Mapping[str, str], text: str) -> list[str]:
+    """Return the names of the definitions that a text uses, itself or through others, in their order."""
+    used, new = set[str](), {text}
+    while new:
+        names = set(NAME.findall("\n".join(new))) & definitions.keys() - used
+        used |= names
+        new = {definitions[name] for name in names}
+    return [name for name in definitions if name in used]
 
 
 def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:

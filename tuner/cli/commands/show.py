@@ -13,6 +13,13 @@ from tuner.cli.options import problem_options
 @kernel_argument(required=True)
 @problem_options
 @click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Only this variant, also where it is left out; repeat for several.",
+)
+@click.option(
     "--cc",
     type=int,
     default=90,
@@ -28,4 +35,7 @@ from tuner.cli.options import problem_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @runs("tuner.cli.show:show")
 def show() -> None:
-    """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size."""
+    """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size.
+
+    Of variants that are left out for a problem it says only why; --variant shows one of them.
+    """
