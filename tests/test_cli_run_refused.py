@@ -95,10 +95,17 @@ def test_a_kernel_in_the_wrong_place_is_told_the_right_one(
     assert_one_line(tune(*arguments), *words)
 
 
+def test_a_source_in_place_of_a_kernel_file_is_told_from_it(tune: Tune, tmp_path: Path) -> None:
+    source = tmp_path / "mine.cu"
+    source.write_text("__global__ void mine() {}")
+    for command in (("--kernel",), ("show",), ("check",), ("explain",)):
+        assert_one_line(tune(*command, str(source), device=""), "mine.cu", ".toml")
+
+
 def test_a_space_that_is_used_up_is_named(tune: Tune) -> None:
     said = tune(*SMALL[:-1], "200", "--variant", "grid_stride", "--fix", "block_size=64,128")
     assert said.code == 0, said.err
-    assert re.search(r"all \d+ valid configurations were tried", said.out)
+    assert re.search(r"all \d+ recorded configurations were tried", said.out)
     assert "were tried" not in tune(*SMALL, "--from-scratch").out
 
 

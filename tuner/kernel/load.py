@@ -45,6 +45,8 @@ TABLES = (
     "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
     "ladder", "initial", "heuristics", "costs",
 )  # fmt: skip
+SOURCES = (".cu", ".cuh", ".j2", ".cpp", ".h", ".hpp", ".py")
+"""Endings of files that a user may take for a kernel file."""
 WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics", "costs")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
@@ -76,6 +78,11 @@ def find_kernel(name_or_file: str) -> Path:
         path = Path(name_or_file).expanduser()
         if not path.is_file():
             raise UsageError(f"no kernel file {name_or_file}", "give the path of a kernel's .toml file")
+        if path.suffix in SOURCES:
+            raise UsageError(
+                f"{name_or_file} is a kernel's source",
+                "give the .toml file that describes it: docs/adding-a-kernel.md",
+            )
     else:
         path = paths.search_spaces() / f"{name_or_file}.toml"
         if name_or_file not in builtin_kernels():

@@ -153,7 +153,7 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     run, space = state.run, state.space
     lines = [
         f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
-        f"{len(space)} valid configurations of {space.size_before}"
+        f"{len(space)} {space.kind} configurations of {space.size_before}"
         + (" (a sample)" if space.sampled else "")
         + f", variants {', '.join(variant.name for variant in space.variants)}; {run.sampler}, seed {run.seed}",
     ]

@@ -148,6 +148,7 @@ class SearchSpace:
         size_before: combinations of values, without the constraints.
         sampled: whether it is an even sample of a set that is too large.
         left_out: the reasons why variants are not part of it, by variant.
+        kind: which configurations they are, in a word: all valid ones, or the recorded ones of them.
     """
 
     def __init__(
@@ -156,11 +157,13 @@ class SearchSpace:
         size_before: int,
         sampled: bool = False,
         left_out: Mapping[str, str] | None = None,
+        kind: str = "valid",
     ) -> None:
         self.variants = tuple(variants)
         self.size_before = size_before
         self.sampled = sampled
         self.left_out = dict(left_out or {})
+        self.kind = kind
         self._numbers = {variant.name: number for number, variant in enumerate(self.variants)}
         row = self.variants[0].nearest(self.variants[0].default)
         assert row is not None
@@ -271,7 +274,7 @@ class SearchSpace:
                 "the recording has no configuration of this space", "narrow it less, or record again"
             )
         kept = [self.variants[number].subset(np.array(chosen)) for number, chosen in sorted(rows.items())]
-        return SearchSpace(kept, self.size_before, self.sampled, self.left_out)
+        return SearchSpace(kept, self.size_before, self.sampled, self.left_out, "recorded")
 
 
 def _apart(value: Value, other: Value) -> float:
