@@ -59,6 +59,9 @@ def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
     assert call(best, "--db", "new.db", "--json").output.count("gemm")
     assert "there is no database" in str(fails(db, "merge", "missing.db"))
     assert not (tmp_path / "missing.db").exists()
+    (tmp_path / "notes.txt").write_text("no database")
+    refused = str(fails(db, "merge", "notes.txt"))
+    assert "notes.txt" in refused and "--db" not in refused  # which names the file that is written to
 
 
 def test_db_delete_asks_first(path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from tuner.database.database import Database
+from tuner.database.schema import is_ours
 from tuner.errors import DatabaseError, UsageError
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards
+
+ADDED = "name the files whose runs are to be added"
 
 
 def check(db: Path) -> None:
@@ -32,7 +36,9 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
     """Add the runs and benchmarks of other database files, and say what about the cards does not fit together."""
     for other in others:  # before DB is made: a mistyped OTHER must leave no empty database
         if not other.is_file():
-            raise UsageError(f"there is no database {other}", "name the files whose runs are to be added")
+            raise UsageError(f"there is no database {other}", ADDED)
+        if os.access(other, os.R_OK) and not is_ours(other):
+            raise UsageError(f"{other} is not a database of kernel-tune", ADDED)
         with Database.open(other, write=False):
             pass
     refused = 0

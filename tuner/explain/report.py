@@ -126,7 +126,8 @@ def _ceiling(report: ExplanationReport) -> str:
 
 def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
     plan, resources, fit, waves = launch.launch, launch.resources, launch.occupancy, launch.waves
-    yield "grid", f"{_extent(plan.grid)} blocks of {_extent(plan.block)} threads"
+    noun = "block" if math.prod(plan.grid) == 1 else "blocks"
+    yield "grid", f"{_extent(plan.grid)} {noun} of {_extent(plan.block)} threads"
     if plan.cluster:
         size = math.prod(plan.cluster)
         yield "cluster", f"{_extent(plan.cluster)}: {size} blocks start together on SMs of one GPC"
@@ -171,7 +172,12 @@ def _waves(launch: LaunchExplanation) -> str:
         blocks = "a block" if each == 1 else f"{each:.3g} blocks"
         return f"one: a persistent grid, {blocks} an SM, each of which goes on to further tiles"
     if waves.at_once:
-        return f"one: all {waves.blocks} blocks are resident at once, of {waves.slots} that could be"
+        blocks = (
+            "the only block is resident"
+            if waves.blocks == 1
+            else f"all {waves.blocks} blocks are resident at once"
+        )
+        return f"one: {blocks}, of {waves.slots} that could be"
     last, idle = f"{100 * waves.last_idle:.0f} %", f"{100 * waves.idle:.1f} %"
     return (
         f"{waves.count:.2f} of {waves.slots} blocks; {last} of the last one's slots stay empty, {idle} of all"
