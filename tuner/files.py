@@ -120,12 +120,10 @@ TEMPORARY = "kernel-tune-of-"
 def _locked_folder() -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
-        with suppress(
-            FileNotFoundError
-        ):  # before it was locked, another process took it for one that was left
+        # Before it was locked, another process may take it for one that was left.
+        with suppress(FileNotFoundError):
             locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with suppress(OSError):  # as in open_locked
-                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_if_possible(locked)
             if folder.exists():
                 return folder, locked
             os.close(locked)
@@ -146,8 +144,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # as in open_locked
-            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_if_possible(locked)
         yield partial
         for written in (*partial.rglob("*"), partial):
             _sync(written)
@@ -201,11 +198,14 @@ def open_locked(path: Path, mode: int = 0o666) -> int:
         OSError: there is something of this name, or it cannot be made.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with suppress(
-        OSError
-    ):  # without locks, what a killed process leaves is removed while another writes it, at worst
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _lock_if_possible(descriptor)
     return descriptor
+
+
+def _lock_if_possible(descriptor: int) -> None:
+    """Lock a file or folder; without locks, what is being written may be taken for what a killed process left."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_unlocked(path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import paths
@@ -56,14 +54,6 @@ class _Task:
         return f"{what}, {dtypes}, on sm_{self.request.gpu.cc}"
 
 
-@dataclass
-class _Collected:
-    """What came back, in the order of the tasks."""
-
-    compilations: dict[int, Compilation] = field(default_factory=dict)
-    complete: threading.Event = field(default_factory=threading.Event)
-
-
 @dataclass(frozen=True)
 class CompiledVariants:
     """What later checks need of the compilations: variants by name."""
@@ -83,7 +73,8 @@ def check_compiling(
         return CompiledVariants()
     workers = min(jobs or default_jobs(), len(tasks))
     with closing(CompilePool(workers, paths.cubins())) as pool:
-        compilations = _compile(pool, tasks)
+        waits = [pool.begin(task.request) for task in tasks]
+        compilations = [wait() for wait in waits]
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
     for task, compilation in zip(tasks, compilations, strict=True):
         if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
@@ -143,20 +134,6 @@ def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
         key = ("variants", subject.variant.name, "launches", 0)
         tasks.append(_Task(key, launches, request, subject))
     return tasks
-
-
-def _compile(pool: CompilePool, tasks: Sequence[_Task]) -> list[Compilation]:
-    results = _Collected()
-
-    def take(number: int, compilation: Compilation) -> None:
-        results.compilations[number] = compilation
-        if len(results.compilations) == len(tasks):
-            results.complete.set()
-
-    for number, task in enumerate(tasks):
-        pool.submit(task.request, functools.partial(take, number))
-    results.complete.wait()
-    return [results.compilations[number] for number in range(len(tasks))]
 
 
 def _location(

@@ -25,6 +25,7 @@ from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import cross_check_allowance
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.model import Configuration, Problem
 from tuner.processes import ParentPipe, limit_memory
@@ -135,9 +136,9 @@ class _Runner:
 
     def _cross_check(self, data: HostData, expected: Mapping[str, Expected]) -> HostResult:
         """Compare the CUDA reference with the other one, as the measuring process does."""
-        bounds = data.tolerances()
+        bounds, computed = data.tolerances(), self._from_cuda(data)
         for tensor in data.outputs:
-            mine = self._from_cuda(data)[tensor.name]
+            mine = computed[tensor.name]
             if np.isnan(mine.value).any():
                 return HostResult(
                     f"the CUDA reference leaves NaN in {tensor.name}, at {data.problem.sizes_text}"
@@ -145,7 +146,7 @@ class _Runner:
             if tensor.name not in expected:
                 continue
             other, bound = expected[tensor.name], bounds[tensor.name]
-            allowed = 0.1 * bound.coefficient * other.magnitude + 1e-9 * np.abs(other.value) + 1e-300
+            allowed = cross_check_allowance(bound, other.value, other.magnitude)
             off = ~(np.abs(mine.value - other.value) <= allowed)
             if off.any():
                 index = tuple(int(i) for i in np.argwhere(off)[0])

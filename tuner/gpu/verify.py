@@ -20,7 +20,7 @@ from tuner.gpu.graph import Graph
 from tuner.kernel.host_reference import from_expressions, from_files
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected
-from tuner.kernel.tolerance import Tolerance, norm_allowance, tolerance
+from tuner.kernel.tolerance import Tolerance, cross_check_allowance, norm_allowance, tolerance
 from tuner.model import Gpu, Verification
 from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
 from tuner.runtime.driver import check
@@ -283,9 +283,8 @@ class Verifier:
         there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), np.float64)
         cuda = _as_meant(there.reshape(tensor.shape), tensor)
         bound, value = self._tolerances[name], expected.value
-        # Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
         with np.errstate(all="ignore"):
-            allowed = 0.1 * bound.coefficient * expected.magnitude + 1e-9 * np.abs(value) + 1e-300
+            allowed = cross_check_allowance(bound, value, expected.magnitude)
             near = np.abs(cuda - value) <= allowed
         off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
         if off.any():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tuner.errors import KernelError
+from tuner.expressions.array import Array
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
@@ -70,6 +73,14 @@ def tolerance(
         + 2.0 * operand_rounding,
         reduction=n,
     )
+
+
+def cross_check_allowance(bound: Tolerance, value: Array, magnitude: Array) -> Array:
+    """Return how far two references may be apart in each element.
+
+    Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
+    """
+    return 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
 
 
 def norm_allowance(count: int) -> float:

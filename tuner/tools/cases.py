@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from msgspec import structs
 
@@ -14,7 +12,7 @@ from tuner.devices.requests import Requests, candidate_of
 from tuner.errors import DeviceError, TunerError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.protocol.compilation import Compilation, RenderRequest
+from tuner.protocol.compilation import RenderRequest
 from tuner.protocol.job import CaseRun
 from tuner.protocol.problem import Candidate, ProblemSetup
 
@@ -70,34 +68,25 @@ def compile_cases(
     Raises:
         DeviceError: the kernel's CUDA reference does not compile.
     """
-    answers: queue.SimpleQueue[tuple[int, Compilation]] = queue.SimpleQueue()
-    left_out: dict[int, LeftOut] = {}
-
-    def ended(number: int, compilation: Compilation) -> None:
-        answers.put((number, compilation))
-
-    for number, case in enumerate(cases):
-        request = RenderRequest(kernel.file, case.problem, gpu, case.configuration)
-        pool.submit(request, partial(ended, number))
+    waits = [pool.begin(RenderRequest(kernel.file, case.problem, gpu, case.configuration)) for case in cases]
     requests = Requests(kernel, gpu, pool)
     setups: dict[str, ProblemSetup | str] = {}
-    units = []
-    for _ in cases:
-        number, compilation = answers.get()
-        case = cases[number]
+    units, left_out = [], []
+    for number, (case, wait) in enumerate(zip(cases, waits, strict=True)):
+        compilation = wait()
         if compilation.plan is None:
             kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
-            left_out[number] = LeftOut(case, kind + compilation.error)
+            left_out.append(LeftOut(case, kind + compilation.error))
             continue
         key = case.problem.key
         if key not in setups:
             setups[key] = _setup(requests, case.problem, with_golden=case.problem == golden)
         setup = setups[key]
         if isinstance(setup, str):
-            left_out[number] = LeftOut(case, setup)
+            left_out.append(LeftOut(case, setup))
             continue
         units.append(Unit(number, case, candidate_of(compilation), setup, compilation.resources))
-    return sorted(units, key=lambda unit: unit.number), [left_out[number] for number in sorted(left_out)]
+    return units, left_out
 
 
 def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> ProblemSetup | str:
