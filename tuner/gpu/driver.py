@@ -9,6 +9,7 @@ from cuda.bindings import driver as cu
 from tuner.errors import DeviceError
 from tuner.model import Gpu, Status
 from tuner.runtime.cluster_order import Observed
+from tuner.runtime.context import ATTRIBUTES
 from tuner.runtime.driver import DriverFailure, check
 
 _OUT_OF_MEMORY = 2
@@ -74,15 +75,8 @@ class Context:
         return Gpu(
             name=check(cu.cuDeviceGetName(256, self.device)).split(b"\0")[0].decode(errors="replace"),
             cc=cc,
-            sm_count=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-            l2_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+            **{limit: self.attribute(attribute) for limit, attribute in ATTRIBUTES.items()},
             memory_bytes=int(check(cu.cuDeviceTotalMem(self.device))),
-            shared_bytes_optin=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-            shared_bytes_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
-            registers_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
-            max_threads_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
-            max_blocks_per_sm=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
-            max_threads_per_block=self.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
             reserved_shared_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
             clock_hz=clock_hz,
             # Two transfers a clock: all of today's graphics and high-bandwidth memories are double data rate.

@@ -14,7 +14,7 @@ from .driver import DriverFailure, check, library
 from .launch_limits import DEVICE_LIMITS
 
 _A = cu.CUdevice_attribute
-_ATTRIBUTES = {
+ATTRIBUTES = {
     "sm_count": _A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     "l2_bytes": _A.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
     "shared_bytes_optin": _A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
@@ -24,6 +24,7 @@ _ATTRIBUTES = {
     "max_blocks_per_sm": _A.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
     "max_threads_per_block": _A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
 }
+"""Where the driver has a GPU's limits."""
 
 
 class PrimaryContext:
@@ -48,9 +49,7 @@ class PrimaryContext:
             major = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
             minor = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
             self.limits = {"cc": 10 * major + minor}
-            self.limits |= {
-                name: self._attribute(_ATTRIBUTES[name]) for name in DEVICE_LIMITS if name != "cc"
-            }
+            self.limits |= {name: self._attribute(ATTRIBUTES[name]) for name in DEVICE_LIMITS if name != "cc"}
             self.name = check(cu.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode(errors="replace")
             self._handle = int(check(cu.cuDevicePrimaryCtxRetain(self._device)))
             calls = library()

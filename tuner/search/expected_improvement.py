@@ -22,6 +22,7 @@ from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
 from tuner.search.observations import Observations, OtherTask, observe
 from tuner.search.protocols import Nominee
+from tuner.search.task_distance import correlation_limit
 from tuner.space.space import SearchSpace
 
 
@@ -162,8 +163,7 @@ class GPEISampler(SpaceSampler):
         order = self._best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
         locations = [locations[i] for i in order]
         codes = np.stack([self._code(location) for location in locations])
-        max_correlation = float(np.clip(1 - 0.05 * distance, 0.5, 0.99))
-        self._tasks.append(OtherTask(locations, codes, objectives[order], max_correlation))
+        self._tasks.append(OtherTask(locations, codes, objectives[order], correlation_limit(distance)))
         self._tasks = sorted(self._tasks, key=lambda task: -task.max_correlation)[:MAX_TASKS]
 
     def _code(self, location: Location) -> Codes:

@@ -27,6 +27,13 @@ ROOT5 = np.sqrt(5.0)
 JITTER = 1e-8
 MEAN_VARIANCE = 1.0
 """Prior variance of the mean of standardised results."""
+FIRST_SCALE, LONGEST_STEP = 0.3, 1.5
+"""Of BFGS: the first inverse Hessian, in squared spreads of the prior, and the most that a hyperparameter may move."""
+TRIES, SHRINKING, SUFFICIENT = 6, 0.4, 1e-4
+"""Of its line search: steps that are tried, each over the one before, and the share of the decrease that the slope
+promises with which one is taken (Armijo's condition)."""
+LEAST_GAIN = 1e-3
+"""Of the log posterior, below which no further step is worth its time."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,8 @@ class GaussianProcess:
     def fit(self, codes: Codes, targets: Floats, steps: int, task_correlation: Floats | None = None) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
 
+        With a backtracking line search: Nocedal and Wright, "Numerical Optimization", 2006, algorithms 3.1 and 6.1.
+
         Args:
             codes: one row a configuration.
             targets: their results.
@@ -133,20 +142,20 @@ class GaussianProcess:
         if not np.isfinite(value):
             theta = self.middle
             value, slope = self._loss(theta, pairs, targets, task_correlation)
-        hessian = np.diag(0.3 * self.spread**2)
+        hessian = np.diag(FIRST_SCALE * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
-            step *= min(1.0, 1.5 / max(float(np.abs(step).max()), 1e-12))
-            for _ in range(6):
+            step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-12))
+            for _ in range(TRIES):
                 new_value, new_slope = self._loss(theta + step, pairs, targets, task_correlation)
-                if new_value < value + 1e-4 * (slope @ step):
+                if new_value < value + SUFFICIENT * (slope @ step):
                     break
-                step = 0.4 * step
+                step = SHRINKING * step
             else:
                 break
             change = new_slope - slope
             gain, theta, value, slope = value - new_value, theta + step, new_value, new_slope
-            if gain < 1e-3:
+            if gain < LEAST_GAIN:
                 break
             if (curvature := float(step @ change)) > 1e-9:
                 turn = np.eye(len(theta)) - np.outer(step, change) / curvature

@@ -11,6 +11,8 @@ OTHER_DTYPE = 3.0
 OTHER_OPTION = 1.0
 DOUBLED_SIZE = 0.25
 """A size twice as large; each of them counts, up to a factor of 64."""
+NEAREST, FARTHEST, LOST = 0.99, 0.5, 0.05
+"""The most that two tasks can be correlated: the nearest ones, the farthest, and what a distance of 1 takes away."""
 
 
 def distance(run: Run, other: Run) -> float:
@@ -23,3 +25,8 @@ def distance(run: Run, other: Run) -> float:
         ratio = math.log2(max(size, 1) / max(b.sizes.get(name, size), 1))
         total += DOUBLED_SIZE * min(abs(ratio), 6.0)
     return total
+
+
+def correlation_limit(apart: float) -> float:
+    """Return the most that two tasks at a distance can be correlated."""
+    return min(NEAREST, max(FARTHEST, 1 - LOST * apart))
