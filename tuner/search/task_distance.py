@@ -11,7 +11,7 @@ OTHER_DTYPE = 3.0
 OTHER_OPTION = 1.0
 DOUBLED_SIZE = 0.25
 """A size twice as large; each of them counts, up to a factor of 64."""
-NEAREST, FARTHEST, LOST = 0.99, 0.5, 0.05
+NEAREST, FARTHEST, PER_UNIT = 0.99, 0.5, 0.05
 """The most that two tasks can be correlated: the nearest ones, the farthest, and what a distance of 1 takes away."""
 
 
@@ -29,4 +29,4 @@ def distance(run: Run, other: Run) -> float:
 
 def correlation_limit(apart: float) -> float:
     """Return the most that two tasks at a distance can be correlated."""
-    return min(NEAREST, max(FARTHEST, 1 - LOST * apart))
+    return min(NEAREST, max(FARTHEST, 1 - PER_UNIT * apart))
