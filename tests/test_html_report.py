@@ -148,15 +148,19 @@ def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Database.open(tmp_path / "t.db") as database:
-        empty, failed, strange = (make_run(letter * 32) for letter in "123")
-        for run in (empty, failed, strange):
+        empty, failed, strange, stopped = (make_run(letter * 32) for letter in "1234")
+        for run in (empty, failed, strange, stopped):
             database.start_run(run)
+        database.record(stopped.id, make_tuned(0))
         database.record(failed.id, make_tuned(0, status=Status.HANG))
         database.record(strange.id, make_trial(0))
         trial = database.trials(strange.id)[0]
         race = {"medians_ns": 7, "rounds": [], "incumbent": "none", "noise_floor": "high"}
         database.record_winner(strange.id, make_winner(trial, race=race))
-    assert report(capsys, tmp_path / "t.db", "--run", "1").data == {}
+    without = report(capsys, tmp_path / "t.db", "--run", "1")
+    assert without.data == {} and "no configuration was verified" in without.text
+    before_the_race = report(capsys, tmp_path / "t.db", "--run", "4").text
+    assert "no configuration was verified" not in before_the_race and "fastest trial" in before_the_race
     assert report(capsys, tmp_path / "t.db", "--run", "2").data["problem-1-outcomes"]["outcome"] == ["hang"]
     assert report(capsys, tmp_path / "t.db", "--run", "3").data["problem-1-comparison"]["entries"]
 

@@ -78,7 +78,7 @@ def _run_text(database: Database, run_id: str) -> str:
         problem = printable(database.run(run_id).problem)
     except DatabaseError:
         problem = "damaged"
-    return f"{problem}, {database.tables['trials'].count_where('run_id = ?', [run_id])} trials"
+    return f"{problem}, {counted(database.tables['trials'].count_where('run_id = ?', [run_id]), 'trial')}"
 
 
 def delete(run_id: str, yes: bool, db: Path) -> None:
@@ -91,4 +91,4 @@ def delete(run_id: str, yes: bool, db: Path) -> None:
             click.confirm(
                 f"Delete run {full_id} ({_run_text(database, full_id)}) of {db} for ever?", abort=True
             )
-        click.echo(f"deleted run {full_id} with {database.delete_run(full_id)} trials")
+        click.echo(f"deleted run {full_id} with {counted(database.delete_run(full_id), 'trial')}")

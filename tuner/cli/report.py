@@ -56,4 +56,4 @@ def _title(filters: Filters) -> str:
 
 def _what(subjects: Subjects) -> str:
     problems, trials = len(subjects.problems), sum(len(one.stored) for one in subjects.problems)
-    return f"{counted(problems, 'problem')} with {trials} trials"
+    return f"{counted(problems, 'problem')} with {counted(trials, 'trial')}"

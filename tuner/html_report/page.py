@@ -178,7 +178,9 @@ def _section(number: int, problem: TunedProblem) -> Section:
 
 def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
     if problem.winner is None:
-        return [("winner", "none", "no configuration was verified and timed")]
+        if not (times := [one.time_ns for one in problem.timed if one.time_ns]):
+            return [("winner", "none", "no configuration was verified and timed")]
+        return [("winner", "none", f"no race was held; the fastest trial took {duration(min(times))}")]
     winner, metrics = problem.winner.winner, problem.winner.metrics
     listed = [("winner", duration(winner.time_ns), throughput(metrics))]
     if winner.ratio:

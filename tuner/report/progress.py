@@ -16,7 +16,7 @@ from rich.text import Text
 from tuner.model import Trial
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
-from tuner.report.tables import duration, percent, throughput
+from tuner.report.tables import counted, duration, percent, throughput
 from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import State
 from tuner.tuning.trials import metrics
@@ -168,7 +168,7 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
         sources = " and ".join(sorted(state.transferred_from))
         lines.append(f"{state.transferred} results of {sources} are transferred")
     if state.trials:
-        lines.append(f"resuming after {len(state.trials)} trials")
+        lines.append(f"resuming after {counted(len(state.trials), 'trial')}")
     return lines
 
 

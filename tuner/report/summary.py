@@ -131,7 +131,7 @@ def missing(result: Result) -> str:
 
 def _trials(state: State) -> str:
     if not state.resumed_trials:
-        return f"{len(state.trials)} trials"
+        return counted(len(state.trials), "trial")
     return (
         f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
         f"{len(state.trials) - state.resumed_trials}"
