@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -218,6 +219,15 @@ def remove_unlocked(path: Path) -> None:
                 path.unlink()
         finally:
             os.close(descriptor)
+
+
+def byte_lock(kind: int, start: int) -> bytes:
+    """Return a lock on one byte of a file, as :data:`FLOCK`, which ``fcntl.F_OFD_SETLK`` takes."""
+    return struct.pack(FLOCK, kind, os.SEEK_SET, start, 1, 0)
+
+
+FLOCK = "hhqqi4x"
+"""``struct flock``: type, whence, start, length, process."""
 
 
 def open_lock_file(path: Path, access: int, mode: int) -> int:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tuner.files import byte_lock
+
 POLL_S = 0.01
 """While all slots are taken: a compilation takes some tenths of a second."""
-_FLOCK = "hhqqi4x"
-"""``struct flock``: type, whence, start, length, process."""
 
 
 class Slots:
@@ -56,9 +55,7 @@ class Slots:
         for number in range(self._count):
             slot = (first + number) % self._count
             try:
-                fcntl.fcntl(
-                    descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
-                )
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, byte_lock(fcntl.F_WRLCK, slot))
             except (BlockingIOError, PermissionError):
                 continue
             except OSError:  # a filesystem without locks: the number of threads is the only bound

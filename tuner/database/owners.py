@@ -14,10 +14,7 @@ import os
 import struct
 from pathlib import Path
 
-from tuner.files import open_lock_file
-
-_FLOCK = "hhqqi4x"
-"""``struct flock``: type, whence, start, length, process."""
+from tuner.files import FLOCK, byte_lock, open_lock_file
 
 
 class RunLocks:
@@ -65,7 +62,7 @@ class RunLocks:
             return False
         finally:
             os.close(descriptor)
-        return int(struct.unpack(_FLOCK, answer)[0]) != fcntl.F_UNLCK
+        return int(struct.unpack(FLOCK, answer)[0]) != fcntl.F_UNLCK
 
     def release(self, run_id: str) -> None:
         """Let other processes lock a run."""
@@ -83,7 +80,7 @@ class RunLocks:
 def _byte_of(run_id: str, kind: int) -> bytes:
     """Return a lock on the byte that stands for a run: one of 2^56, so that two runs never meet."""
     start = int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:7], "big")
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, start, 1, 0)
+    return byte_lock(kind, start)
 
 
 def this_process() -> str:

@@ -230,9 +230,9 @@ class Filters:
     exportable: bool | None = None
     """Only for winners."""
     mode: str = ""
-    """What the caches held: a :class:`tuner.model.Mode`."""
+    """What the caches held: a :class:`tuner.conditions.Mode`."""
     regime: str = ""
-    """Whether the card rested: a :class:`tuner.model.Regime`."""
+    """Whether the card rested: a :class:`tuner.conditions.Regime`."""
 
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""

@@ -62,12 +62,18 @@ def decode_run(row: Mapping[str, Any]) -> Run:
     """Rebuild a run, or raise :class:`Damaged`."""
     with _decoding("runs", row):
         problem, gpu = _problem_and_gpu(row)
+        same = ("id", "device", "seed", "lookahead", "kernel_digest", "kernel_file", "computation")
         return Run(
-            row["id"], problem, gpu, row["device"], row["seed"], _sampler(row), row["trials_requested"],
-            row["lookahead"], RunOptions.from_json(cells.from_json(row["narrowing"])), row["kernel_digest"],
-            row["kernel_file"], cells.from_json(row["versions"], dict[str, str]), cells.decode_conditions(row),
-            cells.decode_calibration(row["calibration"]), row["computation"],
-        )  # fmt: skip
+            problem=problem,
+            gpu=gpu,
+            sampler=_sampler(row),
+            trials=row["trials_requested"],
+            options=RunOptions.from_json(cells.from_json(row["narrowing"])),
+            versions=cells.from_json(row["versions"], dict[str, str]),
+            conditions=cells.decode_conditions(row),
+            calibration=cells.decode_calibration(row["calibration"]),
+            **{name: row[name] for name in same},
+        )
 
 
 def _sampler(row: Mapping[str, Any]) -> str:

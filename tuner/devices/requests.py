@@ -94,13 +94,13 @@ class Requests:
             answer.reduction,
             answer.tolerance,
             answer.operand_rounding,
-            {output: expression.text for output, expression in answer.numpy.items()},
-            self._cuda(problem),
-            answer.golden,
-            problem.sizes,
-            self._scalars(problem),
-            roof_of(kernel, problem, gpu).flops,
-            answer.python,
+            numpy={output: expression.text for output, expression in answer.numpy.items()},
+            cuda=self._cuda(problem),
+            golden=answer.golden,
+            sizes=problem.sizes,
+            scalars=self._scalars(problem),
+            flops=roof_of(kernel, problem, gpu).flops,
+            python=answer.python,
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 

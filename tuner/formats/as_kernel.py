@@ -126,12 +126,14 @@ def read_foreign(
     rows = {results.configuration(key): row for key, row in results.rows.items()}
     spec = KernelSpec(
         results.kernel, f"recorded by another tool ({results.format})", path.absolute(), _digest(results, t1),
-        problem.sizes, problem.dtypes, {name: (value,) for name, value in problem.options.items()}, {}, {}, {},
-        ReferenceSpec(), WorkSpec(parse("0"), parse("0")), {VARIANT: variant},
+        sizes=problem.sizes, dtypes=problem.dtypes, presets={}, tensors={}, scalars={}, variants={VARIANT: variant},
+        options={name: (value,) for name, value in problem.options.items()},
+        reference=ReferenceSpec(), work=WorkSpec(parse("0"), parse("0")),
     )  # fmt: skip
+    recorded = RecordedProblem(problem, {configuration: _row(row) for configuration, row in rows.items()})
     recording = Recording(
-        results.name, results.kernel, Gpu(results.gpu, 0, 0, 0, 0, 0, 0), "", {FOREIGN: results.format},
-        (RecordedProblem(problem, {configuration: _row(row) for configuration, row in rows.items()}),), conditions,
+        results.name, results.kernel, Gpu(results.gpu, 0, 0, 0, 0, 0, 0), recorded="",
+        versions={FOREIGN: results.format}, problems=(recorded,), conditions=conditions,
     )  # fmt: skip
     return ForeignResults(spec, recording, rows, tuple(notes), results.objective)
 
