@@ -31,6 +31,7 @@ from .portfolio import MAX_RESIDUAL, UNIT
 from .strict_json import (
     FILE,
     JsonObject,
+    Read,
     check_different,
     flag,
     list_of,
@@ -40,6 +41,7 @@ from .strict_json import (
     parsed,
     plain,
     positive,
+    record_of,
     refuse,
     text,
     whole,
@@ -62,6 +64,8 @@ _cc = whole(10, 9999)
 _index = whole(0, 2**31)
 _dtype = matching("|".join(ITEMSIZE), f"one of {', '.join(ITEMSIZE)}")
 _role = matching("|".join(ROLES), f"one of {', '.join(ROLES)}")
+_probe = record_of(ProbeEntry, cubin=_sha, entry=_entry)
+_default = record_of(DefaultEntry, computation=_index, cc=_cc, configuration=_index)
 
 
 def file_digest(data: bytes) -> str:
@@ -109,20 +113,6 @@ def read_manifest(data: bytes) -> Manifest:
     return manifest
 
 
-def _probe(value: Any, where: str) -> ProbeEntry:
-    table = JsonObject(value, where)
-    return table.done(ProbeEntry(table.take("cubin", _sha), table.take("entry", _entry)))
-
-
-def _default(value: Any, where: str) -> DefaultEntry:
-    table = JsonObject(value, where)
-    return table.done(
-        DefaultEntry(
-            table.take("computation", _index), table.take("cc", _cc), table.take("configuration", _index)
-        )
-    )
-
-
 class _Reader:
     """Reads what has expressions, or sizes.
 
@@ -133,8 +123,49 @@ class _Reader:
     def __init__(self, sizes: tuple[str, ...]) -> None:
         self._sizes = sizes
         self._names = frozenset((*sizes, *DEVICE_LIMITS))
-        self._expressions = list_of(self._expression, 1, 3)
-        self._shape = list_of(self._expression, 0, MAX_DIMENSIONS)
+        expression, shape = self._expression, list_of(self._expression, 0, MAX_DIMENSIONS)
+        tensor = record_of(
+            TensorEntry, {"transposed": False, "when": 1},
+            name=_name, role=_role, dtype=_dtype, shape=shape, transposed=flag, when=expression,
+        )  # fmt: skip
+        scalar = record_of(ScalarEntry, name=_name, dtype=_dtype, value=expression)
+        self._computation = record_of(
+            Computation, {"options": {}, "scalars": ()},
+            dtypes=mapping_of(_name, _dtype), options=mapping_of(_name, plain), tensors=list_of(tensor),
+            scalars=list_of(scalar),
+        )  # fmt: skip
+        scratch = record_of(
+            ScratchEntry, {"zeroed": False, "zeroed_once": False, "when": 1},
+            name=_name, dtype=_dtype, shape=shape, zeroed=flag, zeroed_once=flag, when=expression,
+        )  # fmt: skip
+        self.configuration = record_of(
+            ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": ()},
+            computation=_index, cc=_cc, variant=text, parameters=mapping_of(_name, plain),
+            requires=list_of(record_of(Requirement, reason=text, holds=expression)), scratch=list_of(scratch),
+            launches=list_of(self._launch_reader(), 1),
+        )  # fmt: skip
+        self.winner = record_of(
+            WinnerEntry, {"mode": ""},
+            computation=_index, gpu=text, sizes=self._all_sizes, configuration=_index, time_ns=positive, mode=text,
+        )  # fmt: skip
+        residuals = list_of(optional(whole(-MAX_RESIDUAL, MAX_RESIDUAL)), 1, MAX_MEMBERS)
+        member = record_of(MemberEntry, {"cost": 1}, configuration=_index, cost=expression)
+        point = record_of(PointEntry, sizes=self._all_sizes, residuals=residuals)
+        self.portfolio = record_of(
+            PortfolioEntry, computation=_index, gpu=text, bound=positive, neighbours=whole(1, MAX_MEMBERS),
+            reach=whole(UNIT // 16, 64 * UNIT), cost_weight=whole(0, UNIT), members=list_of(member, 1, MAX_MEMBERS),
+            points=list_of(point, 1, MAX_POINTS),
+        )  # fmt: skip
+
+    def _launch_reader(self) -> Read[LaunchEntry]:
+        expression, sides = self._expression, list_of(self._expression, 1, 3)
+        absent = {"when": 1, "shared_bytes": 0, "cluster": (), "cooperative": False, "programmatic": False}
+        return record_of(
+            LaunchEntry, {**absent, "carveout": None, "alignment": 1, "resident": 0},
+            cubin=_sha, source=_sha, entry=_entry, when=expression, grid=sides, block=sides,
+            shared_bytes=expression, cluster=list_of(expression, 0, 3), cooperative=flag, programmatic=flag,
+            carveout=expression, alignment=expression, resident=expression, arguments=list_of(self._argument),
+        )  # fmt: skip
 
     def _expression(self, value: Any, where: str) -> Expression:
         try:
@@ -143,86 +174,10 @@ class _Reader:
             refuse(where, str(error))
 
     def computation(self, value: Any, where: str) -> Computation:
-        table = JsonObject(value, where)
-        computation = Computation(
-            table.take("dtypes", mapping_of(_name, _dtype)),
-            table.take("options", mapping_of(_name, plain), {}),
-            table.take("tensors", list_of(self._tensor)),
-            table.take("scalars", list_of(self._scalar), ()),
-        )
+        computation = self._computation(value, where)
         names = [item.name for item in computation.tensors] + [item.name for item in computation.scalars]
         check_different(names, where)
-        return table.done(computation)
-
-    def _tensor(self, value: Any, where: str) -> TensorEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            TensorEntry(
-                table.take("name", _name),
-                table.take("role", _role),
-                table.take("dtype", _dtype),
-                table.take("shape", self._shape),
-                table.take("transposed", flag, False),
-                table.take("when", self._expression, 1),
-            )
-        )
-
-    def _scalar(self, value: Any, where: str) -> ScalarEntry:
-        table = JsonObject(value, where)
-        name, dtype = table.take("name", _name), table.take("dtype", _dtype)
-        return table.done(ScalarEntry(name, dtype, table.take("value", self._expression)))
-
-    def configuration(self, value: Any, where: str) -> ConfigurationEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            ConfigurationEntry(
-                table.take("computation", _index),
-                table.take("cc", _cc),
-                table.take("variant", text),
-                table.take("parameters", mapping_of(_name, plain), {}),
-                table.take("requires", list_of(self._requirement), ()),
-                table.take("scratch", list_of(self._scratch), ()),
-                table.take("launches", list_of(self._launch, 1)),
-            )
-        )
-
-    def _requirement(self, value: Any, where: str) -> Requirement:
-        table = JsonObject(value, where)
-        return table.done(Requirement(table.take("reason", text), table.take("holds", self._expression)))
-
-    def _scratch(self, value: Any, where: str) -> ScratchEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            ScratchEntry(
-                table.take("name", _name),
-                table.take("dtype", _dtype),
-                table.take("shape", self._shape),
-                table.take("zeroed", flag, False),
-                table.take("zeroed_once", flag, False),
-                table.take("when", self._expression, 1),
-            )
-        )
-
-    def _launch(self, value: Any, where: str) -> LaunchEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            LaunchEntry(
-                cubin=table.take("cubin", _sha),
-                source=table.take("source", _sha),
-                entry=table.take("entry", _entry),
-                when=table.take("when", self._expression, 1),
-                grid=table.take("grid", self._expressions),
-                block=table.take("block", self._expressions),
-                shared_bytes=table.take("shared_bytes", self._expression, 0),
-                cluster=table.take("cluster", list_of(self._expression, 0, 3), ()),
-                cooperative=table.take("cooperative", flag, False),
-                programmatic=table.take("programmatic", flag, False),
-                carveout=table.take("carveout", self._expression, None),
-                alignment=table.take("alignment", self._expression, 1),
-                resident=table.take("resident", self._expression, 0),
-                arguments=table.take("arguments", list_of(self._argument)),
-            )
-        )
+        return computation
 
     def _argument(self, value: Any, where: str) -> ArgumentEntry:
         table = JsonObject(value, where)
@@ -245,47 +200,6 @@ class _Reader:
                 swizzle=table.take("swizzle", self._expression, 0),
                 promotion=table.take("l2_promotion", self._expression, 0),
             )
-        )
-
-    def winner(self, value: Any, where: str) -> WinnerEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            WinnerEntry(
-                table.take("computation", _index),
-                table.take("gpu", text),
-                table.take("sizes", self._all_sizes),
-                table.take("configuration", _index),
-                table.take("time_ns", positive),
-                table.take("mode", text, ""),
-            )
-        )
-
-    def portfolio(self, value: Any, where: str) -> PortfolioEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            PortfolioEntry(
-                table.take("computation", _index),
-                table.take("gpu", text),
-                table.take("bound", positive),
-                table.take("neighbours", whole(1, MAX_MEMBERS)),
-                table.take("reach", whole(UNIT // 16, 64 * UNIT)),
-                table.take("cost_weight", whole(0, UNIT)),
-                table.take("members", list_of(self._member, 1, MAX_MEMBERS)),
-                table.take("points", list_of(self._point, 1, MAX_POINTS)),
-            )
-        )
-
-    def _member(self, value: Any, where: str) -> MemberEntry:
-        table = JsonObject(value, where)
-        return table.done(
-            MemberEntry(table.take("configuration", _index), table.take("cost", self._expression, 1))
-        )
-
-    def _point(self, value: Any, where: str) -> PointEntry:
-        table = JsonObject(value, where)
-        residuals = list_of(optional(whole(-MAX_RESIDUAL, MAX_RESIDUAL)), 1, MAX_MEMBERS)
-        return table.done(
-            PointEntry(table.take("sizes", self._all_sizes), table.take("residuals", residuals))
         )
 
     def _all_sizes(self, value: Any, where: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import BundleError
@@ -98,6 +98,26 @@ class JsonObject:
         if self._value:
             refuse(self.where, f"the key {min(self._value)[:80]!r} is unknown")
         return item
+
+
+def record_of(
+    make: Callable[..., Item], defaults: Mapping[str, Any] | None = None, **fields: Read[Any]
+) -> Read[Item]:
+    """Return a reader of objects as records.
+
+    Args:
+        make: a record's class.
+        defaults: of the fields that an object may lack.
+        fields: the reader of each field.
+    """
+
+    def read_record(value: Any, where: str) -> Item:
+        table = JsonObject(value, where)
+        absent = defaults or {}
+        taken = {name: table.take(name, read, absent.get(name, _REQUIRED)) for name, read in fields.items()}
+        return table.done(make(**taken))
+
+    return read_record
 
 
 def text(value: Any, where: str) -> str:
