@@ -203,6 +203,34 @@ refused("no product of op = min", call=lambda: tuner.load("product", bundle=fold
     assert len(launches(run(program, folder))) == 1
 
 
+def test_dtypes_that_no_array_shows_are_never_guessed(tmp_path: Path) -> None:
+    data = product_manifest()
+    for number, name in enumerate(("float32", "bfloat16")):
+        dtypes = {**data["computations"][0]["dtypes"], "accumulate": name}
+        data["computations"][number] = {**data["computations"][0], "dtypes": dtypes}
+    data["winners"] = []
+    program = """
+x = torch.randn(64, 64, **bfloat16)
+refused("may mean", x, x)
+tuner.load("product", bundle=folder, dtypes={"accumulate": "float32"})(x, x)
+"""
+    assert len(launches(run(program, write_bundle(tmp_path / "accumulates", data)))) == 1
+
+
+def test_shapes_may_be_more_or_less_than_a_size(tmp_path: Path) -> None:
+    data = product_manifest()
+    data["computations"][0]["tensors"][0]["shape"] = [["-", ["+", "m", 5], 2], ["-", "k", 1]]
+    data["computations"][0]["tensors"][1]["shape"] = ["k", ["/", "n", 2]]
+    program = """
+a, b = torch.randn(99, 63, **bfloat16), torch.randn(64, 16, **bfloat16)
+op = tuner.load("product", bundle=folder, options={"layout": "nn"}, dtypes={"input": "bfloat16"})
+assert op(a, b, sizes={"n": 32}).shape == (96, 32)
+refused("b would have shape (64, 16.5)", a, b, sizes={"n": 33})
+refused("the shapes do not tell n", a, b)
+"""
+    assert len(launches(run(program, write_bundle(tmp_path / "shapes", data)))) == 1
+
+
 def test_any_array_that_speaks_dlpack(bundle: Path) -> None:
     program = """
 address = torch.allocate(1 << 20)
