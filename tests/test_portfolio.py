@@ -240,6 +240,27 @@ def test_the_choice_keeps_within_cubins_and_bound() -> None:
     assert sorted(choose(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("table", "given", "bound", "most", "kept"),
+    [
+        (
+            [[0.0, 0.066], [0.1, 0.066]],
+            set(),
+            1.05,
+            1,
+            [1],
+        ),  # both within the bound, rather than one at the best
+        ([[0.0, 0.066], [0.1, 0.066]], set(), 1.0, 1, [0]),
+        ([[0.01, 0.00999]], {0}, 1.0, 9, [0]),  # not worth another configuration
+        ([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]], {0}, 1.0, 2, [0, 1]),  # what is given stays
+    ],
+)
+def test_what_is_chosen(
+    table: list[list[float]], given: set[int], bound: float, most: int, kept: list[int]
+) -> None:
+    assert choose([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
+
+
 def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
     monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: SimulatedGpu())
     return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
