@@ -20,8 +20,10 @@ from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
 from tuner.model import Configuration, Problem, canonical_json
 from tuner.portfolio.building import Built, PortfolioRequest, build
+from tuner.portfolio.candidates import CandidateChoice
 from tuner.portfolio.choosing import choose
 from tuner.runtime.dispatch import Dispatched, Match, dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -31,9 +33,9 @@ from tuner.space.default import default_configuration
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
-from tuner.winners.portfolios import Portfolio, stored_portfolios
+from tuner.winners.portfolios import TIMED, Portfolio, kind_of, portfolio_rows, stored_portfolios
 from tuner.winners.records import CompiledLaunch
-from tuner.winners.timings import table
+from tuner.winners.timings import table, timings_of
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -41,6 +43,7 @@ GEMM = load_kernel("gemm")
 GPU = SimulatedGpu().gpu
 LIMITS = {name: getattr(GPU, name) for name in DEVICE_LIMITS}
 ROW = "m=16..4096,n=512|2048|4096,k=1024|4096,samples=6"
+BETWEEN = "m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"
 
 
 class Quiet:
@@ -132,6 +135,50 @@ def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
     assert "wgmma" in variants
 
 
+def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
+    made: tuple[Path, Built], tmp_path: Path
+) -> None:
+    path, built = made
+    with Database.open(path, write=False) as database:
+        database.backup(tmp_path / "copy.db")
+    with Database.open(tmp_path / "copy.db") as database:
+        few = build(request(most_cubins=built.cubins - 2), SimulatedGpu(), database, Quiet())
+        stored = stored_portfolios(database, GEMM)
+        timings = {kind_of(one.problems[0]): one for one in stored}
+        assert [one.members for one in stored] == [one.members for one in few.portfolios]
+        rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
+    assert timings.keys() == {kind_of(row.problem) for row in rows}
+    for portfolio in stored:
+        kind = kind_of(portfolio.problems[0])
+        timed = timings_of(row for row in rows if kind_of(row.problem) == kind)
+        for one, problem in portfolio.members:
+            own = timed.slowdowns[:, timed.configurations.index(one)]
+            assert timed.of(problem)[one] == np.nanmin(own), (
+                "it is compiled for where it is nearest to the best"
+            )
+    configurations = contents_of([], Kernels(), stored).configurations
+    sources = {
+        source
+        for item in configurations
+        for source, _ in render(item.kernel, item.problem, item.gpu, item.configuration)
+    }
+    assert few.cubins == len(sources) + any(item.takes_cluster_order for item in configurations)
+    assert few.cubins <= built.cubins - 2
+
+
+def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple[Path, Built]) -> None:
+    with Database.open(made[0], write=False) as database:
+        rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
+    timings, behind = timings_of(rows), []
+    choice = CandidateChoice(GEMM, GPU, [], 0)
+    for problem in problems(row=BETWEEN)[::4]:
+        valid = [one for one in timings.configurations if choice.valid(problem).runs(one)]
+        times = {one: time_ns(one, problem) for one in valid}
+        first = choice.expected(problem, timings, timings.configurations, 1)
+        behind.append(times[first[0]] / min(times.values()))
+    assert np.mean(behind) < 1.04
+
+
 @pytest.fixture(scope="module")
 def stored(made: tuple[Path, Built]) -> tuple[list[Portfolio], bytes]:
     """Return the portfolios as read back, and a manifest with them."""
@@ -145,9 +192,6 @@ def stored(made: tuple[Path, Built]) -> tuple[list[Portfolio], bytes]:
         for item in contents.configurations
     ]
     return portfolios, canonical_json(manifest(contents, compiled, {90: name}, 13)).encode()
-
-
-BETWEEN = "m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"
 
 
 def test_the_decision_is_for_sizes_between_those_that_were_measured(
