@@ -27,7 +27,7 @@ from tuner.ladder.ladder import (
     problem_of,
     records_of,
 )
-from tuner.ladder.steps import best_of_step
+from tuner.ladder.steps import StepSearch
 from tuner.model import Configuration, Problem
 from tuner.stats import MIN_SAMPLES
 from tuner.tuning.ceiling import roof_under
@@ -221,20 +221,17 @@ class _LadderRun:
         """Return the steps that have a best configuration; the others go to ``absent``."""
         entries: list[_Entry] = []
         below: Configuration | None = None
+        search = StepSearch(self._sweep, self._device, self._database, self._stop)
         for step in steps:
             self._check_stop()
             observer = self._progress.step(sizes, step.name)
             nearby = (self._previous.best.get(step.name), below)
             try:
-                best = best_of_step(
-                    self._sweep,
+                best = search.best(
                     step,
                     problem,
                     conditions,
-                    self._device,
-                    self._database,
                     observer,
-                    self._stop,
                     [configuration for configuration in nearby if configuration is not None],
                     self._previous.expected_ns(step.name, roof),
                 )
