@@ -123,11 +123,9 @@ def test_another_compute_capability_is_refused() -> None:
         chosen(WINNERS, 4096, cc=100)
 
 
-def test_wrong_sizes_and_scalars_are_the_callers_fault() -> None:
+def test_wrong_sizes_are_the_callers_fault() -> None:
     manifest = read_manifest(manifest_with())
     with pytest.raises(CallError, match="takes m, n, k"):
         dispatch(manifest, 0, {"m": 1}, LIMITS, H200)
-    with pytest.raises(CallError, match="no scalar 'beta'"):
-        dispatch(manifest, 0, {"m": 8, "n": 8, "k": 8}, LIMITS, H200, scalars={"beta": 1})
-    found = dispatch(manifest, 0, {"m": 8, "n": 8, "k": 128}, LIMITS, H200, scalars={"alpha": 2})
+    found = dispatch(manifest, 0, {"m": 8, "n": 8, "k": 128}, LIMITS, H200)
     assert found.match is Match.NEAREST

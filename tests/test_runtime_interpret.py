@@ -196,11 +196,10 @@ def test_a_nan_stays_one() -> None:
     assert all(math.isnan(rounded(math.nan, dtype)) for dtype in ("float32", "float16", "bfloat16"))
 
 
-def test_a_callers_scalar_replaces_the_manifests() -> None:
-    manifest = read_manifest(manifest_with())
-    concrete = interpret(manifest, 1, SIZES, LIMITS, {"alpha": 0.5})
+def test_where_a_callers_scalar_goes() -> None:
+    concrete = interpreted()
     ((launch, position),) = concrete.scalar_positions["alpha"]
-    assert concrete.plan.launches[launch].arguments[position] == ("scalar", "float32", 0.5)
+    assert concrete.plan.launches[launch].arguments[position][:2] == ("scalar", "float32")
 
 
 @pytest.mark.parametrize(
@@ -219,5 +218,5 @@ def test_wrong_scalars(dtype: str, scalars: dict[str, Any], said: str) -> None:
         manifest_with(("computations.0.scalars.0", {"name": "alpha", "dtype": dtype, "value": 1}))
     )
     with pytest.raises(CallError, match=said) as caught:
-        interpret(manifest, 1, SIZES, LIMITS, scalars)
+        scalar_values(manifest.computations[0], scalars)
     assert not isinstance(caught.value, InvalidForProblemError)

@@ -290,7 +290,7 @@ class Queries(EarlierRuns):
         trial = rows.decode_trial(self.trial_row(row["trial_id"]), self.run(row["run_id"]))
         return rows.decode_winner(row, trial)
 
-    def benchmarks(self, filters: Filters = Filters(), limit: int = 0) -> Selection[Benchmark]:  # noqa: B008
+    def benchmarks(self, filters: Filters = Filters()) -> Selection[Benchmark]:  # noqa: B008
         """Return the intact contestants that fit, newest first, those of one time as they were recorded.
 
         ``run`` means the run of a contestant's winner. All are measured.
@@ -306,9 +306,8 @@ class Queries(EarlierRuns):
             "(SELECT *, winner_run AS run_id FROM benchmarks) t "
             "JOIN (SELECT *, 0 AS replayed FROM benchmarks) r ON r.id = t.id "
             "LEFT JOIN winners w ON w.run_id = t.winner_run "
-            f"WHERE {where} ORDER BY t.created_at DESC, t.id LIMIT ?",
+            f"WHERE {where} ORDER BY t.created_at DESC, t.id",
             *values,
-            limit if limit > 0 else -1,
         )
 
         def decode(row: dict[str, Any]) -> Benchmark:

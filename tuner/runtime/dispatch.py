@@ -69,7 +69,6 @@ def dispatch(
     limits: Mapping[str, int],
     gpu: str,
     policy: str = Policy.NEAREST_VALID,
-    scalars: Mapping[str, float] | None = None,
 ) -> Dispatched:
     """Return the configuration that runs a problem.
 
@@ -80,11 +79,10 @@ def dispatch(
         limits: of the GPU, by the names of :data:`tuner.runtime.launch_limits.DEVICE_LIMITS`.
         gpu: the GPU's name.
         policy: one of :class:`Policy`.
-        scalars: values that replace the manifest's, by name.
 
     Raises:
         BundleError: nothing was compiled for this compute capability.
-        CallError: the policy, a size or a scalar does not exist, or no configuration can run the problem.
+        CallError: the policy or a size does not exist, or no configuration can run the problem.
     """
     if policy not in list(Policy):
         raise CallError(f"there is no policy {policy!r}", f"choose from: {', '.join(Policy)}")
@@ -94,7 +92,7 @@ def dispatch(
 
     def attempt(configuration: int) -> ConcretePlan | None:
         try:
-            return interpret(manifest, configuration, sizes, limits, scalars)
+            return interpret(manifest, configuration, sizes, limits)
         except InvalidForProblemError as error:
             reasons[str(error)] = None
             return None

@@ -72,7 +72,6 @@ def interpret(
     configuration: int,
     sizes: Mapping[str, int],
     limits: Mapping[str, int],
-    scalars: Mapping[str, float] | None = None,
 ) -> ConcretePlan:
     """Return what a configuration launches.
 
@@ -81,16 +80,14 @@ def interpret(
         configuration: an index of its configurations.
         sizes: by name, all of the manifest's.
         limits: of the GPU, by the names of :data:`DEVICE_LIMITS`.
-        scalars: values that replace the manifest's, by name.
 
     Raises:
         InvalidForProblemError: the configuration cannot run these sizes on this GPU; says why.
-        CallError: a size or scalar does not exist, or has no such value.
+        CallError: a size does not exist, or has no such value.
     """
     check_sizes(manifest, sizes)
     entry = manifest.configurations[configuration]
     computation = manifest.computations[entry.computation]
-    values = scalar_values(computation, scalars or {})
     if limits["cc"] != entry.cc:
         raise InvalidForProblemError(
             f"it was compiled for compute capability {entry.cc / 10}, and this GPU has {limits['cc'] / 10}"
@@ -100,7 +97,7 @@ def interpret(
         if not holds(requirement.holds, names):
             raise InvalidForProblemError(requirement.reason)
     try:
-        return _Interpreter(computation, entry, names, values).run(configuration)
+        return _Interpreter(computation, entry, names).run(configuration)
     except NoValueError as error:
         raise InvalidForProblemError(f"a number of its launches has no value: {error}") from None
     except CallError:
@@ -152,12 +149,10 @@ class _Interpreter:
         computation: Computation,
         entry: ConfigurationEntry,
         names: Mapping[str, int],
-        scalars: Mapping[str, float],
     ) -> None:
         self._computation = computation
         self._entry = entry
         self._names = names
-        self._given = scalars
 
     def run(self, configuration: int) -> ConcretePlan:
         scratch = tuple(self._scratch(item) for item in self._entry.scratch if self._true(item.when))
@@ -202,8 +197,6 @@ class _Interpreter:
         return buffer
 
     def _scalar(self, item: ScalarEntry) -> tuple[str, str, float]:
-        if item.name in self._given:
-            return "scalar", item.dtype, self._given[item.name]
         value = fits(evaluate(item.value, self._names), item.dtype, item.name)
         return "scalar", item.dtype, rounded(value, item.dtype)
 
