@@ -342,6 +342,16 @@ def test_what_does_not_compile_or_fit_is_said_once(
     assert "emulator" not in said.err
 
 
+def test_a_write_outside_of_an_array_names_the_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "docs" / "examples" / "rms_norm", tmp_path, dirs_exist_ok=True)
+    source = tmp_path / "rms_norm.cu"
+    source.write_text(source.read_text().replace("row >= rows", "row > rows"))
+    said = said_by(capsys, "check", str(tmp_path / "rms_norm.toml"), "--configurations", "1", "--cc", "90")
+    assert "after the last element of y" in said.out
+
+
 @pytest.mark.parametrize(
     ("beside", "file", "right"),
     [("items = {", PLAIN, "column < columns"), ("width = {", STAGED, "{{ width }} - 1")],

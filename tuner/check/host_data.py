@@ -54,7 +54,7 @@ class HostData:
         """Return new arrays of all tensors: outputs hold NaNs, the others what they begin with."""
         memory = {}
         for tensor in self.tensors:
-            array = memory[tensor.name] = HostArray(tensor.count, tensor.dtype, ALIGNMENT)
+            array = memory[tensor.name] = HostArray(tensor.count, tensor.dtype, ALIGNMENT, tensor.name)
             if tensor.name in self._initial:
                 array.fill(self._initial[tensor.name].ravel())
         return memory
@@ -65,8 +65,9 @@ class HostData:
         for tensor in self.outputs:
             if tensor.role == "inout":
                 memory[f"{tensor.name}_initial"] = memory[tensor.name]
-            memory[tensor.name] = HostArray(tensor.count, "float64", ALIGNMENT)
-            memory[f"{tensor.name}_magnitude"] = HostArray(tensor.count, "float32", ALIGNMENT)
+            memory[tensor.name] = HostArray(tensor.count, "float64", ALIGNMENT, tensor.name)
+            name = f"{tensor.name}_magnitude"
+            memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)
         return memory
 
     def expected(self) -> dict[str, Expected]:

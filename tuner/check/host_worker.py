@@ -111,7 +111,7 @@ class _Runner:
         plan = make_plan(self._kernel, problem, gpu, configuration)
         specs = self._kernel.launches(problem, gpu, configuration)
         for buffer in plan.scratch:
-            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256)
+            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed or buffer.zeroed_once:
                 memory[buffer.name].elements[:] = 0
         for spec, launch in zip(specs, plan.launches, strict=True):

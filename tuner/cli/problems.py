@@ -35,14 +35,14 @@ def size_of(name: str, text: str) -> int:
     return value
 
 
-def assignments(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
+def assignments(texts: Iterable[str], what: str, example: str = "name=value") -> list[tuple[str, str]]:
     """Return the pairs of ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
     pairs, names = [], set()
     for text in texts:
         for part in _parts(text):
             name, equals, value = (word.strip() for word in part.partition("="))
             if not equals or not name or not value:
-                raise UsageError(f"{what} {text!r}", f"write {what} name=value")
+                raise UsageError(f"{what} {text!r}", f"write {what} {example}")
             if name in names:
                 raise UsageError(f"{what} {text!r} gives {name} twice", "give it once")
             names.add(name)
@@ -169,7 +169,8 @@ def _say_what_is_replaced(kernel: KernelSpec, preset: str | None, problem: Probl
 
 def _named(kernel: KernelSpec, given: ProblemTexts, dtypes: Mapping[str, str]) -> list[_Named]:
     """Return what is given of each problem, with the dtypes of all roles but the first."""
-    sizes = {name: size_of(name, value) for name, value in assignments(given.sizes, "--size")}
+    example = ",".join(f"{name}={size}" for name, size in kernel.sizes.items())
+    sizes = {name: size_of(name, value) for name, value in assignments(given.sizes, "--size", example)}
     options = {
         name: option_value(kernel, name, value) for name, value in assignments(given.options, "--option")
     }

@@ -75,12 +75,14 @@ class HostArray:
         count: number of elements, which start as NaNs.
         dtype: of bfloat16, ``elements`` holds the bits.
         alignment: bytes of which the address is a multiple, and as a rule of no larger power of two.
+        name: what a message calls it.
     """
 
     _BESIDE = 0x5A
 
-    def __init__(self, count: int, dtype: str, alignment: int = 1) -> None:
+    def __init__(self, count: int, dtype: str, alignment: int = 1, name: str = "an array") -> None:
         self.dtype = dtype
+        self.name = name
         element = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
         size = count * element.itemsize
         room = -(-(size + 256) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -115,8 +117,11 @@ class HostArray:
         Raises:
             KernelFault: something was.
         """
-        if not all((part == self._BESIDE).all() for part in self._beside):
-            raise KernelFault("written beside an array")
+        for where, part in zip(
+            ("before the first element", "after the last element"), self._beside, strict=True
+        ):
+            if not (part == self._BESIDE).all():
+                raise KernelFault(f"a write {where} of {self.name}")
 
 
 Dimensions = int | tuple[int, int, int]
@@ -230,7 +235,7 @@ class HostConfiguration:
         """Return the memory between the launches: as it was left by others, or zero where the kernel asks for that."""
         memory = {}
         for buffer in self.plan(sizes).scratch:
-            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256)
+            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed_once:
                 memory[buffer.name].elements[:] = 0
         return memory
