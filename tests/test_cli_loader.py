@@ -152,6 +152,12 @@ def test_commands_with_a_kernel_are_all_there() -> None:
     assert {*of_kernels.split(), "run", "show", "check", "cluster run"} == {*map(" ".join, WITH_A_KERNEL)}
 
 
+@pytest.mark.parametrize("command", ["bundle -o x", "portfolio", "ladder", "show", "check"])
+def test_a_kernel_that_is_needed_is_asked_for(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_by(capsys, *command.split())
+    assert said.code == 2 and said.out == "" and "kernel" in said.err.lower() and "Missing" in said.err
+
+
 @pytest.mark.parametrize("kernel", ["saxpy", "./nothing_there.toml"])
 def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
     short = CliRunner().invoke(cli, [kernel, "--device", "nowhere"]).exception

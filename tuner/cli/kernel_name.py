@@ -24,16 +24,19 @@ def kernel_option(
 ) -> Option:
     """Return ``--kernel``, which a name without the option stands for; the command gets it as ``name``."""
 
+    # From click 8.3 on None as the default is a value, which a required option would take when it is left out.
+    otherwise: dict[str, Any] = {} if required else {"default": default}
+
     def decorate(command: Command) -> Command:
         hidden = click.argument(OTHER, cls=_HiddenArgument, required=False, expose_value=False)
         shown = click.option(
             *SPELLINGS,
             name,
             cls=_ShownOption,
-            default=None if required else default,
             required=required,
             metavar="NAME|FILE",
             help=help_,
+            **otherwise,
         )
         return shown(hidden(command))
 
