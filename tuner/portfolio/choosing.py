@@ -31,7 +31,8 @@ def choose(
 
     The loss of a problem is how far its best kept configuration is beyond the bound, a part of how slow it is, and the
     square of what is very slow.
-    The mean loss is submodular, so that the greedy choice is near the best; exchanges of one for another improve it.
+    What a further configuration gains is less, the more there are (the gain is submodular), so that the greedy choice
+    is near the best (Nemhauser, Wolsey and Fisher, Mathematical Programming 14, 1978); exchanges improve it.
 
     Args:
         tables: of each computation the slowdowns in octaves, by problem and configuration; infinite where invalid.

@@ -1,8 +1,9 @@
 """Which members of a portfolio run a problem best, by what they took at the sizes that were measured.
 
 A member's slowdown at other sizes is what its cost says (an expression of the kernel's file, which knows of waves and
-tiles), corrected by how far the cost was off at the nearest measured sizes. All of it is whole numbers, logarithms in
-parts of an octave, so that ``include/kernel_tune/portfolio.hpp`` and exported headers rank alike to the bit.
+tiles), corrected by how far the cost was off at the nearest measured sizes, weighted by inverse squared distances
+(Shepard, Proc. ACM National Conference, 1968). All of it is whole numbers, logarithms in parts of an octave, so that
+``include/kernel_tune/portfolio.hpp`` and exported headers rank alike to the bit.
 """
 
 from __future__ import annotations

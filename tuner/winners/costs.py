@@ -36,6 +36,8 @@ SWEEPS = 300
 def fit_factors(summands: Floats, times: Floats, slowdowns: Floats, prior: Floats | None = None) -> Floats:
     """Return factors from 0 with which the sum of summands is nearest to times, relatively.
 
+    A non-negative least-squares fit with a ridge, by coordinate descent.
+
     Args:
         summands: by time and summand.
         times: in any unit.
