@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.on_host import HostConfiguration
 from tuner.compile.nvrtc import compile_source, header_folders
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, Schedule
+from tuner.emulator.host import COMPILER, HostArray, Schedule
 from tuner.expressions import array
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude

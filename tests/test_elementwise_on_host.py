@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from tests.machine_code import gpu
+from tests.on_host import HostConfiguration
 from tests.sources import draw
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
+from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.emulator.source import code_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of, tensors_of

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.on_host import HostConfiguration
 from tests.sources import GENERATIONS
 from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, KernelFault, Schedule
+from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan

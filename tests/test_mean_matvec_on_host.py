@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from tests.mean_matvec import KERNEL, LAYOUTS, mean_share, problem
+from tests.on_host import HostConfiguration
 from tests.sources import broken
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, Schedule
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch

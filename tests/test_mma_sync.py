@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.on_host import HostConfiguration
 from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, Schedule
+from tuner.emulator.host import COMPILER, HostArray, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render

@@ -16,9 +16,10 @@ import pytest
 
 from tests.machine_code import LDG, code_of, moves
 from tests.machine_code import gpu as limits_of
+from tests.on_host import HostConfiguration
 from tests.sources import GENERATIONS, draw
 from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, HostConfiguration, HostKernel, KernelFault, Schedule
+from tuner.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import settle_reference

@@ -104,7 +104,6 @@ class GaussianProcess:
         self._table = np.concatenate([d.ravel() for d in self.distances] or [np.empty(0)])
         self._owner = np.repeat(np.arange(len(sizes)), sizes**2)
         self._codes: Codes = np.empty((0, len(self.distances)), dtype=np.int64)
-        self._targets: Floats = np.empty(0)
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
