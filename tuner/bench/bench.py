@@ -17,7 +17,7 @@ from tuner.conditions import Calibration
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.kernel.baselines import Baseline
+from tuner.kernel.baselines import NOT_INSTALLED, Baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.model import Configuration, Gpu
 from tuner.space.space import SearchSpace
@@ -30,8 +30,6 @@ SAME_MACHINE, SAME_NAME = 0.01, 0.03
 of its name, whose clocks and memory differ."""
 NOISE_FLOORS = 2.0
 """And from so many noise floors on: the time now and the one then are both off by up to one."""
-NOT_INSTALLED = "is not installed"
-"""In the error of a baseline whose library the measuring process does not have."""
 UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
 _OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
 

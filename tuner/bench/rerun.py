@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from tuner import paths
 from tuner.database.database import Database
 from tuner.devices.choose import open_device
@@ -23,8 +25,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     stored = database.trial(trial_id)
     run, trial = stored.run, stored.trial
     kernel = kernel_of(run)
-    opened = open_device(device, kernel.name, 1, paths.cubins())
-    try:
+    with closing(open_device(device, kernel.name, 1, paths.cubins())) as opened:
         if not KernelIdentity(kernel).current(run, trial):
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
         opened.prepare(kernel, run.problem, run.seed, run.conditions, run.options.truth)
@@ -32,5 +33,3 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
         while not (outcomes := opened.collect(POLL_S)):
             pass
         return trial_of(outcomes[0], run.options.max_error)
-    finally:
-        opened.close()

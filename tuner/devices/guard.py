@@ -59,6 +59,8 @@ TELL_EVERY_S = 60.0
 IN_FLIGHT = 2
 """Requests that the process holds: one it works on, one so that it never waits for the next."""
 MAX_START_FAILURES = 3
+AWAITED = "waiting for the GPU: "
+"""Begins what is said when another process has the GPU."""
 DRIFT = 0.02
 """By how much the reference kernel may differ in a new process: as much as the measuring process (``tuner.gpu.drift``)
 allows from one of its own probes to the next."""
@@ -236,7 +238,7 @@ class Guard:
         """Say that the GPU is not ours: once, and again when that has been so for a while."""
         if time.monotonic() >= self._told_waiting + TELL_EVERY_S:
             self._told_waiting = time.monotonic()
-            self._say(f"waiting for the GPU: {what}")
+            self._say(f"{AWAITED}{what}")
 
     def _pass_on(self, answer: Answer) -> None:
         """Pass an answer on to the request that it belongs to, the first in flight."""

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from tuner.database.database import Database
+from tuner.devices.guard import AWAITED
 from tuner.errors import Interrupted
 from tuner.fleet.cards import REST_S, Card, Lane, Phase
 from tuner.fleet.heartbeat import Heartbeats
@@ -260,7 +261,7 @@ class Head:
             case GpuAwaited(what=what):
                 if lane.awaited_since is None:
                     lane.awaited_since = time.monotonic()
-                self.watcher.said(card, f"waiting for the GPU: {what}")
+                self.watcher.said(card, f"{AWAITED}{what}")
             case TaskDone() as result if lane.job is not None:
                 self._done(card, lane, result)
             case TaskFailed() as failure if lane.job is not None:

@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from tuner.devices.base import Device
+from tuner.devices.guard import AWAITED
 from tuner.errors import (
     DatabaseError,
     DeviceError,
@@ -67,8 +68,6 @@ from tuner.tuning.state import Result, State
 
 PROGRESS_S = 0.2
 """From one progress message to the next."""
-AWAITED = "waiting for the GPU: "
-"""With this the guard says that another process has the GPU."""
 
 
 class Wire(Protocol):

@@ -14,6 +14,7 @@ from cuda.bindings import driver as cu
 
 from tuner.errors import TunerError
 from tuner.gpu.driver import Context
+from tuner.kernel.baselines import NOT_INSTALLED
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -75,7 +76,7 @@ def import_library(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name == name:
             raise TunerError(
-                f"{name} is not installed", "install it, or compare with something else"
+                f"{name} {NOT_INSTALLED}", "install it, or compare with something else"
             ) from None
         raise TunerError(f"{name} cannot be imported: {error}", "repair its installation") from None
     except Exception as error:  # noqa: BLE001 - a library that does not match the driver can raise anything

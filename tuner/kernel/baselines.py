@@ -23,6 +23,8 @@ from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Launch
 
 NUMPY = "numpy"
+NOT_INSTALLED = "is not installed"
+"""In the error of a baseline whose library the measuring process does not have."""
 FORMS = (
     "give mine.cu:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS), the same with a .cubin, mine.cu with a line `// tune: "
     "KERNEL<<<...>>>(...)` in it, file.py:FUNCTION, or package.module:FUNCTION"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner import __version__
-from tuner.bench.bench import NOT_INSTALLED, SAMPLES, Failure, NamedContestant, RaceSamples
+from tuner.bench.bench import SAMPLES, Failure, NamedContestant, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRound
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.kernel.baselines import settle_baseline
+from tuner.kernel.baselines import NOT_INSTALLED, settle_baseline
 from tuner.kernel.spec import StepSpec
 from tuner.ladder.ladder import (
     STOPPED,
