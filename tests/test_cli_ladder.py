@@ -321,6 +321,7 @@ def test_ctrl_c_prints_what_there_is(
         (("--dtype", "float32,float16"), 2, ("--dtype names several",)),
         (("--preset", "smal"), 2, ("small",)),
         (("--plot", "figure.pdf"), 2, (".svg",)),
+        (("--plot", "."), 2, (".svg",)),
         (("--plot", "nowhere/figure.svg"), 2, ("nowhere",)),
     ],
 )

@@ -103,6 +103,11 @@ def test_a_source_in_place_of_a_kernel_file_is_told_from_it(tune: Tune, tmp_path
         assert_one_line(tune(*command, str(source), device=""), "mine.cu", ".toml")
 
 
+@pytest.mark.parametrize("name", ["n=2**20", "gem*", "[gemm"])
+def test_a_size_or_a_pattern_in_place_of_a_kernel_is_refused(tune: Tune, name: str) -> None:
+    assert_one_line(tune("--kernel", name, device=""), "no kernel named", name)
+
+
 def test_a_space_that_is_used_up_is_named(tune: Tune) -> None:
     said = tune(*SMALL[:-1], "200", "--variant", "grid_stride", "--fix", "block_size=64,128")
     assert said.code == 0, said.err

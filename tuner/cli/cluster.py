@@ -244,7 +244,7 @@ def _refuse_taken(host: str, port: int, options: str) -> None:
     try:
         with closing(socket.create_server((host, port))):
             pass
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, TypeError) as error:
         reason = str(error).partition(" (while")[0].partition("] ")
         raise UsageError(
             f"cannot serve at {host}:{port}: {reason[2] or reason[0]}", f"name another {options}"

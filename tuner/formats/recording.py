@@ -7,6 +7,7 @@ nanoseconds. Version 1 has no digest of what was computed, and of a row the dige
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import zlib
@@ -111,7 +112,7 @@ def short_implementation(implementation: str) -> str:
 
 def find_recording(kernel: str) -> Path | None:
     """Return the recording of a built-in kernel that comes with the package."""
-    return next(iter(sorted(paths.recordings().glob(f"{kernel}-*.json.gz"))), None)
+    return next(iter(sorted(paths.recordings().glob(f"{glob.escape(kernel)}-*.json.gz"))), None)
 
 
 def recorded_kernel(path: Path, kernel: str) -> str:

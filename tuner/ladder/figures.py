@@ -19,7 +19,8 @@ LAUNCH_SHOWN = 10.0
 
 def figure_files(path: Path) -> tuple[Path, Path]:
     """Return where :func:`draw` puts the roofline and the times over sizes: beside ``path``, by its name."""
-    return path.with_stem(f"{path.stem}-roofline"), path.with_stem(f"{path.stem}-sizes")
+    roofline, sizes = (path.parent / f"{path.stem}-{what}{path.suffix}" for what in ("roofline", "sizes"))
+    return roofline, sizes
 
 
 def draw(ladder: Ladder, path: Path) -> list[Path]:
