@@ -8,13 +8,14 @@ import pytest
 
 from tests.fleets import Seen, jobs
 from tuner.database.database import Database
+from tuner.database.records import Metrics
 from tuner.fleet import heartbeat
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Run
-from tuner.protocol.run_rows import RunEnded, RunStarted
+from tuner.model import Configuration, Run, Status, Trial
+from tuner.protocol.run_rows import RunEnded, RunResumed, RunStarted, TrialEnded
 from tuner.protocol.searching import (
     Alive,
     BeginSearch,
@@ -31,6 +32,8 @@ from tuner.protocol.searching import (
     Writes,
 )
 
+RUN = "00000000-0000-0000-0000-000000000001"
+
 
 class Answering:
     """A searcher that is ready at once, and searches until it is told that it has ended.
@@ -44,16 +47,19 @@ class Answering:
     def __init__(self, device: str, events: Events, hangs: str = "") -> None:
         self.device, self.events, self.hangs = device, events, hangs
         self.task, self.searching, self.killed = "", False, False
+        self.given: Task | None = None
+
+    gpu = ARCHITECTURES[90]
 
     def open(self) -> None:
         if self.hangs == "starting":
             return
-        self.events.put(Event(self, DeviceReady(self.device, ARCHITECTURES[90])))
+        self.events.put(Event(self, DeviceReady(self.device, self.gpu)))
 
     def send(self, message: ToSearcher) -> None:
         match message:
             case Task(key=key):
-                self.task = key
+                self.task, self.given = key, message
                 if self.hangs != "preparing":
                     self.prepared()
             case BeginSearch():
@@ -70,6 +76,21 @@ class Answering:
     def end(self) -> None:
         self.searching, task, self.task = False, self.task, ""
         self.events.put(Event(self, TaskDone(task, "", None, "", b"{}", "")))
+
+    def gone(self) -> None:
+        self.searching = False
+        self.events.put(Event(self, SearcherGone("killed by SIGKILL")))
+
+    def wrote(self, number: int) -> None:
+        """Send a trial, the first after the beginning of its run."""
+        assert self.given is not None
+        run = Run(RUN, self.given.problem, self.gpu, self.device, 0, "random", 8, 1)
+        begun = (
+            RunResumed(RUN) if self.given.going_on else RunStarted(run, {"mark": {"trials": 0, "winners": 0}})
+        )
+        configuration = Configuration.of("plain", {"block_size": number})
+        trial = Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,))
+        self.events.put(Event(self, Writes(self.task, 1, (begun, TrialEnded(RUN, trial, Metrics())))))
 
     def kill(self) -> None:
         self.killed = True
@@ -156,7 +177,7 @@ def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
 
 def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Database) -> None:
     fleet = Fleet(database, 1, 1)
-    run = "00000000-0000-0000-0000-000000000001"
+    run = RUN
 
     def tick(_: Head) -> None:
         for link in fleet.on(0):
@@ -171,6 +192,91 @@ def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Da
     fleet.head.run()
     assert fleet.seen.results[0].run == run
     assert len(database.run_ids()) == 1 and len(fleet.links) == 1
+
+
+def test_a_problem_whose_searchers_end_is_left_out_after_three(database: Database) -> None:
+    fleet = Fleet(database, 1, 3)
+    ended: list[str] = []
+
+    def tick(_: Head) -> None:
+        for link in fleet.on(0):
+            if link.searching and link.task.startswith("0."):
+                ended.append(link.task)
+                link.gone()
+            elif link.searching:
+                link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert list(fleet.seen.failures) == [0] and "tried 3 times" in fleet.seen.failures[0]
+    assert ended == ["0.1", "0.2", "0.3"]
+    assert set(fleet.seen.results) == {1, 2}
+    began = [number for what, number in fleet.seen.order if what == "began"]
+    assert began.index(2) > max(i for i, number in enumerate(began) if number == 0), "it is tried again first"
+
+
+def test_a_searcher_that_only_waited_has_not_ended_because_of_its_problem(database: Database) -> None:
+    fleet = Fleet(database, 1, 2)
+    ended: list[str] = []
+
+    def tick(_: Head) -> None:
+        for link in fleet.on(0):
+            prepared = any(what == ("began", 1) for what in fleet.seen.order[len(ended) + 1 :])
+            if link.task.startswith("1.") and prepared and not link.searching and len(ended) < 4:
+                if link.task not in ended:
+                    ended.append(link.task)
+                    link.gone()
+            elif link.searching and len(ended) == 4:
+                link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert ended == ["1.1", "1.2", "1.3", "1.4"]
+    assert set(fleet.seen.results) == {0, 1} and not fleet.seen.failures
+
+
+def test_a_problem_that_gets_on_may_fail_more_often(database: Database) -> None:
+    fleet = Fleet(database, 1, 1)
+    ended: list[Answering] = []
+
+    def tick(_: Head) -> None:
+        for link in fleet.on(0):
+            if link.searching and len(ended) == 5:
+                link.end()
+            elif link.searching:
+                link.wrote(len(ended))
+                ended.append(link)
+                link.gone()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    assert set(fleet.seen.results) == {0} and not fleet.seen.failures
+    given = [link.given for link in fleet.links if link.given]
+    assert [bool(task.going_on and task.mark) for task in given] == [False, *[True] * 5]
+
+
+def test_another_gpu_begins_anew(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = {"cuda:0": ARCHITECTURES[90], "cuda:1": ARCHITECTURES[80]}
+    monkeypatch.setattr(Answering, "gpu", property(lambda link: gpus[link.device]))
+    fleet = Fleet(database, 2, 1)
+
+    def tick(head: Head) -> None:
+        for link in fleet.links:
+            if link.killed or not link.searching:
+                continue
+            first = link.task == "0.1"
+            if first:
+                (card,) = (card for card in head.cards if card.name == link.device)
+                card.left_out = "for the test"
+                link.wrote(0)
+                link.gone()
+            else:
+                link.end()
+
+    fleet.seen.on_tick = tick
+    fleet.head.run()
+    last = next(link.given for link in fleet.links if link.given and link.given.key == "0.2")
+    assert last.going_on is None and last.mark is None
 
 
 def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> None:

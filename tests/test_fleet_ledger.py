@@ -44,6 +44,12 @@ def count(ledger: Ledger, table: str) -> int:
     return ledger.database.tables[table].count_where("1", [])
 
 
+def numbers(ledger: Ledger) -> set[int]:
+    answer = ledger.answer(Query("0.1", 4, RowNumbers(RUN)))
+    assert isinstance(answer, Answered)
+    return set(msgspec.msgpack.decode(answer.value, type=dict[int, int]))
+
+
 def test_rows_that_come_twice_are_written_once(ledger: Ledger) -> None:
     write(ledger, 1, started())
     for _ in range(2):
@@ -66,10 +72,9 @@ def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
     assert isinstance(answers[0], Answered) and isinstance(answers[1], DatabaseRefused)
     assert count(ledger, "runs") == 2
     assert count(ledger, "trials") == 1  # not half of what was sent together
+    assert numbers(ledger) == {0}
     assert isinstance(write(ledger, 3, trial(1, clash)), Answered)
-    numbers = ledger.answer(Query("0.1", 4, RowNumbers(RUN)))
-    assert isinstance(numbers, Answered)
-    assert set(msgspec.msgpack.decode(numbers.value, type=dict[int, int])) == {0, 1}
+    assert numbers(ledger) == {0, 1}
 
 
 def test_a_task_that_was_taken_back_writes_no_more(ledger: Ledger) -> None:
@@ -96,6 +101,13 @@ def test_a_run_that_has_measured_nothing_begins_anew(ledger: Ledger) -> None:
     assert count(ledger, "runs") == 0
 
 
+@pytest.mark.parametrize("innocent", [False, True])
+def test_what_ended_a_searcher_is_remembered(ledger: Ledger, innocent: bool) -> None:
+    write(ledger, 1, started(), Attempted(RUN, 0, FIRST))
+    run = ledger.take_back("0.1", innocent=innocent)
+    assert (run is None, count(ledger, "attempts")) == (innocent, 0 if innocent else 1)
+
+
 def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     write(ledger, 1, started())
     write(ledger, 2, trial(0), RunEnded(RUN, "finished", {}, forget_attempts=True))
@@ -105,8 +117,14 @@ def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     assert ledger.database.run_state(RUN)["state"] == "finished"
 
 
-def test_a_run_names_the_devices_that_it_was_on(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("devices", "named"),
+    [(["cuda:0", "cuda:1"], {"devices": ["cuda:0", "cuda:1"]}), (["cuda:0", "cuda:0"], {})],
+)
+def test_a_run_names_the_devices_that_it_was_on(
+    ledger: Ledger, devices: list[str], named: dict[str, list[str]]
+) -> None:
     write(ledger, 1, started())
-    ledger.give_out("0.1", ["cuda:0", "cuda:1"])
+    ledger.give_out("0.1", devices)
     ledger.write([Writes("0.1", 1, (RunEnded(RUN, "interrupted", {"trials": 0}, forget_attempts=True),))])
-    assert ledger.database.run_state(RUN)["stats"] == {"trials": 0, "devices": ["cuda:0", "cuda:1"]}
+    assert ledger.database.run_state(RUN)["stats"] == {"trials": 0, **named}
