@@ -310,6 +310,9 @@ def test_real_times_decide_without_being_told() -> None:
     report.decide()
     assert [answer.outcome for answer in answers(report)] == ["not faster"] * 2
     assert report.predict(1000.0) == 1000.0
+    for kind, _ in report.calls.heaviest():
+        made = report.decision(kind, CallMode.EAGER)
+        assert made is not None and made.ratio_low < made.ratio < made.ratio_high
 
 
 def test_decisions_are_kept(times: dict[str, tuple[float, float]], tmp_path: Path) -> None:
@@ -496,8 +499,42 @@ def test_layers_of_a_model_keep_their_replacement(
         program(torch.randn(3, 64))  # rows that nothing was decided for
         assert gemm.calls == before + 1
         with torch.enable_grad():
-            assert program(x).requires_grad
+            (slope,) = torch.autograd.grad(program(x).sum(), [model.up.weight])
+            assert slope.abs().max() > 0
+        with pytest.raises(RuntimeError, match="dtype"):
+            model.up(x.bfloat16())  # as torch refuses it
     torch.testing.assert_close(program(x), wanted)
+
+
+def test_layers_with_a_bias_or_of_another_layout_stay_torchs(times: dict[str, tuple[float, float]]) -> None:
+    times["gemm"] = (2.0, 1.0)
+    x, weight = torch.randn(10, 64), torch.randn(64, 96)
+    report = tuner.replace(FakeGemm(), recorded(TwoLayers(), x))
+    assert report.linear_layers(TwoLayers(bias=True), "eager") == ["up"]
+    report = tuner.replace(FakeGemm(), recorded(lambda x: x @ weight, x))
+    assert report.linear_layers(TwoLayers(), "eager") == [] and "replaced" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "error", "dtype", "said"),
+    [
+        ((1.0, 1.0), 0.0, torch.float32, "as fast as torch's"),
+        ((2.0, 1.0), 0.01, torch.bfloat16, "its error is 0.01"),
+    ],
+)
+def test_what_is_no_faster_or_less_exact_is_left_to_torch(
+    times: dict[str, tuple[float, float]],
+    times_ns: tuple[float, float],
+    error: float,
+    dtype: Any,
+    said: str,
+) -> None:
+    times["gemm"] = times_ns
+    a, b, gemm = torch.randn(64, 512, dtype=dtype), torch.randn(512, 96, dtype=dtype), FakeGemm(error)
+    with tuner.replace(gemm, recorded(lambda a: a @ b, a)) as report:
+        before = gemm.calls
+        a @ b
+    assert gemm.calls == before and said in str(report)
 
 
 def test_a_missing_torch_is_named() -> None:
