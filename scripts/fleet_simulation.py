@@ -1,5 +1,7 @@
-"""Simulate a fleet on one machine: devices that answer from a recording after two seconds, each a little faster or
-slower than the others, with noise, stragglers and deaths. All else is real: head, searchers, database, protocol.
+"""Simulate a fleet on one machine.
+
+Devices answer from a recording after two seconds, each a little faster or slower than the others, with noise,
+stragglers and deaths. All else is real: head, searchers, database, protocol.
 
     scripts/run python scripts/fleet_simulation.py           # everything; results/evidence/fleet-simulation.json
     scripts/run python scripts/fleet_simulation.py linear --devices 8   # only this

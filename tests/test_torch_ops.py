@@ -435,7 +435,6 @@ def test_an_example_runs_on_the_cpu_as_far_as_it_can(
     monkeypatch.setattr(
         tuner, "load", lambda kernel, bundle: gemm if kernel == "gemm" else softmax(), raising=False
     )
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", "a bundle"])
     (tmp_path / f"example_of_{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module(f"example_of_{name}")

@@ -206,10 +206,10 @@ def test_an_example_runs(
     options = {key: value for key, value in choices.items() if key in spec.options}
     problem = spec.problem(sizes, {"input": choices["input"]}, options)
     store_defaults(tmp_path / "w.db", spec, [problem], device.gpu)
-    words = ["bundle", "--kernel", kernel, "--db", tmp_path / "w.db", "-o", tmp_path / "bundle"]
+    words = ["bundle", "--kernel", kernel, "--db", tmp_path / "w.db", "-o", tmp_path / f"{spec.name}_bundle"]
     subprocess.run([sys.executable, "-m", "tuner", *words], check=True)
     done = subprocess.run(
-        [sys.executable, EXAMPLES / program, tmp_path / "bundle"],
+        [sys.executable, EXAMPLES / program], cwd=tmp_path,
         env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

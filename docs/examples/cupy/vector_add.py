@@ -2,18 +2,16 @@
 
 tune --kernel vector_add --size n=1048576 --dtype float32
 tune bundle --kernel vector_add -o vector_add_bundle
-python vector_add.py vector_add_bundle
+python docs/examples/cupy/vector_add.py
 """
 
 from __future__ import annotations
-
-import sys
 
 import cupy
 
 import tuner
 
-add = tuner.load("vector_add", bundle=sys.argv[1])
+add = tuner.load("vector_add", bundle="vector_add_bundle")
 
 with cupy.cuda.Stream(non_blocking=True) as stream:
     a = cupy.arange(1_000_000, dtype=cupy.float32)

@@ -2,18 +2,16 @@
 
 tune --kernel vector_add --size n=1048576 --dtype float32
 tune bundle --kernel vector_add -o vector_add_bundle
-XLA_PYTHON_CLIENT_PREALLOCATE=false python vector_add.py vector_add_bundle
+XLA_PYTHON_CLIENT_PREALLOCATE=false python docs/examples/jax/vector_add.py
 """
 
 from __future__ import annotations
-
-import sys
 
 import jax.numpy as jnp
 
 import tuner
 
-add = tuner.load("vector_add", bundle=sys.argv[1])
+add = tuner.load("vector_add", bundle="vector_add_bundle")
 
 a = jnp.arange(1_000_000, dtype=jnp.float32)
 b = jnp.ones_like(a)

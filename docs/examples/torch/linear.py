@@ -2,18 +2,16 @@
 
 tune --kernel gemm --size m=512,n=1024,k=256 --dtype bfloat16 --option layout=nt
 tune bundle --kernel gemm -o gemm_bundle
-python linear.py gemm_bundle
+python docs/examples/torch/linear.py
 """
 
 from __future__ import annotations
-
-import sys
 
 import torch
 
 import tuner
 
-operation = tuner.load("gemm", bundle=sys.argv[1])
+operation = tuner.load("gemm", bundle="gemm_bundle")
 gemm = operation.torch()
 
 

@@ -2,12 +2,10 @@
 
 tune --kernel docs/examples/softmax/softmax.toml --size rows=1024,columns=512 --dtype float32
 tune bundle --kernel docs/examples/softmax/softmax.toml -o softmax_bundle
-python own_kernel.py softmax_bundle
+python docs/examples/torch/own_kernel.py
 """
 
 from __future__ import annotations
-
-import sys
 
 import torch
 
@@ -19,7 +17,7 @@ def backward(grad: torch.Tensor, _inputs: tuple[torch.Tensor, ...], y: torch.Ten
     return y * (grad - (grad * y).sum(1, keepdim=True))
 
 
-softmax = tuner.load("softmax", bundle=sys.argv[1]).torch(backward)
+softmax = tuner.load("softmax", bundle="softmax_bundle").torch(backward)
 
 x = torch.randn(1024, 512, device="cuda", requires_grad=True)
 weights = torch.randn_like(x)
