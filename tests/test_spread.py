@@ -82,3 +82,8 @@ def test_cards_of_different_models_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("FAKE_CARD_OTHER", "2")
     with pytest.raises(DeviceError, match="cuda:2 is an NVIDIA L4, and cuda:0 an NVIDIA H200"):
         opened(tmp_path, [])
+
+
+def test_a_card_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="cuda:1 is the same GPU as cuda:1; name each GPU once"):
+        opened(tmp_path, [], 1, 1)
