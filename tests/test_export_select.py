@@ -368,6 +368,24 @@ def test_constraints_on_what_the_compiler_reports_hold_for_other_sizes_too(tmp_p
     assert matches == ["exact", "fallback", "fallback", "none"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "fits", "not_any_more"),
+    [
+        ('block = ["block_size"]', 'block = ["block_size", "ceil_div(n, 1000)"]', 16_000, 16_001),
+        ('block = ["block_size"]', 'block = ["block_size"]\nshared_bytes = "4 * n"', 58_112, 58_113),
+        ('block = ["block_size"]', 'block = ["block_size"]\ncluster = [2]', 1024, 1088),
+    ],
+    ids=["threads", "shared memory", "cluster"],
+)
+def test_what_cannot_be_launched_at_another_size_is_not_selected(
+    old: str, new: str, fits: int, not_any_more: int, tmp_path: Path
+) -> None:
+    kernel = scale(tmp_path / "scale", GOOD.replace(old, new))
+    header = Header(tmp_path, kernel, [of_scale(kernel, 1000, 64)])
+    found = header.select([(90, kernel.problem({"n": n})) for n in (1000, fits, not_any_more)])
+    assert [match == "other_size" for match, *_ in found] == [False, True, False]
+
+
 RESIDENT = GOOD.replace(
     'grid = ["ceil_div(n, block_size)"]', 'grid = ["sm_count"]\nresident = "fast"'
 )  # fmt: skip
