@@ -16,16 +16,40 @@ if not (CHROMIUM and DRIVER):
     pytest.skip("no chromium or chromedriver", allow_module_level=True)
 
 
-@contextmanager
-def open_browser() -> Iterator[Any]:
-    """Return a driver whose console is kept; selenium is told where everything is, for else it asks on the net."""
+FROZEN = (exceptions.TimeoutException, pytest.importorskip("urllib3.exceptions").ReadTimeoutError)
+"""What a call ends with that Chromium does not answer."""
+
+
+class Browser:
+    """A driver whose console is kept. It can be replaced: once in dozens of runs Chromium draws no more frames."""
+
+    def __init__(self) -> None:
+        self._driver = _started()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def renew(self) -> None:
+        """End a browser that is frozen, and start another."""
+        self._driver.service.stop()
+        self._driver = _started()
+
+
+def _started() -> Any:
+    """Return a driver; selenium is told where everything is, for else it asks on the net."""
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
         options.add_argument(argument)
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    return webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Start a browser, and end it."""
+    browser = Browser()
     try:
-        yield driver
+        yield browser
     finally:
-        driver.quit()
+        browser.quit()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.browser import exceptions, open_browser, webdriver
+from tests.browser import FROZEN, Browser, exceptions, open_browser, webdriver
 from tests.reports import CARD, hostile, several, tuned
 from tests.stored import make_run
 from tuner.cli import main
@@ -49,9 +48,9 @@ look();
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as driver:
-        yield driver
+def browser() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
 
 
 class Pages:
@@ -79,8 +78,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     return Pages(tmp_path_factory.mktemp("pages"))
 
 
-def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> None:
-    """Open a page and scroll through it, so that all of it is drawn."""
+def visit(browser: Browser, page: Path, width: int = 1200, theme: str = "light") -> None:
+    """Open a page and scroll through it, so that all of it is drawn; if the browser freezes, once more in another."""
+    try:
+        _visit(browser, page, width, theme)
+    except FROZEN:
+        browser.renew()
+        _visit(browser, page, width, theme)
+
+
+def _visit(browser: Browser, page: Path, width: int, theme: str) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
@@ -95,7 +102,7 @@ def visit(browser: Any, page: Path, width: int = 1200, theme: str = "light") -> 
 @pytest.mark.parametrize("name", ["several", "hostile", "large"])
 @pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (360, "dark")])
 def test_every_figure_is_drawn_without_an_error(
-    browser: Any, pages: Pages, name: str, width: int, theme: str
+    browser: Browser, pages: Pages, name: str, width: int, theme: str
 ) -> None:
     visit(browser, pages[name], width, theme)
     figures = browser.execute_script(DRAWN)
@@ -105,7 +112,7 @@ def test_every_figure_is_drawn_without_an_error(
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_what_is_drawn_is_what_the_database_holds(browser: Any, pages: Pages) -> None:
+def test_what_is_drawn_is_what_the_database_holds(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["several"])
     with Database.open(pages["several"].with_suffix(".db"), write=False) as database:
         trials = database.trials("d" * 32)  # the newest run
@@ -122,7 +129,7 @@ def test_what_is_drawn_is_what_the_database_holds(browser: Any, pages: Pages) ->
     assert ends[:2] == [1, 1.2]
 
 
-def test_names_of_others_do_nothing(browser: Any, pages: Pages) -> None:
+def test_names_of_others_do_nothing(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["hostile"])
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true })")
     for element in browser.find_elements("css selector", ".chart"):
@@ -134,7 +141,7 @@ def test_names_of_others_do_nothing(browser: Any, pages: Pages) -> None:
     assert browser.get_log("browser") == []
 
 
-def test_the_policy_stops_what_is_not_ours(browser: Any, pages: Pages) -> None:
+def test_the_policy_stops_what_is_not_ours(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["several"])
     browser.execute_script("""
       const script = document.createElement("script");
@@ -148,7 +155,7 @@ def test_the_policy_stops_what_is_not_ours(browser: Any, pages: Pages) -> None:
     assert all("Content Security Policy" in message for message in refused)
 
 
-def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: Pages) -> None:
+def test_ten_thousand_trials_are_small_and_fast(browser: Browser, pages: Pages) -> None:
     assert pages["large"].stat().st_size < 1.5e6
     took = []
     for _ in range(3):  # the machine may be busy with something else
@@ -159,7 +166,7 @@ def test_ten_thousand_trials_are_small_and_fast(browser: Any, pages: Pages) -> N
     assert asked == 0
 
 
-def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pages: Pages) -> None:
+def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["several"], 360)
     browser.get(pages["several"].as_uri())  # scrolling has moved where the next Tab goes
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
@@ -189,7 +196,7 @@ def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Any, pa
     assert browser.find_element("css selector", "#problem-1 table").is_displayed()
 
 
-def test_tables_remain_without_scripts(browser: Any, pages: Pages) -> None:
+def test_tables_remain_without_scripts(browser: Browser, pages: Pages) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(pages["several"].as_uri())
@@ -202,7 +209,7 @@ def test_tables_remain_without_scripts(browser: Any, pages: Pages) -> None:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_printing_draws_what_was_not_scrolled_to(browser: Any, pages: Pages) -> None:
+def test_printing_draws_what_was_not_scrolled_to(browser: Browser, pages: Pages) -> None:
     browser.get(pages["several"].as_uri())
     count = (
         "return [...document.querySelectorAll('.chart')].filter((one) => one.querySelector('canvas')).length"
