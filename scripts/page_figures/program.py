@@ -49,6 +49,8 @@ def operators() -> str:
     rows: Rows = [["us", *names]]
     for key, row in hosts.items():
         rows.append([f"`{re.sub(r' b?float.*', '', key)}`", *(f"{row[name]:.1f}" for name in names)])
+    in_place = next(row for key, row in hosts.items() if key.startswith("saxpy "))
+    ours, torchs = (f"{in_place[name]:.1f}" for name in ("op.torch().in_place", "torch, in place"))
     opchecks, compiled, graphs = (
         sum(key.startswith(f"{step} ") for key in done) for step in ("opcheck", "compiled", "graphs")
     )
@@ -56,4 +58,5 @@ def operators() -> str:
     return f"""{table(rows)}
 
 {where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. Passed: `opcheck` of {opchecks} operators and dtypes,
-{compiled} compilations with `fullgraph`, {graphs} graphs whose results are eager's bit by bit."""
+{compiled} compilations with `fullgraph`, {graphs} graphs whose results are eager's bit by bit. `saxpy.in_place` takes the
+host {ours} us, `torch.add` with `out=` {torchs}."""
