@@ -58,5 +58,5 @@ def operators() -> str:
     return f"""{table(rows)}
 
 {where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. Passed: `opcheck` of {opchecks} operators and dtypes,
-{compiled} compilations with `fullgraph`, {graphs} graphs whose results are eager's bit by bit. `saxpy.in_place` takes the
-host {ours} us, `torch.add` with `out=` {torchs}."""
+{compiled} compilations with `fullgraph`, {graphs} graphs whose results are eager's bit by bit. `saxpy.in_place` takes
+the host {ours} us, `torch.add` with `out=` {torchs}."""
