@@ -25,7 +25,7 @@ machine; what is compared is timed on one of them. Needs torch.
 | longer | goes on for ``--longer`` trials, and times what that finds in turn with the first winner |
 | ablate | `tune ablate`: what each choice of some winners is worth |
 | bits | runs each winner several times on the same inputs, and compares every bit (``scripts/same_bits.py``) |
-| sanitize | `tune sanitize gemm --winners`, the tools at the same time |
+| sanitize | `tune sanitize gemm --winners` |
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -54,7 +52,6 @@ SAME_BITS = HERE / "same_bits.py"
 EACH = ("search", "race", "sustained", "longer", "ablate")
 STEPS = (*EACH, "bits", "sanitize")
 FEWEST_ROUNDS = 6
-TOOLS = ("memcheck", "racecheck", "synccheck")
 BATCH = 8
 """Problems that are done together: one process races them, and loads torch once."""
 RACE_S, SUSTAINED_S = 8.0, 30.0
@@ -237,17 +234,13 @@ class Study:
         sanitized = self._notes.data["sanitized"]
         for group in self._kinds():
             kind = f"{self._notes.folder.name} {group[0].dtype} {group[0].layout}"
-            tools = [tool for tool in TOOLS if f"{kind} {tool}" not in sanitized]
-            with ThreadPoolExecutor(len(TOOLS)) as pool:
-                texts = pool.map(partial(self._sanitized, group[0]), tools)
-                for tool, text in zip(tools, texts, strict=True):
-                    sanitized[f"{kind} {tool}"] = text
-                    self._notes.save()
+            if kind not in sanitized:
+                sanitized[kind] = self._sanitized(group[0])
+                self._notes.save()
 
-    def _sanitized(self, problem: Problem, tool: str) -> str:
-        words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--tool", tool]
-        words += ["--edges", str(self._given.edges), "--no-self-check"]
-        logs = self._notes.folder / "sanitizer" / f"{problem.dtype}-{problem.layout}-{tool}"
+    def _sanitized(self, problem: Problem) -> str:
+        words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--edges", str(self._given.edges)]
+        logs = self._notes.folder / "sanitizer" / f"{problem.dtype}-{problem.layout}"
         shutil.rmtree(logs, ignore_errors=True)  # of a call that was stopped
         text, seconds = tune(*words, "--output", str(logs), "--db", str(self._notes.winners))
         return f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
@@ -343,7 +336,7 @@ def main() -> None:
     parser.add_argument("--ablation-rounds", type=rounds, default=12)
     parser.add_argument("--longer", type=int, default=1000, help="Further trials of the step longer.")
     parser.add_argument("--longer-time", type=float, default=60.0, help="Seconds of it.")
-    parser.add_argument("--edges", type=int, default=5, help="Sizes at which winners are sanitized.")
+    parser.add_argument("--edges", type=int, default=3, help="Sizes at which winners are sanitized.")
     parser.add_argument(
         "--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -190,10 +191,17 @@ def test_a_full_log_is_noticed() -> None:
 
 
 def test_memcheck_gets_gaps_between_allocations() -> None:
-    line = sanitizer_command(Path("cs"), "memcheck", Path("log"))
+    line = sanitizer_command(Path("cs"), "memcheck", Path("log"), ["scale"])
     assert int(line[line.index("--padding") + 1]) >= 256
     assert line[line.index("--destroy-on-device-error") + 1] == "context"
-    assert "--padding" not in sanitizer_command(Path("cs"), "racecheck", Path("log"))
+    assert "--padding" not in sanitizer_command(Path("cs"), "racecheck", Path("log"), ["scale"])
+
+
+def test_only_the_kernels_themselves_are_watched_but_by_initcheck() -> None:
+    line = sanitizer_command(Path("cs"), "racecheck", Path("log"), ["scale", "add", "scale"])
+    filters = [after for word, after in pairwise(line) if word == "--kernel-name"]
+    assert filters == ["kne=add", "kne=scale"]
+    assert "--kernel-name" not in sanitizer_command(Path("cs"), "initcheck", Path("log"), ["scale"])
 
 
 # -- what is run

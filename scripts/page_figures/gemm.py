@@ -285,24 +285,25 @@ def alternative(shape: str, parameter: str, value: str, digits: str = "0") -> st
 
 def timeline() -> str:
     """Return when a launch of 512 x 512 x 65536 reaches each mark, in microseconds from its beginning."""
-    now = text("deep-k.txt").split("Earlier")[0]
-    (clock,) = re.findall(r"SMs at ([\d.]+) GHz", now)
-    marks = re.findall(r"^(\w[\w ']*?)  +([\d.]+) +([\d.]+) +([\d.]+)$", now, re.MULTILINE)
-    head = [f"us, SMs at {clock} GHz", "first block", "median", "last"]
-    return table([head, *([mark, first, median, last] for mark, first, median, last in marks)])
+    found = load("deep-k")
+    head = [f"us, SMs at {found['ghz']:.2f} GHz", "first block", "median", "last"]
+    return table([head, *([mark, *(f"{us:.1f}" for us in times)] for mark, times in found["marks"].items())])
 
 
 def counters() -> str:
-    """Return what Nsight Compute counted of the same product, beside cuBLAS's two kernels."""
-    now = text("deep-k.txt").split("Earlier")[0]
-    rows = re.findall(r"^(\w[^$\n]*?)  +([\d.,]+)  +([\d.,]+)  +([\d.,]+)$", now, re.MULTILINE)
-    marks = {
-        mark for mark, *_ in re.findall(r"^(\w[\w ']*?)  +([\d.]+) +([\d.]+) +([\d.]+)$", now, re.MULTILINE)
+    """Return what Nsight Compute counted of the same product, beside the two kernels of torch.mm."""
+    kernels = load("deep-k")["kernels"]
+    (ours,), (without,) = kernels["ours"], kernels["without gpc_locality"]
+    products, sums = kernels["torch.mm"]
+    columns = {
+        "ours": ours,
+        "without `gpc_locality`": without,
+        "`torch.mm`: products": products,
+        "`torch.mm`: sum": sums,
     }
-    wanted = ("time, us", "tensor cores busy, %", "L2 busy, %", "sectors SMs read of the L2")
-    assert marks.isdisjoint(wanted)
-    body = [list(row) for row in rows if row[0] in wanted]
-    return table([["", "ours", "cuBLAS: products", "cuBLAS: sum"], *body])
+    forms = {name: ",.0f" if name.startswith("sectors") else ".1f" for name in ours if "," in name or " " in name}
+    body = [[name, *(format(one[name], form) for one in columns.values())] for name, form in forms.items()]
+    return table([["", *columns], *body])
 
 
 # -- other files

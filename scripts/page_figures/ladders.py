@@ -62,7 +62,7 @@ def comparisons(kernel: str) -> tuple[Comparison, ...]:
         re.findall(r"^(\S+(?: \S+)*?) {2,}(\S+ \S+) !", printed.partition("time, by n")[2], re.MULTILINE)
     )
     blocks = re.findall(
-        rf"^{kernel} \S*?=?(2\^\d+|\d+) on .*\n((?:  timed .*\n)+)rung (.*)\n((?:\S.*\n)+)",
+        rf"^{kernel} \S*?=?(2\^\d+|\d+) on .*\n((?:  .*\n)+)(?:rung|step) (.*)\n((?:\S.*\n)+)",
         printed,
         re.MULTILINE,
     )

@@ -85,23 +85,29 @@ def explained_steps() -> str:
 
 
 def sanitized() -> str:
-    """Return which winners ran under Compute Sanitizer, and how often."""
-    head = ["`tune sanitize`", "dtype", "configurations", "tools", "runs of each", "findings"]
-    rows: Rows = [head]
+    """Return which winners ran under Compute Sanitizer, and how often: the tools of one such choice in one row."""
+    tools: dict[tuple[str, ...], list[str]] = {}
     for block in text("sanitize.txt").strip().split("\n\n"):
         command_line, *lines = block.splitlines()
-        kernel = command_line.split()[3]
-        edges = re.search(r"--edges (\d+)", command_line)
+        which = f"`{command_line.split()[3]}`"
+        which += ", winners" if "--winners" in command_line else ", one configuration"
+        which += "".join(f", `{said}`" for said in re.findall(r"--option (\S+)", command_line))
+        which += "".join(f", `{said}`" for said in re.findall(r"--edges \d+", command_line))
         values = dict(re.split(r"  +", line, maxsplit=1) for line in lines if re.match(r"\w+  ", line))
         runs = re.findall(r"^(\w+) +clean: (\d+) runs$", block, re.MULTILINE)
         assert runs, f"not clean: {command_line}"
-        (count,) = {number for _, number in runs}
-        which = f"`{kernel}`, {'winners' if '--winners' in command_line else 'one configuration'}"
-        which += f", `--edges {edges[1]}`" if edges else ""
         (dtype,) = re.findall(r"b?float\d+", values["problem"].split(" product=")[0])
-        chosen = values["configurations"].split()[0]
-        rows.append([which, dtype, chosen, ", ".join(tool for tool, _ in runs), count, "none"])
-    return table(rows)
+        for tool, count in runs:
+            row = (which, dtype, values["configurations"].split()[0], count, values["problem"])
+            tools.setdefault(row, []).append(tool)
+    head = ["`tune sanitize`", "dtype", "configurations", "tools", "runs of each", "findings"]
+    return table(
+        [head]
+        + [
+            [which, dtype, chosen, ", ".join(names), count, "none"]
+            for (which, dtype, chosen, count, _), names in tools.items()
+        ]
+    )
 
 
 def main_job() -> str:

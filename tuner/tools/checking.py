@@ -233,7 +233,8 @@ class Checker:
             guarded=False,
             poisoned=tool != "initcheck",
         )
-        command = sanitizer_command(settings.sanitizer, tool, log_file)
+        names = [name for unit in units for name in unit.entries]
+        command = sanitizer_command(settings.sanitizer, tool, log_file, names)
         try:
             seen = watch(command, job, settings.folder, f"{tool}-{name}", settings.step_s, log_file)
         except OSError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -17,8 +18,11 @@ CONNECT_S = 120
 """Allowed for the connection of the tool's two halves; Python and its imports come before it on some systems."""
 
 
-def sanitizer_command(sanitizer: Path, tool: str, log: Path) -> list[str]:
+def sanitizer_command(sanitizer: Path, tool: str, log: Path, kernels: Iterable[str]) -> list[str]:
     """Return the command line up to the command that is checked.
+
+    Only the kernels of that name in a cubin are watched, not what fills tensors, nor the reference, which takes longer
+    under racecheck than most kernels. Initcheck has to see who writes what, and watches all.
 
     Errors of driver calls are not asked for: the process itself says which call failed. An access that memcheck sees
     ends the context, so that the configuration that made it is known.
@@ -29,6 +33,8 @@ def sanitizer_command(sanitizer: Path, tool: str, log: Path) -> list[str]:
     if tool == "memcheck":
         command += ["--padding", str(PADDING_BYTES), "--report-api-errors", "no"]
         command += ["--destroy-on-device-error", "context"]
+    if tool != "initcheck":
+        command += chain.from_iterable(("--kernel-name", f"kne={name}") for name in sorted(set(kernels)))
     return command
 
 
