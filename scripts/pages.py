@@ -83,6 +83,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "spread": measuring.spread,
     "tools": measuring.tools,
     "torch-operators": program.operators,
+    "triton": tuners.triton,
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
     "resumed": faults.resumed,

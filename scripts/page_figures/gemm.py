@@ -301,7 +301,9 @@ def counters() -> str:
         "`torch.mm`: products": products,
         "`torch.mm`: sum": sums,
     }
-    forms = {name: ",.0f" if name.startswith("sectors") else ".1f" for name in ours if "," in name or " " in name}
+    forms = {
+        name: ",.0f" if name.startswith("sectors") else ".1f" for name in ours if "," in name or " " in name
+    }
     body = [[name, *(format(one[name], form) for one in columns.values())] for name, form in forms.items()]
     return table([["", *columns], *body])
 

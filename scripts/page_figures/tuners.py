@@ -1,8 +1,8 @@
-"""Beside other tuners: ``kernel-tuner.json``."""
+"""Beside other tuners: ``kernel-tuner.json`` and ``triton.json``."""
 
 from __future__ import annotations
 
-from page_figures.evidence import load
+from page_figures.evidence import Rows, load, table
 
 OURS = {"ours": "ours", "theirs": "kernel_tuner"}
 
@@ -11,3 +11,23 @@ def kernel_tuner(whose: str) -> str:
     """Return the configurations a second of the better round, of ``ours`` or of ``theirs``."""
     best = max(one[OURS[whose]]["per_second"] for one in load("kernel-tuner")["rounds"])
     return f"{best:.3g}"
+
+
+def triton() -> str:
+    """Return how long both take from nothing to a kernel, and how much longer Triton's kernel takes than ours."""
+    rows: Rows = [
+        ["problem", "mode", "`tune`", "Triton's autotuner", "Triton's kernel takes, times as long (verdict)"]
+    ]
+    for one in load("triton"):
+        (bench,) = one["bench"]
+        (theirs,) = (row for row in bench["contestants"] if ":" in row["contestant"])
+        rows.append(
+            [
+                f"{one['kernel']} {' x '.join(map(str, one['sizes'].values()))}, {one['dtype']}",
+                bench["mode"],
+                f"{one['tune']['seconds']:.0f} s, {one['tune']['trials']} trials",
+                f"{one['triton']['seconds']:.0f} s, {one['triton']['configurations']} configurations",
+                f"{theirs['ratio']:.3f} ({theirs['verdict']})",
+            ]
+        )
+    return table(rows)

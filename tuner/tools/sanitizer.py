@@ -22,7 +22,7 @@ def sanitizer_command(sanitizer: Path, tool: str, log: Path, kernels: Iterable[s
     """Return the command line up to the command that is checked.
 
     Only the kernels of that name in a cubin are watched, not what fills tensors, nor the reference, which takes longer
-    under racecheck than most kernels. Initcheck has to see who writes what, and watches all.
+    under racecheck than most kernels. Initcheck watches all: it has to see every write.
 
     Errors of driver calls are not asked for: the process itself says which call failed. An access that memcheck sees
     ends the context, so that the configuration that made it is known.
