@@ -35,7 +35,7 @@ from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
 from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
 from tuner.cli.stopping import stopping  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
-from tuner.devices.base import Contestant, Device  # noqa: E402
+from tuner.devices.base import Contestant, Device, RaceRequest  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
 from tuner.errors import Interrupted, TunerError  # noqa: E402
 from tuner.files import whole_file  # noqa: E402
@@ -224,7 +224,7 @@ class HeldOut:
         tuned = result.finish.winner.configuration
         contestants = list(dict.fromkeys((tuned, chosen, default)))
         device.prepare(KERNEL, problem, 0, result.state.run.conditions)
-        race = device.race([Contestant(one) for one in contestants], ROUNDS, SAMPLES, 0)
+        race = device.race(RaceRequest([Contestant(one) for one in contestants], ROUNDS, SAMPLES, 0))
         if race.failed is not None:
             raise TunerError(f"{contestants[race.failed]}: {race.error}")
         medians = [[median(groups[i]) for groups in race.samples_ns] for i in range(len(contestants))]
@@ -255,7 +255,7 @@ def over_best(device: Device, chosen: Configuration, members: Sequence[Configura
     """
     if chosen not in members:
         return 1.0
-    race = device.race([Contestant(one) for one in members], ROUNDS_OF_ALL, SAMPLES, 0)
+    race = device.race(RaceRequest([Contestant(one) for one in members], ROUNDS_OF_ALL, SAMPLES, 0))
     if race.failed is not None:
         raise TunerError(f"{members[race.failed]}: {race.error}")
     times = [median(median(groups[i]) for groups in race.samples_ns) for i in range(len(members))]

@@ -40,7 +40,7 @@ from tuner import paths
 from tuner.bench.bench import SAMPLES, reference_verdict
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Mode, Regime
-from tuner.devices.base import Contestant, Device
+from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.choose import open_device
 from tuner.errors import TunerError
 from tuner.files import whole_file
@@ -107,7 +107,7 @@ def raced(device: Device, match: Match, mode: Mode | None, rounds: int, seed: in
         contestants = [
             Contestant(entry.configuration, match.known_ns, kernel=entry.kernel) for entry in match.entries
         ]
-        race = device.race(contestants, rounds, SAMPLES, seed, warm)
+        race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, warm))
     except TunerError as error:
         return {**row, "error": str(error)}
     if race.failed is not None:

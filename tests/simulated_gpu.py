@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
 
@@ -88,24 +87,20 @@ class SimulatedGpu(StubDevice):
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), ""
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        self.races.append([one.configuration for one in contestants if one.configuration])
-        failed = self.fail_in_race(contestants)
+    def race(self, request: RaceRequest) -> RaceRound:
+        self.races.append(request.configurations)
+        failed = self.fail_in_race(request.contestants)
         if failed is not None:
             return RaceRound([], failed=failed, error="it gave a wrong result")
-        self.timed += len(contestants)
-        draw = random.Random(f"{seed} {len(self.races)}")
-        times = [time_ns(one.configuration, self.prepared[-1]) for one in contestants if one.configuration]
+        self.timed += len(request.contestants)
+        draw = random.Random(f"{request.seed} {len(self.races)}")
+        times = [time_ns(one, self.prepared[-1]) for one in request.configurations]
         return RaceRound(
             [
-                [[time * (1 + self.noise * draw.gauss(0, 1)) for _ in range(samples)] for time in times]
-                for _ in range(rounds)
+                [
+                    [time * (1 + self.noise * draw.gauss(0, 1)) for _ in range(request.samples)]
+                    for time in times
+                ]
+                for _ in range(request.rounds)
             ]
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from tests.commands import Tune, assert_refused, said_by
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Verification
@@ -68,15 +67,8 @@ class Rounding(StubDevice):
         found = good(time_of(configuration) * FACTORS[self.dtype])
         return replace(found, verification=Verification(True, true_error=error))
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        found = super().race(contestants, rounds, samples, seed, mode)
+    def race(self, request: RaceRequest) -> RaceRound:
+        found = super().race(request)
         factor = FACTORS[self.dtype]
         return replace(found, samples_ns=[[[ns * factor for ns in g] for g in r] for r in found.samples_ns])
 

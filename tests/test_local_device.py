@@ -19,7 +19,7 @@ from tests.faults.kernels import SOURCE, configuration, scale_kernel
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Mode
 from tuner.devices import guard as guard_module
-from tuner.devices.base import Contestant, Outcome
+from tuner.devices.base import Contestant, Outcome, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
 from tuner.kernel.load import read_kernel
@@ -198,7 +198,7 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     extra = '[variants.plain.constraints]\n"no tail" = "n % 64 == 0"\n'
     _, problem = prepared(device, tmp_path, extra=extra, faults=("ok", "edge"))
     a, b = (configuration("ok", block) for block in (32, 64))
-    found = device.race([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0)
+    found = device.race(RaceRequest([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0))
     assert [len(groups) for groups in found.samples_ns] == [2, 2, 2]
     assert found.failed is None
     confirmed = device.confirm(a, 1e5)
@@ -213,7 +213,7 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
 
 def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path)
-    found = device.race([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)
+    found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM))
     assert found.failed is None
     assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
         "setup 1",
@@ -292,7 +292,7 @@ def test_device_that_cannot_be_restarted_says_so(
         for _ in range(100):
             device.collect(0.1)
     with pytest.raises(DeviceError, match="cannot be started"):
-        device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
+        device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
 
 
 def test_drift_across_a_restart_reaches_the_outcome(
@@ -313,7 +313,7 @@ def test_race_that_has_not_begun_is_tried_again(
     prepared(device, tmp_path)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
     monkeypatch.setattr(guard_module, "START_S", 0.7)
-    found = device.race([Contestant(configuration(), 1e5)], 1, 1, 0)
+    found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
     assert found.failed is None
     assert found.samples_ns
 
@@ -323,10 +323,10 @@ def test_race_names_the_contestant_that_hangs(
 ) -> None:
     prepared(device, tmp_path, faults=("ok", "racehang"))
     contestants = [Contestant(configuration(fault, 32, items), 1e5) for fault, items in FIELD]
-    found = device.race(contestants, 2, 4, 0)
+    found = device.race(RaceRequest(contestants, 2, 4, 0))
     assert found.failed == 2
     assert "killed" in found.error
-    found = device.race([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0)
+    found = device.race(RaceRequest([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0))
     assert found.failed is None
     assert [len(groups) for groups in found.samples_ns] == [3, 3]
 
@@ -334,13 +334,13 @@ def test_race_names_the_contestant_that_hangs(
 def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
     contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
-    assert device.race(contestants, 2, 4, 0).failed == 1
+    assert device.race(RaceRequest(contestants, 2, 4, 0)).failed == 1
 
 
 def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, faults=("ok", "raceonce"))
     contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
-    found = device.race(contestants, 2, 4, 0)
+    found = device.race(RaceRequest(contestants, 2, 4, 0))
     assert found.failed is None
     assert device._guard.restarts == 1
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Calibration, Conditions, Mode
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.space.edge_sizes import VERIFIED_PROBLEMS
 from tuner.stats import Verdict
@@ -44,26 +44,19 @@ class Track(StubDevice):
         number = int(configuration.values["number"])
         return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        self.shuffles.append(seed)
-        answer = super().race(contestants, rounds, samples, seed, mode)
+    def race(self, request: RaceRequest) -> RaceRound:
+        self.shuffles.append(request.seed)
+        answer = super().race(request)
         if answer.failed is not None:
             return answer
-        draw = random.Random(seed)
+        draw = random.Random(request.seed)
         return RaceRound(
             [
                 [
-                    [self.time(c) * (1 + draw.gauss(0, self.noise)) for _ in range(samples)]
+                    [self.time(c) * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)]
                     for c in self.races[-1]
                 ]
-                for _ in range(rounds)
+                for _ in range(request.rounds)
             ]
         )
 
@@ -569,16 +562,9 @@ def test_long_kernels_get_fewer_samples_a_round(us: float, samples: int) -> None
     class Counting(Track):
         samples = 0
 
-        def race(
-            self,
-            contestants: Sequence[Contestant],
-            rounds: int,
-            samples: int,
-            seed: int,
-            mode: Mode | None = None,
-        ) -> RaceRound:
-            self.samples = samples
-            return super().race(contestants, rounds, samples, seed, mode)
+        def race(self, request: RaceRequest) -> RaceRound:
+            self.samples = request.samples
+            return super().race(request)
 
     device = Counting()
     finish(device, [trial(0, us)])

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.faults.bench_device import GPU, BenchDevice
 from tuner.compile.pool import CompilePool
-from tuner.conditions import Mode
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import Contestant, RaceRequest, RaceRound
 from tuner.devices.requests import Requests
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -101,19 +99,14 @@ class Versions(BenchDevice):
         self.now_ns = {"cold": 1000.0, "warm": 1000.0}
         self.raced: list[str] = []
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        mode = mode or self.conditions.mode
+    def race(self, request: RaceRequest) -> RaceRound:
+        mode = request.mode or self.conditions.mode
         self.raced.append(f"{self.timed[-1][0].sizes['m']} {mode}")
-        earlier = [one.kernel is not None and one.kernel.variants.keys() == {"naive"} for one in contestants]
+        earlier = [
+            one.kernel is not None and one.kernel.variants.keys() == {"naive"} for one in request.contestants
+        ]
         times = [1000.0 if then else self.now_ns[str(mode)] for then in earlier]
-        return RaceRound([[[ns + turn % 2] for ns in times] for turn in range(rounds)])
+        return RaceRound([[[ns + turn % 2] for ns in times] for turn in range(request.rounds)])
 
 
 @pytest.fixture

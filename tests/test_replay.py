@@ -20,7 +20,7 @@ from tests.faults.kernels import (
     write_kernel,
     write_synthetic_recording,
 )
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
@@ -80,7 +80,7 @@ def test_what_was_never_recorded_is_refused(device: ReplayDevice) -> None:
     with pytest.raises(RecordingError, match="does not hold"):
         device.submit(0, unknown)
     with pytest.raises(RecordingError, match="does not hold"):
-        device.race([Contestant(unknown, 1e3)], rounds=1, samples=1, seed=0)
+        device.race(RaceRequest([Contestant(unknown, 1e3)], rounds=1, samples=1, seed=0))
 
 
 def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
@@ -92,7 +92,7 @@ def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel:
 def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
     contestants = [Contestant(configuration(), 1.0), Contestant(configuration(items=2), 1.0)]
     rows = device.recording.problems[0].rows
-    first, second = (device.race(contestants, 4, 8, 3) for _ in range(2))
+    first, second = (device.race(RaceRequest(contestants, 4, 8, 3)) for _ in range(2))
     assert first == second
     assert [[len(group) for group in groups] for groups in first.samples_ns] == [[1, 1]] * 4
     for groups in first.samples_ns:

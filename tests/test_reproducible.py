@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
-from tuner.conditions import Mode
 from tuner.database.database import Database
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
@@ -26,16 +25,9 @@ class Card(StubDevice):
         self.time_ns = time_ns
         self.confirmed = lambda c, _: good(time_ns(c))
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        times = [self.time_ns(c.configuration) for c in contestants if c.configuration]
-        return RaceRound([[[t] * samples for t in times] for _ in range(rounds)])
+    def race(self, request: RaceRequest) -> RaceRound:
+        times = [self.time_ns(one) for one in request.configurations]
+        return RaceRound([[[t] * request.samples for t in times] for _ in range(request.rounds)])
 
 
 def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:

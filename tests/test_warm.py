@@ -21,7 +21,7 @@ from tests.sessions import run
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.errors import Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Resources, Status, Trial
@@ -57,27 +57,20 @@ class TwoModes(StubDevice):
         self.conditions = Conditions(Mode.ROTATING)
         self.confirmed = lambda c, time_ns: good(self.times[number_of(c)][0] * 1e3)
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        self.modes.append(mode)
-        numbers = [number_of(c.configuration) for c in contestants if c.configuration]
-        if mode is Mode.WARM:
+    def race(self, request: RaceRequest) -> RaceRound:
+        self.modes.append(request.mode)
+        numbers = [number_of(one) for one in request.configurations]
+        if request.mode is Mode.WARM:
             self.warm_races.append(numbers)
-        answer = super().race(contestants, rounds, samples, seed, mode)
+        answer = super().race(request)
         if answer.failed is not None:
             return answer
-        draw = random.Random(seed + (mode is Mode.WARM))
-        times_ns = [self.times[number][mode is Mode.WARM] * 1e3 for number in numbers]
+        draw = random.Random(request.seed + (request.mode is Mode.WARM))
+        times_ns = [self.times[number][request.mode is Mode.WARM] * 1e3 for number in numbers]
         return RaceRound(
             [
-                [[t * (1 + draw.gauss(0, self.noise)) for _ in range(samples)] for t in times_ns]
-                for _ in range(rounds)
+                [[t * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)] for t in times_ns]
+                for _ in range(request.rounds)
             ]
         )
 
@@ -157,16 +150,9 @@ def test_a_preferred_one_has_to_be_equally_fast_in_both_modes() -> None:
 
 def test_what_warm_samples_leave_open_changes_nothing() -> None:
     class NoisyWarm(TwoModes):
-        def race(
-            self,
-            contestants: Sequence[Contestant],
-            rounds: int,
-            samples: int,
-            seed: int,
-            mode: Mode | None = None,
-        ) -> RaceRound:
-            self.noise = 0.3 if mode is Mode.WARM else 1e-4
-            return super().race(contestants, rounds, samples, seed, mode)
+        def race(self, request: RaceRequest) -> RaceRound:
+            self.noise = 0.3 if request.mode is Mode.WARM else 1e-4
+            return super().race(request)
 
     ended = finish(NoisyWarm({0: (10.0, 8.6), 1: (10.1, 8.0)}))
     assert ended.warm is not None and ended.warm.behind > 1.02
@@ -298,21 +284,14 @@ class Short(StubDevice):
         warm_now = mode is Mode.WARM or self.conditions.mode is Mode.WARM
         return 1e3 * self.unit_us * ((warm if warm_now else cold) + 1e-5 * block)
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        self.modes.append(mode)
-        draw = random.Random(seed)
-        times_ns = [self.time_ns(c.configuration, mode) for c in contestants if c.configuration]
+    def race(self, request: RaceRequest) -> RaceRound:
+        self.modes.append(request.mode)
+        draw = random.Random(request.seed)
+        times_ns = [self.time_ns(one, request.mode) for one in request.configurations]
         return RaceRound(
             [
-                [[t * (1 + draw.gauss(0, 1e-4)) for _ in range(samples)] for t in times_ns]
-                for _ in range(rounds)
+                [[t * (1 + draw.gauss(0, 1e-4)) for _ in range(request.samples)] for t in times_ns]
+                for _ in range(request.rounds)
             ]
         )
 

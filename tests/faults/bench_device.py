@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.faults.stub_device import StubDevice
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Winner
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import Contestant, RaceRequest, RaceRound
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.identity import KernelIdentity
@@ -68,28 +68,28 @@ class BenchDevice(StubDevice):
         super()._prepare(kernel, problem, seed, conditions, truth)
         self.timed.append((problem, conditions))
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceRound:
         self.during_race()
-        names = [_name(contestant) for contestant in contestants]
+        names = [_name(contestant) for contestant in request.contestants]
         self.fields.append(names)
-        self.contestants.append(list(contestants))
+        self.contestants.append(list(request.contestants))
         for i, name in enumerate(names):
             if name in self.absent:
                 return RaceRound([], failed=i, error=self.absent[name])
-        draw = random.Random(seed)
+        draw = random.Random(request.seed)
         factor, self.slower_once = self.slower_once, 1.0
         host: dict[int, list[float]] = {}
         groups = []
-        for _ in range(rounds):
+        for _ in range(request.rounds):
             drift = 1.0 + (self.drift - 1.0) * draw.random()
             row = []
-            for i, (contestant, name) in enumerate(zip(contestants, names, strict=True)):
+            for i, (contestant, name) in enumerate(zip(request.contestants, names, strict=True)):
                 time_ns = self.times_ns[name] * factor
                 if contestant.baseline and contestant.baseline.kind is BaselineKind.NUMPY:
                     row.append(host.setdefault(i, [time_ns * x for x in (0.9, 1.0, 1.3)]))
                 else:
                     own = 1.0 + draw.gauss(0.0, self.noise)
-                    row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(samples)])
+                    row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(request.samples)])
             groups.append(row)
         return RaceRound(
             groups,

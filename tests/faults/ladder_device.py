@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
 from tuner.conditions import Calibration
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
@@ -89,9 +88,9 @@ class LadderDevice(BenchDevice):
             raise DeviceError(f"{problem}: this problem does not fit on the GPU")
         self.prepared_problem = problem
 
-    def race(self, contestants: Sequence[Contestant], rounds: int, samples: int, seed: int) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceRound:
         assert self.prepared_problem is not None
-        return super().race(contestants, rounds, samples, seed)
+        return super().race(request)
 
 
 BEST = {

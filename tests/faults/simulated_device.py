@@ -23,13 +23,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
-from tuner.devices.base import Contestant, Incumbent, Outcome, RaceRound, no_incumbent
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import DeviceError
@@ -122,10 +122,10 @@ class SimulatedDevice(ReplayDevice):
         self._due = [(due, outcome) for due, outcome in self._due if due > now]
         return ended
 
-    def race(self, contestants: Sequence[Contestant], *rest: object) -> RaceRound:  # type: ignore[override]
+    def race(self, request: RaceRequest) -> RaceRound:
         time.sleep(self._setting("finishing_s"))
-        answer = super().race(contestants, *rest)  # type: ignore[arg-type]
-        factors = [self._speed * self._factor(c.configuration) for c in contestants if c.configuration]
+        answer = super().race(request)
+        factors = [self._speed * self._factor(one) for one in request.configurations]
         rounds = [
             [
                 [sample * factor * self._noise() for sample in group]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tuner.database.database import Database
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import GRACE_S
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
@@ -276,7 +276,7 @@ def test_good_times_are_the_same_after_a_fault(bench: Bench, fault: str) -> None
 def test_race_and_confirmation_after_faults(bench: Bench) -> None:
     bench.measure(configuration("trap"))
     good = [configuration("ok", block_size) for block_size in (128, 256)]
-    found = bench.device.race([Contestant(c, 5e4) for c in good], rounds=4, samples=8, seed=0)
+    found = bench.device.race(RaceRequest([Contestant(c, 5e4) for c in good], rounds=4, samples=8, seed=0))
     assert found.failed is None, found.error
     confirmed = bench.device.confirm(good[0], statistics.median(found.samples_ns[0][0]))
     assert confirmed.status is Status.OK, confirmed
@@ -285,7 +285,9 @@ def test_race_and_confirmation_after_faults(bench: Bench) -> None:
 
 def test_race_names_what_failed(bench: Bench) -> None:
     contestants = [configuration("ok"), configuration("ok", 128), configuration("read_far_away")]
-    found = bench.device.race([Contestant(c, 5e4) for c in contestants], rounds=2, samples=4, seed=0)
+    found = bench.device.race(
+        RaceRequest([Contestant(c, 5e4) for c in contestants], rounds=2, samples=4, seed=0)
+    )
     assert found.failed == 2
     assert "700" in found.error
     assert bench.measure(configuration("ok")).status is Status.OK

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
 from tuner.kernel.load import load_kernel
@@ -80,7 +80,7 @@ def test_a_race_may_be_warm_whatever_the_search_was(device: LocalDevice) -> None
     warm_ns = median(measured(device, default(kernel)).samples_ns)
     for mode in (Mode.ROTATING, Mode.COLD):
         device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
-        found = device.race([Contestant(default(kernel), warm_ns)] * 2, 4, 8, 0, Mode.WARM)
+        found = device.race(RaceRequest([Contestant(default(kernel), warm_ns)] * 2, 4, 8, 0, Mode.WARM))
         assert found.failed is None and found.verified == (True, True), found.error
         raced_ns = median([sample for groups in found.samples_ns for group in groups for sample in group])
         assert 0.85 * warm_ns < raced_ns < 1.15 * warm_ns
@@ -102,7 +102,7 @@ def test_sustained_load_lowers_the_clock(device: LocalDevice) -> None:
     clocks, times = {}, {}
     for regime in Regime:
         device.prepare(kernel, problem, 1, Conditions(Mode.COLD, regime))
-        found = device.race([Contestant(None, baseline=torch)], 4, 8, 0)
+        found = device.race(RaceRequest([Contestant(None, baseline=torch)], 4, 8, 0))
         assert found.failed is None, found.error
         clocks[regime], times[regime] = found.sm_clock_hz[0], median(found.samples_ns[-1][0])
         assert found.verified == (True,)
@@ -160,7 +160,7 @@ def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
     named.append(next(baseline for baseline in baselines_of(kernel) if baseline.kind is BaselineKind.NUMPY))
     device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
     contestants = [Contestant(default(kernel)), *(Contestant(None, baseline=baseline) for baseline in named)]
-    found = device.race(contestants, 3, 4, 0)
+    found = device.race(RaceRequest(contestants, 3, 4, 0))
     assert found.failed is None, found.error
     assert found.verified == tuple(c.baseline is None or c.baseline.name != "wrong.cu" for c in contestants)
     times = {
@@ -178,9 +178,9 @@ def test_a_baseline_that_changes_an_input_loses(device: LocalDevice, tmp_path: P
     )
     device.prepare(kernel, problem, 1, Conditions(Mode.COLD, RESTED))
     spoils = Contestant(None, baseline=parse_baseline(str(tmp_path / "spoils.cu")))
-    found = device.race([Contestant(default(kernel)), spoils], 3, 4, 0)
+    found = device.race(RaceRequest([Contestant(default(kernel)), spoils], 3, 4, 0))
     assert found.failed == 1 and "input" in found.error, found
-    assert device.race([Contestant(default(kernel))], 3, 4, 0).verified == (True,)
+    assert device.race(RaceRequest([Contestant(default(kernel))], 3, 4, 0)).verified == (True,)
 
 
 def test_long_kernels_that_work_in_place_are_right_when_warm(device: LocalDevice) -> None:
@@ -189,14 +189,16 @@ def test_long_kernels_that_work_in_place_are_right_when_warm(device: LocalDevice
     device.prepare(kernel, kernel.problem({"n": 2**28}), 1, Conditions(Mode.WARM, RESTED))
     found = measured(device, default(kernel))
     assert found.status is Status.OK, found.error
-    assert device.race([Contestant(default(kernel))] * 2, 2, 2, 0).verified == (True, True)
+    assert device.race(RaceRequest([Contestant(default(kernel))] * 2, 2, 2, 0)).verified == (True, True)
 
 
 def test_a_baseline_that_is_not_there_loses(device: LocalDevice) -> None:
     kernel, problem = addition(1000)
     device.prepare(kernel, problem, 1)
     absent = Baseline("absent", BaselineKind.PYTHON, "no_such_module_at_all:add")
-    found = device.race([Contestant(default(kernel)), Contestant(None, baseline=absent)], 2, 2, 0)
+    found = device.race(
+        RaceRequest([Contestant(default(kernel)), Contestant(None, baseline=absent)], 2, 2, 0)
+    )
     assert found.failed == 1 and "no_such_module_at_all" in found.error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Status
@@ -91,6 +91,6 @@ def test_contestants_do_not_share_scratch(device: LocalDevice) -> None:
     splits = [
         Contestant(Configuration.of("split_k", {**defaults, "split_k": split}), 5e4) for split in (2, 16, 4)
     ]
-    found = device.race(splits, rounds=4, samples=4, seed=0)
+    found = device.race(RaceRequest(splits, rounds=4, samples=4, seed=0))
     assert found.failed is None, found.error
     assert [len(groups) for groups in found.samples_ns] == [3] * 4

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.space.space import SearchSpace
@@ -29,6 +29,8 @@ def test_one_kernel_against_itself(device: LocalDevice) -> None:
     problem = kernel.problem({"n": 1 << 26})
     device.prepare(kernel, problem, seed=1)
     default = SearchSpace.from_kernel(kernel, problem, device.gpu).default
-    found = device.race([Contestant(default, 2e5), Contestant(default, 2e5)], rounds=12, samples=8, seed=0)
+    found = device.race(
+        RaceRequest([Contestant(default, 2e5), Contestant(default, 2e5)], rounds=12, samples=8, seed=0)
+    )
     a, b = ([statistics.median(r[i]) for r in found.samples_ns] for i in (0, 1))
     assert abs(statistics.median(x / y for x, y in zip(a, b, strict=True)) - 1) < 0.01

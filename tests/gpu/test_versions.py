@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tuner.conditions import Mode
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
@@ -31,9 +31,13 @@ def test_versions_run_on_the_same_data(device: LocalDevice, tmp_path: Path) -> N
     configuration = Configuration.of("naive", new.variants["naive"].defaults)
     device.prepare(new, new.problem({"m": 256, "n": 256, "k": 256}, {"": "float16"}, {"layout": "nt"}), 0)
     for mode in (None, Mode.WARM):
-        race = device.race([Contestant(configuration, kernel=same), Contestant(configuration)], 8, 8, 0, mode)
+        race = device.race(
+            RaceRequest([Contestant(configuration, kernel=same), Contestant(configuration)], 8, 8, 0, mode)
+        )
         assert race.failed is None, race.error
         old_ns, new_ns = ([median(groups[i]) for groups in race.samples_ns] for i in range(2))
         assert 0.9 < paired_ratio(old_ns, new_ns).median < 1.1
-    race = device.race([Contestant(configuration), Contestant(configuration, kernel=idle)], 8, 8, 0)
+    race = device.race(
+        RaceRequest([Contestant(configuration), Contestant(configuration, kernel=idle)], 8, 8, 0)
+    )
     assert race.failed == 1

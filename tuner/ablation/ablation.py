@@ -17,7 +17,7 @@ from typing import Protocol
 from tuner.ablation.changes import Change, changes
 from tuner.ablation.results import AblatedParameter, Ablation, AblationRequest, Alternative
 from tuner.bench.bench import SAMPLES, RaceSamples, reference_verdict
-from tuner.devices.base import Contestant, Device, Outcome, RaceRound
+from tuner.devices.base import Contestant, Device, Outcome, RaceRequest, RaceRound
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
@@ -208,7 +208,7 @@ class _Comparisons:
                 for configuration in (self.request.configuration, *(change.configuration for change in group))
             ]
             request = self.request
-            race = self.device.race(contestants, request.rounds, SAMPLES, request.seed + number)
+            race = self.device.race(RaceRequest(contestants, request.rounds, SAMPLES, request.seed + number))
             if race.failed is None:
                 break
             if race.failed == 0:

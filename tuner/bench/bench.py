@@ -15,7 +15,7 @@ from typing import Any, Self
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
 from tuner.conditions import Calibration
 from tuner.database.records import Benchmark
-from tuner.devices.base import Contestant, Device, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import NOT_INSTALLED, Baseline
 from tuner.kernel.identity import KernelIdentity
@@ -199,7 +199,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         )
     race: RaceRound | None = None
     while contestants:
-        race = device.race([named.contestant for named in contestants], rounds, SAMPLES, seed)
+        race = device.race(RaceRequest([named.contestant for named in contestants], rounds, SAMPLES, seed))
         if race.failed is None:
             break
         failed = contestants.pop(race.failed)
@@ -241,7 +241,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         return replace(result, reason=reason or "it could not be run")
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
     if best.interval_ns[0] > limit_ns:
-        again = device.race([best.contestant.contestant], rounds, SAMPLES, seed + 1)
+        again = device.race(RaceRequest([best.contestant.contestant], rounds, SAMPLES, seed + 1))
         if again.failed is not None:
             return replace(result, reason=again.error)
         best = _entry(best.contestant, again, 0)

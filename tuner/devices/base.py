@@ -52,6 +52,25 @@ class Contestant:
 
 
 @dataclass(frozen=True)
+class RaceRequest:
+    """Contestants to time in turn, in shuffled rounds."""
+
+    contestants: Sequence[Contestant]
+    rounds: int
+    samples: int
+    """Of a group, at most."""
+    seed: int
+    """Of the order within the rounds."""
+    mode: Mode | None = None
+    """Another mode than the problem was prepared for, but not ``rotating``, which needs copies of the tensors."""
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """Those of its contestants, without the baselines."""
+        return [one.configuration for one in self.contestants if one.configuration is not None]
+
+
+@dataclass(frozen=True)
 class RaceRound:
     """What a race measured: ``samples_ns[round][contestant]`` is one group of each, taken in turn."""
 
@@ -250,15 +269,8 @@ class Device(ABC):
         """Begin to compile what a problem that is not prepared yet will need; only a hint."""
 
     @abstractmethod
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
-        """Time contestants in turn; with ``mode``, which is not ``rotating``, in that instead of the problem's."""
+    def race(self, request: RaceRequest) -> RaceRound:
+        """Time contestants in turn."""
 
     @abstractmethod
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant, Incumbent, Outcome, RaceRound, no_incumbent, say_nothing
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import ForeignResults, read_foreign
@@ -51,20 +51,13 @@ class ForeignDevice(ReplayDevice):
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
         return self._noise_floor
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceRound:
         """Draw each recorded runtime at most once: more rounds than runtimes would look surer than these are."""
-        rows = [self._by_values[_values(c.configuration)] for c in contestants if c.configuration is not None]
-        count = min([rounds, *(len(row.samples_ns) for row in rows)])
+        rows = [self._by_values[_values(one)] for one in request.configurations]
+        count = min([request.rounds, *(len(row.samples_ns) for row in rows)])
         if count < MIN_SAMPLES or not self._noise_floor:
             return RaceRound([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
-        draw = random.Random(seed)
+        draw = random.Random(request.seed)
         columns = []
         for row in rows:
             drawn = draw.sample(row.samples_ns, count)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
 from tuner.conditions import Conditions
-from tuner.devices.base import Contestant, RaceRound
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests
 from tuner.errors import DeviceError, TunerError
@@ -16,14 +16,7 @@ from tuner.protocol.measuring import Race, RaceContestant, Raced, RaceFailed
 
 
 def race(
-    guard: Guard,
-    requests: Requests,
-    problem: Problem,
-    contestants: Sequence[Contestant],
-    rounds: int,
-    samples: int,
-    seed: int,
-    conditions: Conditions | None = None,
+    guard: Guard, requests: Requests, problem: Problem, conditions: Conditions, request: RaceRequest
 ) -> RaceRound:
     """Time contestants in turn, in a process that is set up for the problem.
 
@@ -31,27 +24,23 @@ def race(
         guard: of the process.
         requests: describe the contestants.
         problem: what is computed.
-        contestants: configurations and baselines.
-        rounds: groups of each.
-        samples: of a group, at most.
-        seed: of the order within the rounds.
-        conditions: those of the race; None for those that the process is set up for.
+        conditions: that the process is set up for.
+        request: what is timed.
 
     Raises:
         DeviceError: the process ends again and again.
     """
     described: list[RaceContestant] = []
     try:
-        described.extend(requests.contestants(contestants, problem))
+        described.extend(requests.contestants(request.contestants, problem))
     except TunerError as error:
         return RaceRound([], failed=len(described), error=str(error))
-    request = Race(tuple(described), rounds, samples, seed)
-    if conditions is not None:
-        batch = requests.batch(problem, conditions)
-        request = structs.replace(request, mode=conditions.mode, batch=batch)
-    answer = guard.call(request)
+    mode = request.mode
+    batch = None if mode is None else requests.batch(problem, replace(conditions, mode=mode))
+    message = Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
+    answer = guard.call(message)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
-        answer = _culprit(guard, request) or guard.call(request)
+        answer = _culprit(guard, message) or guard.call(message)
     match answer:
         case Raced():
             return RaceRound(
@@ -65,10 +54,10 @@ def race(
             raise DeviceError(f"the measuring process ended twice in a race: {answer.error}")
 
 
-def _culprit(guard: Guard, request: Race) -> RaceFailed | Unanswered | None:
+def _culprit(guard: Guard, message: Race) -> RaceFailed | Unanswered | None:
     """Let each contestant run alone, and give the answer of the first that fails, under its index."""
-    for i, contestant in enumerate(request.contestants):
-        answer = guard.call(structs.replace(request, contestants=(contestant,), rounds=1))
+    for i, contestant in enumerate(message.contestants):
+        answer = guard.call(structs.replace(message, contestants=(contestant,), rounds=1))
         match answer:
             case RaceFailed():
                 return structs.replace(answer, contestant=i)

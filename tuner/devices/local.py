@@ -14,10 +14,10 @@ from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
     Compiled,
-    Contestant,
     Device,
     Incumbent,
     Outcome,
+    RaceRequest,
     RaceRound,
     SizesChecked,
     no_incumbent,
@@ -229,20 +229,11 @@ class LocalDevice(Device):
             raise DeviceError(self._fatal)
         return outcomes
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceRound:
         """Time contestants in turn, in the measuring process of the search."""
         if self._released:
             self._set_up()
-        problem = self._submissions.problem
-        conditions = replace(self.conditions, mode=mode) if mode else None
-        return race(self._guard, self._requests, problem, contestants, rounds, samples, seed, conditions)
+        return race(self._guard, self._requests, self._submissions.problem, self.conditions, request)
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""

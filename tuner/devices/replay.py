@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import (
-    Contestant,
     Device,
     Incumbent,
     Outcome,
+    RaceRequest,
     RaceRound,
     SizesChecked,
     no_incumbent,
@@ -177,23 +177,13 @@ class ReplayDevice(Device):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def race(
-        self,
-        contestants: Sequence[Contestant],
-        rounds: int,
-        samples: int,
-        seed: int,
-        mode: Mode | None = None,
-    ) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceRound:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
-        draw = random.Random(seed)
-        recorded = [
-            self._row(contestant.configuration).samples_ns
-            for contestant in contestants
-            if contestant.configuration is not None
-        ]
+        draw = random.Random(request.seed)
+        recorded = [self._row(one).samples_ns for one in request.configurations]
         return RaceRound(
-            [[[draw.choice(samples_ns)] for samples_ns in recorded] for _ in range(rounds)], ("replayed",)
+            [[[draw.choice(samples_ns)] for samples_ns in recorded] for _ in range(request.rounds)],
+            ("replayed",),
         )
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:

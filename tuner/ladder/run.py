@@ -11,7 +11,7 @@ from tuner import __version__
 from tuner.bench.bench import SAMPLES, Failure, NamedContestant, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
-from tuner.devices.base import Contestant, Device, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import NOT_INSTALLED, settle_baseline
@@ -273,7 +273,7 @@ class _LadderRun:
         while any(entry.tuned is not None for entry in entries):
             self._check_stop()
             contestants = [entry.contestant for entry in entries]
-            race = self._device.race(contestants, self._rounds(contestants), SAMPLES, sweep.seed)
+            race = self._device.race(RaceRequest(contestants, self._rounds(contestants), SAMPLES, sweep.seed))
             if race.failed is None:
                 return race
             failed = entries.pop(race.failed)

@@ -10,7 +10,7 @@ from tuner import __version__
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Benchmark
-from tuner.devices.base import Contestant, Device, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
@@ -110,7 +110,7 @@ class Races:
         left = [one for one in configurations if one not in self.failed]
         while left:
             contestants = [Contestant(one, times.get(one, 0.0)) for one in left]
-            race = device.race(contestants, rounds, samples, self._seed)
+            race = device.race(RaceRequest(contestants, rounds, samples, self._seed))
             if race.failed is None:
                 return self._record(problem, conditions, left, race, tag)
             self.failed.add(left.pop(race.failed))

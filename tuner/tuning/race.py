@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.conditions import Mode
-from tuner.devices.base import Contestant, Device
+from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.model import Configuration, Problem, Trial
 from tuner.stats import Ratio, Verdict, verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
@@ -66,7 +66,7 @@ def compete(
         running = list(left)
         while running:
             entered = [Contestant(contestants[i].configuration, known_ns[i]) for i in running]
-            answer = device.race(entered, rounds, samples, seed + heat, mode)
+            answer = device.race(RaceRequest(entered, rounds, samples, seed + heat, mode))
             if answer.failed is None:
                 return {
                     i: [groups[column] for groups in answer.samples_ns] for column, i in enumerate(running)

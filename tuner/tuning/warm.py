@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.conditions import Mode, Regime
-from tuner.devices.base import Contestant, Device
+from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.hardware.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
@@ -50,7 +50,7 @@ def time_warm(device: Device, candidates: Sequence[Trial], seed: int) -> dict[Co
     running = list(candidates)
     while running:
         entered = [Contestant(trial.configuration, trial.time_ns or 0.0) for trial in running]
-        answer = device.race(entered, ROUNDS, SAMPLES, seed, Mode.WARM)
+        answer = device.race(RaceRequest(entered, ROUNDS, SAMPLES, seed, Mode.WARM))
         if answer.failed is None:
             return {
                 trial.configuration: median([median(groups[i]) for groups in answer.samples_ns])
