@@ -18,6 +18,13 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 
+TEMPORARY = "kernel-tune-of-"
+"""Begins the name of a temporary folder, and of nothing else in the same place."""
+FLOCK = "hhqqi4x"
+"""``struct flock``: type, whence, start, length, process."""
+_DATABASE = b"SQLite format 3\0"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
@@ -68,9 +75,6 @@ def _refuse_to_replace(path: Path) -> None:
         raise FileExistsError(errno.EEXIST, "it is a database, and is not replaced", str(path))
 
 
-_DATABASE = b"SQLite format 3\0"
-
-
 def read_beginning(path: Path, size_bytes: int) -> bytes:
     """Return so many bytes of a file, or all if it has fewer.
 
@@ -112,10 +116,6 @@ def temporary_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(locked)
-
-
-TEMPORARY = "kernel-tune-of-"
-"""Begins the name of a temporary folder, and of nothing else in the same place."""
 
 
 def _locked_folder() -> tuple[Path, int]:
@@ -170,9 +170,6 @@ def _exchange(one: Path, other: Path) -> None:
         aside.rename(one)
 
 
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-
-
 def _remove_unlocked_folder(path: Path) -> None:
     """Remove what a killed process was writing; see :func:`remove_unlocked`."""
     with suppress(OSError):
@@ -224,10 +221,6 @@ def remove_unlocked(path: Path) -> None:
 def byte_lock(kind: int, start: int) -> bytes:
     """Return a lock on one byte of a file, as :data:`FLOCK`, which ``fcntl.F_OFD_SETLK`` takes."""
     return struct.pack(FLOCK, kind, os.SEEK_SET, start, 1, 0)
-
-
-FLOCK = "hhqqi4x"
-"""``struct flock``: type, whence, start, length, process."""
 
 
 def open_lock_file(path: Path, access: int, mode: int) -> int:

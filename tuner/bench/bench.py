@@ -17,7 +17,7 @@ from tuner.conditions import Calibration
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.kernel.baselines import NOT_INSTALLED, Baseline
+from tuner.kernel.baselines import Baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.model import Configuration, Gpu
 from tuner.space.space import SearchSpace
@@ -203,7 +203,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         if race.failed is None:
             break
         failed = contestants.pop(race.failed)
-        if against.named or failed.baseline is None or NOT_INSTALLED not in race.error:
+        if against.named or failed.baseline is None or not race.not_installed:
             failures.append(Failure(failed.name, failed.text, race.error, failed.baseline is None))
         race = None
     entries, noise_floor = _compared(contestants, race, device.noise_floor) if race is not None else ((), 0.0)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.errors import TunerError
-from tuner.kernel.baselines import Baseline
+from tuner.kernel.baselines import NOT_INSTALLED, Baseline
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Measurement, Problem, Resources
 from tuner.protocol.compilation import Compilation
@@ -83,6 +83,11 @@ class RaceRound:
     """Whether each contestant's output was right: a configuration's always is, or it has failed."""
     sm_clock_hz: tuple[float, ...] = ()
     """Mean of each contestant."""
+
+    @property
+    def not_installed(self) -> bool:
+        """Whether the contestant failed for want of its library: no fault of what is compared with it."""
+        return NOT_INSTALLED in self.error
 
 
 @dataclass

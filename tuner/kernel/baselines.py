@@ -19,7 +19,7 @@ from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
 from tuner.model import Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
-from tuner.runtime.launch_limits import UnlaunchableError
+from tuner.runtime.launch_limits import ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch
 
 NUMPY = "numpy"
@@ -204,7 +204,7 @@ def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
     try:
         return settle_launch(spec, kernel, problem, gpu)
     except UnlaunchableError as error:
-        remedy = "write int64(...) around it" if "does not fit" in error.problem else error.remedy
+        remedy = "write int64(...) around it" if isinstance(error, ArgumentRangeError) else error.remedy
         raise UnlaunchableError(f"{baseline.name}: {error.problem}", remedy) from None
     except KernelError as error:
         remedy = error.remedy

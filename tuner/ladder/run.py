@@ -14,7 +14,7 @@ from tuner.database.database import Database
 from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
-from tuner.kernel.baselines import NOT_INSTALLED, settle_baseline
+from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.spec import StepSpec
 from tuner.ladder.ladder import (
     STOPPED,
@@ -280,10 +280,9 @@ class _LadderRun:
             if failed.tuned is not None:
                 absent[failed.name] = Absence(f"{failed.text}: {race.error}")
                 continue
-            missing = NOT_INSTALLED in race.error
-            if missing:
+            if race.not_installed:
                 self._previous.missing.add(failed.name)
-            if sweep.against.named or not missing:
+            if sweep.against.named or not race.not_installed:
                 failures.append(Failure(failed.name, failed.text, race.error, configuration=False))
         return None
 

@@ -43,6 +43,10 @@ class UnlaunchableError(TunerError):
     """The GPU cannot launch this configuration; raised before compiling."""
 
 
+class ArgumentRangeError(UnlaunchableError):
+    """An integer argument is beyond the range of its dtype."""
+
+
 def triple(sizes: Sequence[int], what: str, limits: Triple) -> Triple:
     """Return one to three sizes as three, the others 1.
 
@@ -151,7 +155,7 @@ def fits(value: float, dtype: str, what: str) -> float:
 
     Raises:
         KernelError: a fraction is to be an integer.
-        UnlaunchableError: the integer does not fit.
+        ArgumentRangeError: the integer does not fit.
     """
     if dtype in ("float64", *MAP_DTYPES):
         return float(value)
@@ -161,7 +165,7 @@ def fits(value: float, dtype: str, what: str) -> float:
         )
     low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
     if not low <= value <= high:
-        raise UnlaunchableError(
+        raise ArgumentRangeError(
             f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
         )
     return int(value)
