@@ -24,55 +24,61 @@ COMMANDS = {
     "run": ("tuner.cli.commands.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
     "portfolio": (
         "tuner.cli.commands.portfolio:portfolio",
-        "Choose few configurations that together run all sizes.",
+        "Choose a few configurations that together run all sizes well.",
     ),
     "bench": (
         "tuner.cli.commands.bench:bench",
-        "Time the best again, beside the default, libraries, your own kernel.",
+        "Time stored winners again, with the default, libraries or your own code.",
     ),
     "ladder": (
         "tuner.cli.commands.ladder:ladder",
-        "Show what each step of a kernel's optimisation is worth, over sizes.",
+        "Show what each optimisation step gains, over a sweep of sizes.",
     ),
-    "ablate": ("tuner.cli.commands.ablate:ablate", "Show what each choice of a configuration is worth."),
-    "explain": ("tuner.cli.commands.explain:explain", "Say why a configuration is as fast as it is."),
+    "ablate": ("tuner.cli.commands.ablate:ablate", "Measure what each parameter of a configuration gains."),
+    "explain": (
+        "tuner.cli.commands.explain:explain",
+        "Explain what limits a configuration, without running it.",
+    ),
     "render": (
         "tuner.cli.commands.render:render",
-        "Print the CUDA source and the launches that a configuration becomes.",
+        "Print the CUDA source and the launches of a configuration.",
     ),
     "profile": ("tuner.cli.commands.profile:profile", "Profile one configuration with Nsight Compute."),
     "sanitize": (
         "tuner.cli.commands.sanitize:sanitize",
-        "Run the Compute Sanitizer's tools over configurations.",
+        "Run Compute Sanitizer on configurations.",
     ),
-    "best": ("tuner.cli.commands.best:best", "Show the best configurations known."),
-    "table": ("tuner.cli.commands.table:table", "Write the table of winners, and how reproducible each is."),
+    "best": ("tuner.cli.commands.best:best", "Show the best configuration of each problem."),
+    "table": (
+        "tuner.cli.commands.table:table",
+        "Show the winners, and how many runs and cards agree on each.",
+    ),
     "query": ("tuner.cli.commands.query:query", "List trials: filter, sort, JSON, CSV, SQL."),
-    "trial": ("tuner.cli.commands.trial:trial", "Show everything about one trial; measure it again."),
+    "trial": ("tuner.cli.commands.trial:trial", "Show one trial in full, or measure it again."),
     "report": (
         "tuner.cli.commands.report:report",
-        "Write a page with figures: of a run, a kernel, or all of the database.",
+        "Write an HTML report of a run, a kernel or the whole database.",
     ),
     "export": (
         "tuner.cli.commands.export:export",
-        "Write the best as a C++ header, or a problem's trials in another tool's format.",
+        "Write winners as a C++ header, or trials in another tool's format.",
     ),
     "bundle": (
         "tuner.cli.commands.bundle:bundle",
-        "Write the best as a folder with which C++ and Python call them.",
+        "Write winners as a folder that C++ and Python programs call.",
     ),
     "cluster": ("tuner.cli.commands.cluster:cluster", "Tune on the GPUs of many hosts."),
-    "import": ("tuner.cli.commands.import_results:import_results", "Take in what another tool has recorded."),
+    "import": ("tuner.cli.commands.import_results:import_results", "Import results of other tools."),
     "list": ("tuner.cli.commands.list_kernels:list_kernels", "List the built-in kernels."),
     "show": (
         "tuner.cli.commands.show:show",
         "Show a kernel's problem, variants, parameters and constraints.",
     ),
-    "check": ("tuner.cli.commands.check:check", "Look for mistakes in a kernel of your own, without a GPU."),
-    "db": ("tuner.cli.commands.db:db", "Check, merge, back up or trim the database."),
+    "check": ("tuner.cli.commands.check:check", "Find mistakes in a kernel of your own, without a GPU."),
+    "db": ("tuner.cli.commands.db:db", "Check, merge or back up the database; delete a run."),
     "doctor": (
         "tuner.cli.commands.doctor:doctor",
-        "Say what this machine has, what is missing and how to get it.",
+        "Show what this machine has, what is missing, and how to get it.",
     ),
 }
 ON_GPU = ("bench", "portfolio", "ablate", "profile", "sanitize")
@@ -134,10 +140,10 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="tune")
 def cli() -> None:
-    """Auto-tune generated CUDA kernels, and get only results that you can trust.
+    """Auto-tune CUDA kernels, and verify every result.
 
-    Each configuration is rendered, compiled, verified against a reference, timed, and kept in SQLite. The best
-    are raced in turn against each other and the default, and the winner is confirmed in a fresh process.
+    Each configuration is rendered, compiled, verified against a reference, timed, and stored in SQLite. The best
+    are timed in turn with each other and the default, and the winner is confirmed in a fresh process.
     """
 
 

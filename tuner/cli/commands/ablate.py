@@ -42,10 +42,10 @@ Examples:
 @result_options
 @runs("tuner.cli.ablate:ablate")
 def ablate() -> None:
-    """Show what each choice of a configuration is worth: one parameter at a time takes its other values.
+    """Measure what each parameter of a configuration gains: one at a time takes its other values.
 
-    Each is verified, and timed in turn with the configuration itself. Without --config and --trial, this is the winner
-    for this problem on this GPU, or the default configuration where nothing was tuned.
+    Each change is verified, and timed in turn with the configuration itself. Without --config and --trial, this is the
+    winner for this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
     """

@@ -51,7 +51,7 @@ from tuner.cli.options import (
     default=50,
     show_default=True,
     type=Whole(min=0),
-    help="Most rows of --history; 0 for all.",
+    help="At most this many rows of --history; 0 for all.",
 )
 @gpu_option
 @seed_option("the inputs and the order")
@@ -60,10 +60,10 @@ from tuner.cli.options import (
 @result_options
 @runs("tuner.cli.bench:bench")
 def bench() -> None:
-    """Time stored winners again, beside the default configuration, libraries and your own code.
+    """Time stored winners again, in turn with the default configuration, libraries and your own code.
 
-    All are verified and timed in turn, on the same data. Without sizes, every problem is timed that has a confirmed
-    winner on this GPU; a problem that was not tuned gets the configuration of the nearest size.
+    All are verified, and get the same data. Without sizes, all problems with a confirmed winner on this GPU are timed.
+    A problem that was not tuned gets the configuration of the nearest size.
 
     Needs an NVIDIA GPU, except for --history.
 

@@ -15,7 +15,7 @@ from tuner.cli.options import database_option, filter_options, full_option
 @click.option("--replayed", is_flag=True, help="Include winners of replays, where others were measured.")
 @runs("tuner.cli.best:best")
 def best() -> None:
-    """Show the best configuration of each problem, GPU and way of timing.
+    """Show the best configuration of each problem, GPU, mode and regime.
 
     \b
     Examples:

@@ -34,11 +34,11 @@ from tuner.cli.options import database_option, jobs_option, result_options, time
 @result_options
 @runs("tuner.cli.bundle:bundle")
 def bundle() -> None:
-    """Write the best configurations of a kernel as a folder that programs call, without a compiler.
+    """Write the winners of a kernel as a folder that C++ and Python programs call.
 
-    The folder has cubins for all GPUs on which the kernel was tuned, and launchers for C++ and Python. No GPU is
-    needed. Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one. A portfolio
-    of the kernel (`tune portfolio`), if there is one, serves sizes that were not tuned.
+    The folder has cubins for all GPUs on which the kernel was tuned, and launchers for C++ and Python: programs need no
+    compiler. No GPU is needed. If a problem was tuned in several modes, the mode tuned last counts, unless --mode names
+    one. A portfolio of the kernel (`tune portfolio`), if there is one, covers sizes that were not tuned.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ Examples:
 @json_option
 @runs("tuner.cli.check:check")
 def check() -> None:
-    """Look for mistakes in a kernel's file, its templates and its reference, without a GPU.
+    """Find mistakes in a kernel's file, its templates and its reference, without a GPU.
 
     Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
     what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Exit status 1

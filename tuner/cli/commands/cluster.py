@@ -69,8 +69,8 @@ def cluster() -> None:
 def start() -> None:
     """Start a scheduler and a worker for each GPU of this host, in the background.
 
-    On other hosts, with a copy of the cluster's folder, `--join` adds their GPUs. Connections are encrypted. Anything
-    that has the folder's key is trusted: Dask runs what it is sent.
+    On other hosts, with a copy of the cluster's folder, `--join` adds their GPUs. Connections are encrypted. Any
+    program with the folder's key can run code as you on each host: Dask runs what it is sent.
 
     \b
     Examples:
@@ -91,8 +91,8 @@ def start() -> None:
 def run() -> None:
     """Tune problems on the GPUs of a cluster; the options are those of `tune run`.
 
-    Each problem is tuned on one GPU, all on GPUs of one model. The database stays here: this process alone writes it.
-    Workers may come and go; a problem whose worker is gone goes on elsewhere.
+    Each problem is tuned on one GPU, and all GPUs are of one model. Only this process writes the database. Workers may
+    come and go: a problem whose worker is lost continues on another GPU.
 
     \b
     Examples:
@@ -109,8 +109,8 @@ def status() -> None:
     """List the workers: which GPU each has, and whether it can be used."""
 
 
-@cluster.command(cls=Once, short_help="End what runs on this host.")
+@cluster.command(cls=Once, short_help="Stop the scheduler and the workers of this host.")
 @folder_option
 @runs("tuner.cli.cluster:stop")
 def stop() -> None:
-    """End the scheduler and the workers of this host; run it on other hosts to end theirs."""
+    """Stop the scheduler and the workers of this host; run it on other hosts to stop theirs."""

@@ -11,7 +11,7 @@ from tuner.cli.options import FILE, database_option
 
 @click.group()
 def db() -> None:
-    """Look after the database: check, merge, backup, delete a run."""
+    """Maintain the database: check, merge, back up, delete a run."""
 
 
 @db.command(cls=Once, short_help="Check the structure and every row.")
@@ -34,11 +34,10 @@ def check() -> None:
 )
 @runs("tuner.cli.db:merge")
 def merge() -> None:
-    """Add the runs and benchmarks of the database files OTHER; what is there already is not added twice.
+    """Add the runs and benchmarks of the database files OTHER; those that are there already are not added again.
 
-    Damaged rows are named and left out. Then the cards are compared, by the reference kernel of their calibrations and
-    by the default configurations of the problems that they share. Differences in driver, compiler or the text of a
-    kernel are named.
+    Damaged rows are reported and left out. Then differences between the databases are reported: in the cards' times of
+    the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.
     """
 
 
@@ -58,5 +57,5 @@ def backup() -> None:
 def delete() -> None:
     """Delete a run with its trials and winner; RUN is its id, or at least the first four characters of it.
 
-    tune query --json names the runs.
+    tune query --json prints the ids.
     """

@@ -12,7 +12,7 @@ from tuner.cli.loader import Once, runs
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @runs("tuner.cli.doctor:doctor")
 def doctor() -> None:
-    """Say what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work.
+    """Show what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work.
 
     Looks at Python, NVRTC, the GPU and its driver, what else uses the GPU, how well it can be timed, CUDA's headers,
     SQLite, the cache and NVIDIA's tools.

@@ -22,10 +22,10 @@ Examples:
 @json_option
 @runs("tuner.cli.explain:explain")
 def explain() -> None:
-    """Explain a configuration by its numbers: roofline, occupancy, waves, memory access, bytes in flight, and advice.
+    """Explain what limits a configuration: roofline, occupancy, waves, memory access, bytes in flight, and advice.
 
     Compiles it and reads its code: the SASS if nvdisasm is installed, else the PTX. Runs nothing, and needs no GPU.
-    Without --config and --trial, it is the winner for this problem, or the default configuration where nothing was
-    tuned. Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a
-    typical H200.
+    Without --config and --trial, the configuration is the winner for this problem, or the default if nothing was tuned.
+    Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a typical
+    H200.
     """

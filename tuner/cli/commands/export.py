@@ -34,7 +34,7 @@ def _body(arguments: dict[str, Any]) -> str:
     type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
     default="header",
     show_default=True,
-    help="header: the best; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
+    help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
 )
 @click.option(
     "-o",
@@ -50,13 +50,13 @@ def _body(arguments: dict[str, Any]) -> str:
     default="kernel_tune",
     show_default=True,
     metavar="NAME",
-    help="C++ namespace; needed where one source file includes two headers of a kernel.",
+    help="C++ namespace; needed if one source file includes two headers of a kernel.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--replayed", is_flag=True, help="Include winners of replays; they are marked.")
 @runs(_body)
 def export() -> None:
-    """Write the best configurations as a C++17 header, or one problem's trials for other tools.
+    """Write winners as a C++17 header, or one problem's trials in another tool's format.
 
     Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one.
 

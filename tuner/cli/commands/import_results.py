@@ -20,10 +20,10 @@ from tuner.cli.options import FILE, database_option, json_option
 @json_option
 @runs("tuner.cli.import_results:import_results")
 def import_results() -> None:
-    """Add the results in T4 files and Kernel Tuner cache files to the database.
+    """Import T4 files and Kernel Tuner cache files into the database.
 
-    They are marked as replayed and foreign: tune query shows them, tune best only with --replayed. They are never
-    ranked together with own times.
+    Their results are marked as replayed and foreign: tune query shows them, tune best only with --replayed. They are
+    never ranked together with times measured here.
 
     \b
     Examples:

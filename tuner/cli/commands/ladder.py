@@ -88,7 +88,7 @@ Examples:
 @result_options
 @runs("tuner.cli.ladder:ladder")
 def ladder() -> None:
-    """Show what each step of a kernel's optimisation is worth, over a sweep of sizes.
+    """Show what each optimisation step of a kernel gains, over a sweep of sizes.
 
     Searches the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
     beside the installed libraries and NumPy on the CPU. A step that was searched before is not searched again.

@@ -48,14 +48,14 @@ Examples:
     default=1.02,
     show_default=True,
     type=Amount(min=1, max=10),
-    help="Keep no more once every size is within this factor of its best.",
+    help="Stop adding configurations when every size is within this factor of its best.",
 )
 @click.option(
     "--cubins",
     default=32,
     show_default=True,
     type=Whole(1, 1000),
-    help="Most cubins, those of the defaults included.",
+    help="At most this many cubins, those of the defaults included.",
 )
 @click.option(
     "--search",
@@ -63,7 +63,7 @@ Examples:
     default=8,
     show_default=True,
     type=Count(min=0),
-    help="Sizes, far apart, that are searched first, for configurations that no rule names.",
+    help="Number of sizes, far apart, that are searched first.",
 )
 @trials_option(48, "Configurations that each of these searches tries.")
 @click.option(
@@ -81,11 +81,11 @@ Examples:
 @result_options
 @runs("tuner.cli.portfolio:portfolio")
 def portfolio() -> None:
-    """Choose few configurations that together run all sizes of a kernel, and learn which of them runs which size.
+    """Choose a few configurations that together run all sizes of a kernel well, and a rule that selects one by size.
 
     Times candidates at many sizes, and keeps a few that are within a bound of each size's best. For sizes that were not
-    tuned, `tune bundle`, `tune export` and `tuner.load` choose among them, and give the expected slowdown. After an
-    interruption, the same command goes on.
+    tuned, `tune bundle`, `tune export` and `tuner.load` select among them. After an interruption, run the same command
+    again: it continues.
 
     Needs an NVIDIA GPU.
     """

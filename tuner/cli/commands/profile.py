@@ -29,9 +29,9 @@ Examples:
     "--output",
     type=FILE,
     metavar="FILE",
-    help="The report, for Nsight Compute's GUI.",
+    help="The report file, for Nsight Compute's GUI.",
 )
-@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Where Nsight Compute's ncu is.")
+@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Path of Nsight Compute's ncu.")
 @click.option(
     "--deadline",
     "deadline_s",
@@ -46,10 +46,10 @@ Examples:
 @json_option
 @runs("tuner.cli.profile:profile")
 def profile() -> None:
-    """Show what holds one configuration back, by Nsight Compute's counters, and keep its report.
+    """Profile one configuration with Nsight Compute: what limits it, and why its warps wait.
 
-    Prints the figures that matter, why its warps wait, and what helps. Without --config and --trial, it is the winner
-    for this problem on this GPU, or the default configuration where nothing was tuned.
+    Prints a dozen figures and remedies, and writes the full report to a file. Without --config and --trial, it is
+    the winner for this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
     """

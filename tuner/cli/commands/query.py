@@ -23,14 +23,14 @@ from tuner.cli.options import Count, database_option, filter_options, full_optio
     default="-id",
     show_default="newest first",
     metavar="KEY",
-    help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time and so on.",
+    help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time: descending.",
 )
 @click.option(
     "--limit",
     type=Count(min=0),
     default=50,
     show_default=True,
-    help="Most rows; 0 for all.",
+    help="At most this many rows; 0 for all.",
 )
 @click.option("--sql", "text", metavar="TEXT", help="One SELECT statement in place of filters.")
 @click.option(

@@ -24,7 +24,7 @@ Examples:
     "--no-line",
     "exact",
     is_flag=True,
-    help="Without #line directives, and of one launch without comments: exactly what is compiled.",
+    help="Leave out #line directives, and with one launch also comments: exactly what is compiled.",
 )
 @click.option(
     "-o", "--output", type=FILE, metavar="FOLDER", help="Write a .cu file for each launch into this folder."
@@ -33,10 +33,9 @@ Examples:
 @json_option
 @runs("tuner.cli.render:render")
 def render() -> None:
-    """Print what a configuration becomes: the source of each launch, its grid, block, shared memory and arguments.
+    """Print the source of each launch of a configuration, its grid, block, shared memory and arguments.
 
-    Needs no GPU. #line directives make a compiler name the template's file and line, also of includes and macros.
-    Without --config and --trial, it is the winner for this problem, or the default configuration where nothing was
-    tuned. Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a
-    typical H200.
+    Needs no GPU. With the #line directives, compilers report the template's file and line. Without --config and
+    --trial, the configuration is the winner for this problem, or the default if nothing was tuned. Without --gpu, --cc
+    and --device, the GPU is that of this machine, else the winner's or trial's, else a typical H200.
     """

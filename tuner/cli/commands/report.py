@@ -27,10 +27,10 @@ from tuner.cli.options import database_option, kind_filter_options
 @click.option("--force", is_flag=True, help="Replace FILE.html if it is there.")
 @runs("tuner.cli.report:report")
 def report() -> None:
-    """Write a report of runs as one HTML file, with figures and tables; it needs no other file and no network.
+    """Write an HTML report with figures and tables: one file, which needs no network.
 
-    Without --run, --all and filters, it shows the latest run. With a filter it shows every problem that fits, each by
-    its newest run that was not narrowed (--variant, --fix, --rules, tune ladder), if there is one.
+    Without --run, --all and filters, it shows the latest run. With a filter it shows the newest run of each problem
+    that fits. Runs of a part of the space (--variant, --fix, --rules, tune ladder) count only if there is no other.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ Examples:
     "total_time_s",
     type=Amount(min=0.1),
     metavar="SECONDS",
-    help="Time for all problems together; a heavier problem (calls times time) gets more of it.",
+    help="Time for all problems together; problems with more work (calls times time) get more of it.",
 )
 @click.option(
     "--stop",
@@ -74,18 +74,18 @@ Examples:
     "--max-error",
     type=Amount(min=0, min_open=True),
     metavar="ERROR",
-    help="Choose the dtype, too: the fastest whose relative error is at most this.",
+    help="Also choose the dtype: the fastest result whose relative error is at most this.",
 )
 @options_option("The kernel's options, such as layout=nt.")
 @presets_option
 @problems_option
 @problem_file_option(
-    "Problems, one a row; the first row names the sizes. With a column calls, the heaviest first."
+    "Problems, one per row; the first row names the sizes. With a column calls, those with the most work first."
 )
 @click.option(
     "--shard",
     metavar="I/N",
-    help="Only part I of N of the problems, for one of several hosts; join the databases with tune db merge.",
+    help="Tune only part I of N of the problems, on one of N hosts; then join the databases with tune db merge.",
 )
 @click.option(
     "--variant",
@@ -127,16 +127,16 @@ Examples:
 @click.option(
     "--study-storage",
     metavar="URL",
-    help="Keep the run as an Optuna study, too, such as sqlite:///study.db; optuna-dashboard shows it.",
+    help="Also store the run as an Optuna study, such as sqlite:///study.db, for optuna-dashboard.",
 )
 @click.option(
     "--no-overlap",
     "no_overlap",
     is_flag=True,
-    help="Prepare a problem only when the one before it has ended.",
+    help="Prepare a problem only when the previous one has ended.",
 )
 @click.option("--spread", is_flag=True, help="Measure each problem's candidates on all GPUs of --device.")
-@click.option("--resume", is_flag=True, help="Go on with the last interrupted run of this problem.")
+@click.option("--resume", is_flag=True, help="Continue the last interrupted run of this problem.")
 @click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
 @click.option(
     "--margin",
@@ -144,20 +144,21 @@ Examples:
     metavar="PERCENT",
     help="How much slower than the fastest a simpler configuration may be and still win; 0.75 by default.",
 )
-@click.option("--no-cache", is_flag=True, help="Compile everything again.")
+@click.option("--no-cache", is_flag=True, help="Do not use the cache of compiled kernels.")
 @click.option(
     "--plot",
     type=FILE,
     metavar="FILE",
-    help="Draw the search and the race as .png or .svg; with --max-error, time against error.",
+    help="Draw the search and the race as .png or .svg; with --max-error, time over error.",
 )
 @full_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs("tuner.cli.run:run")
 def run() -> None:
-    """Tune a kernel for a problem on the GPU in front of you.
+    """Tune a kernel for a problem on this machine's GPU.
 
-    Tries configurations, keeps each in the database, races the best against the default, and confirms the winner in a
-    fresh process. Without a GPU it replays a recording of another machine's GPU, and marks the results as replayed.
+    Tries configurations, stores each in the database, times the best in turn with the default, and confirms the winner
+    in a fresh process. Without a GPU it replays measurements that were recorded on another one, and marks the results
+    as replayed.
     """

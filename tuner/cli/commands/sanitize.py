@@ -31,12 +31,12 @@ Examples:
     "variants",
     multiple=True,
     metavar="NAME",
-    help="With --sample: only of this variant; repeat for several.",
+    help="With --sample: only this variant; repeat for several.",
 )
 @click.option(
     "--winners",
     is_flag=True,
-    help="Every stored winner of the kernel on GPUs of this name; narrowed by --dtype and --option.",
+    help="All stored winners of the kernel on GPUs of this name; --dtype and --option select some.",
 )
 @click.option(
     "--tool",
@@ -72,7 +72,7 @@ Examples:
     "sanitizer_path",
     type=FILE,
     metavar="PATH",
-    help="Where compute-sanitizer is.",
+    help="Path of compute-sanitizer.",
 )
 @click.option(
     "--self-check/--no-self-check",
@@ -92,11 +92,11 @@ Examples:
 @result_options
 @runs("tuner.cli.sanitize:sanitize")
 def sanitize() -> None:
-    """Look for wrong memory accesses, races and misused barriers. Exit status 1 on any finding.
+    """Find wrong memory accesses, races and misused barriers. Exit status 1 on any finding.
 
-    Runs NVIDIA's compute-sanitizer over configurations, and compares their results with the reference. The tools are
+    Runs NVIDIA's compute-sanitizer on configurations, and compares their results with the reference. The tools are
     slow, so sizes are small: edge cases around the tile. Without --config, --trial and --sample, it is the winner for
-    this problem on this GPU, or the default configuration where nothing was tuned.
+    this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
     """

@@ -17,7 +17,7 @@ from tuner.cli.options import problem_options
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Only this variant, also where it is left out; repeat for several.",
+    help="Only this variant, even if the problem excludes it; repeat for several.",
 )
 @click.option(
     "--cc",
@@ -35,7 +35,7 @@ from tuner.cli.options import problem_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @runs("tuner.cli.show:show")
 def show() -> None:
-    """Show a kernel: problem, presets, variants, parameters, constraints with their reasons, and the space's size.
+    """Show a kernel: problem, presets, variants, parameters, constraints, and the number of configurations.
 
-    Of variants that are left out for a problem it says only why; --variant shows one of them.
+    For a variant that the problem excludes it shows only the reason; --variant shows that variant in full.
     """

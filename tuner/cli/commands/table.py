@@ -16,7 +16,7 @@ from tuner.cli.options import database_option, filter_options, full_option
 @click.option("--replayed", is_flag=True, help="Include winners of replays.")
 @runs("tuner.cli.table:table")
 def table() -> None:
-    """Write the table of winners, and how reproducible each is.
+    """Show the winners, and how many runs and cards agree on each.
 
     Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table then shows
     the configuration that most cards and runs chose, unless another one is surely faster; how many chose it; how far

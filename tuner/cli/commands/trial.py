@@ -38,7 +38,7 @@ from tuner.cli.options import Count, database_option
 )
 @runs("tuner.cli.trial:trial")
 def trial() -> None:
-    """Show everything about trial N; tune query lists the numbers.
+    """Show trial N in full; tune query lists the numbers.
 
     Grid, block and shared memory come from the kernel's file. Where the file is gone or has changed, the output says
     so.
