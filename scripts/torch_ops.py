@@ -43,8 +43,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tuner  # noqa: E402
+from tests.stored_winners import store_defaults  # noqa: E402
 from tests.torch_cases import OperatorCase, cases, error_ratios  # noqa: E402
-from tests.winners import store_defaults  # noqa: E402
 from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
 from tuner.errors import TunerError  # noqa: E402
 from tuner.files import whole_file  # noqa: E402

@@ -111,8 +111,8 @@ EXCEPTIONS = (
     Allowed("rungs?", r"""["'`]rung:""", why=f"contestants of a stored ladder; {STORED}"),
     Allowed("seeds|least|terms|worthwhile|places", files="tuner/kernel/toml/old_keys.py", why="old keys"),
     Allowed("seeds|least|terms|worthwhile|places", r"`[^`]*`", files="docs/kernel-files.md", why="old keys"),
-    Allowed("seeds|least|terms|worthwhile|places", files="tests/test_old_keys.py", why="old keys"),
-    Allowed("seeds", files="tests/test_initial_file.py", why="old keys"),
+    Allowed("seeds|least|terms|worthwhile|places", files="tests/kernel/test_old_keys.py", why="old keys"),
+    Allowed("seeds", files="tests/search/test_initial_file.py", why="old keys"),
     Allowed("rung|seeds", r"--rung|--seeds", why="old spellings of options, kept for a release"),
     Allowed("kriging", r"alias|kriging.*gp-ei|gp-ei.*kriging", why="an alias of gp-ei for a release"),
     Allowed("kriging", r"\bsampler\W+kriging", why="the former name of gp-ei, which stored runs have"),
@@ -126,7 +126,7 @@ EXCEPTIONS = (
     Allowed("seeds|seeded", r"search-seed(?:s|ed)", why="evidence of that name"),
     Allowed("rivals?", r"scripts[/.]rivals|rivals/build|cccl-rivals", why="a folder and its libraries"),
     Allowed("rivals?|rivalerror", files="scripts/rivals/*", why="what that folder holds: others' kernels"),
-    Allowed("rivals?|rivalerror", files="tests/test_*rival*.py", why="tests of that folder"),
+    Allowed("rivals?|rivalerror", files="tests/scripts/test_*rival*.py", why="tests of that folder"),
     # Other meanings of a word.
     Allowed("found|known|asked|places?|least|terms", files="tests/*", why="a local name of a few lines"),
     Allowed("found|known|asked|places?|least|terms", files="scripts/*", why="a local name of a few lines"),
@@ -154,8 +154,8 @@ EXCEPTIONS = (
         files="scripts/*",
         why="numbers that start random generators",
     ),
-    Allowed("gathered", files="tests/test_cluster_order.py", why="a parameter of the templates"),
-    Allowed("edges", files="tests/test_hot_path.py", why="edges of a control-flow graph"),
+    Allowed("gathered", files="tests/runtime/test_cluster_order.py", why="a parameter of the templates"),
+    Allowed("edges", files="tests/explain/test_hot_path.py", why="edges of a control-flow graph"),
     Allowed("rungs?", r"successive halving|Hyperband", why="the field's own meaning"),
     Allowed(
         "who|whom|nobody|somebody|everybody|whoever", r"other processes|[Pp]eople|\busers?\b", why="people"

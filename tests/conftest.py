@@ -63,8 +63,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         patch.setattr(sys, "dont_write_bytecode", False)
         gc.disable()
         if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-            sys.path.insert(0, str(Path(__file__).parent))
-            names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+            here = Path(__file__).parent
+            paths = [path.relative_to(here.parent).with_suffix("") for path in here.rglob("test_*.py")]
+            names = sorted(".".join(path.parts) for path in paths)
             first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
             for name in names[first:] + names[:first]:
                 with contextlib.suppress(Exception, pytest.skip.Exception):  # collected, it is reported

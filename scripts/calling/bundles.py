@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calling.cases import Case
-from tests.winners import store_winners
+from tests.stored_winners import store_winners
 from tuner.model import Gpu
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.winners import store_winners
+from tests.stored_winners import store_winners
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.runtime.operation import Operation

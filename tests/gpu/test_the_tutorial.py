@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tutorial import follow, run
+from tests.docs.test_tutorial import follow, run
 
 
 def test_all_of_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.winners import store_defaults
+from tests.stored_winners import store_defaults
 from tuner.devices.local import LocalDevice
 from tuner.errors import CallError
 from tuner.kernel.load import load_kernel

@@ -22,7 +22,7 @@ That some of many equal contestants are eliminated, but not all, is bounded less
 equal one is left. A correction for all pairs would bound it, too, but could not decide between 9 contestants after 12
 rounds.
 
-``tests/test_elimination.py`` simulates the error rates; ``docs/measuring.md`` has those on a GPU.
+``tests/tuning/test_elimination.py`` simulates the error rates; ``docs/measuring.md`` has those on a GPU.
 """
 
 from __future__ import annotations

@@ -1,0 +1,231 @@
+"""``tune best`` and ``tune trial``: what won, how sure that is, and all that is known of one configuration."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.filled_database import (
+    GEMM,
+    HOT,
+    SMALL,
+    WARM,
+    call,
+    fails,
+    fill,
+    two_runs,
+)
+from tuner.cli.commands.best import best
+from tuner.cli.commands.export import export
+from tuner.cli.commands.query import query
+from tuner.cli.commands.trial import trial
+from tuner.database.database import Database
+from tuner.model import RunOptions, Trial
+
+pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return two_runs(tmp_path, monkeypatch)
+
+
+# -- best
+
+
+def test_best_says_how_sure_it_is(path: Path) -> None:
+    head, line = call(best).output.splitlines()
+    for part in (
+        "gemm", "split_k block_m=128 double_buffer=no", "190 us", "1.263x (1.250 .. 1.270) faster",
+        "190.3 us in a fresh process, right at its edges",
+    ):  # fmt: skip
+        assert part in line
+    assert "versus default" in head
+
+
+def test_a_winners_rate_is_that_of_its_time(path: Path) -> None:
+    """Its trial took 190.1 us in the search, at 500 GB/s; in the race it took 190 us."""
+    (record,) = json.loads(call(best, "--json").output)
+    assert record["time_ns"] == 190_000.0
+    assert record["gbytes_per_s"] == pytest.approx(500 * 190.1 / 190)
+    assert record["speed_of_light"] == pytest.approx(0.365 * 190.1 / 190)
+
+
+def test_best_says_when_no_edge_case_size_suited_the_winner(path: Path) -> None:
+    fill(path, "c", SMALL, edges_verified=False)
+    said = call(best, "--size", "m=1").output
+    assert "190.3 us in a fresh process, at no edge-case size: none suits it" in said
+
+
+def test_replayed_winners_are_shown_on_request(path: Path) -> None:
+    assert [row["kernel"] for row in json.loads(call(best, "--json").output)] == ["gemm"]
+    found = json.loads(call(best, "--json", "--replayed").output)
+    assert [(row["kernel"], row["replayed"]) for row in found] == [("gemm", False), ("vector_add", True)]
+    assert found[1]["exportable"] is True
+    (line,) = [line for line in call(best, "--replayed").output.splitlines() if "vector_add" in line]
+    assert "recorded samples only, not confirmed" in line
+    assert "fresh process" not in line
+
+
+def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> None:
+    said = call(best, "--kernel", "vector_add")
+    assert "replays of recordings" in said.stderr
+    assert said.stdout.splitlines()[1].endswith("replayed")
+
+
+def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
+    assert "tune --kernel saxpy" in str(fails(best, "--kernel", "saxpy"))
+    result = call(best, "--kernel", "saxpy", "--json", code=1)
+    assert json.loads(result.stdout) == []
+
+
+def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path) -> None:
+    assert "leave out a filter" in str(fails(best, "--kernel", "gemm", "--gpu", "a100"))
+    assert "leave out a filter" in str(fails(best, "--gpu", "a100"))
+    wrong = str(fails(best, "--kernel", "gem"))
+    assert "did you mean gemm?" in wrong and "tune --kernel" not in wrong
+    fill(path, "c", replace(GEMM, kernel="mine"))
+    assert "leave out a filter" in str(fails(best, "--kernel", "mine", "--gpu", "a100"))
+    assert "did you mean mine?" in str(fails(best, "--kernel", "min"))
+    softmax = str(Path(__file__).parents[2] / "docs/examples/softmax/softmax.toml")
+    assert f"find one with: tune --kernel {softmax}" in str(fails(best, "--kernel", softmax))
+
+
+def test_an_unconfirmed_winner_says_why(path: Path) -> None:
+    fill(path, "c", SMALL, exportable=False)
+    assert "no: a fresh process took 300 us" in call(best, "--size", "m=1").output
+    assert len(list(csv.DictReader(io.StringIO(call(best, "--csv").output)))) == 2
+
+
+def test_best_keeps_ways_of_timing_apart(path: Path) -> None:
+    fill(path, "c", GEMM, conditions=WARM, time_ns=90_000.0)
+    fill(path, "d", GEMM, conditions=HOT, time_ns=210_000.0)
+    found = json.loads(call(best, "--json").output)
+    assert [(row["mode"], row["regime"], row["time_ns"]) for row in found] == [
+        ("cold", "rested", 190_000.0),
+        ("cold", "sustained", 210_000.0),
+        ("warm", "rested", 90_000.0),
+    ]
+    lines = call(best).output.splitlines()[1:]
+    assert ["cold, rested" in line for line in lines] == [True, False, False]
+    assert ["cold, sustained" in line for line in lines] == [False, True, False]
+    for arguments, times in (
+        (["--mode", "warm"], [90_000.0]),
+        (["--mode", "cold"], [190_000.0, 210_000.0]),
+        (["--regime", "sustained"], [210_000.0]),
+    ):
+        assert [row["time_ns"] for row in json.loads(call(best, "--json", *arguments).output)] == times
+    assert "no winner" in str(fails(best, "--mode", "rotating"))
+
+
+@pytest.mark.parametrize("command", [query, best, export])
+def test_only_known_modes_and_regimes_are_taken(path: Path, command: click.Command) -> None:
+    more = ["-o", "x.hpp"] if command is export else []
+    assert "'cold', 'rotating', 'warm'" in call(command, "--mode", "hot", *more, code=2).output
+    assert "'rested', 'sustained'" in call(command, "--regime", "tired", *more, code=2).output
+
+
+def test_records_say_how_a_time_was_taken(path: Path) -> None:
+    found = json.loads(call(query, "--json", "--run", "a", "--sort", "id").output)
+    timing = ("mode", "regime", "sm_clock_hz", "capped_samples", "outliers")
+    assert [tuple(row[name] for name in timing) for row in found] == [
+        ("cold", "rested", 1.7554e9, 4, 1),
+        ("cold", "rested", None, 0, 1),
+        ("cold", "rested", None, 0, 0),
+    ]
+    (row,) = csv.DictReader(io.StringIO(call(best, "--csv").output))
+    assert [row[name] for name in timing] == ["cold", "rested", "1755400000.0", "4", "1"]
+
+
+def test_best_tells_the_bound_and_the_error(path: Path) -> None:
+    fill(
+        path,
+        "c",
+        replace(GEMM, dtypes={**GEMM.dtypes, "input": "bfloat16"}),
+        options=RunOptions(max_error=1e-3),
+    )
+    found = json.loads(call(best, "--json", "--dtype", "bfloat16").output)
+    assert [(row["max_error"], row["true_error"]) for row in found] == [(1e-3, 4.5e-4)]
+    (row,) = csv.DictReader(io.StringIO(call(best, "--csv", "--dtype", "bfloat16").output))
+    assert (row["max_error"], row["true_error"]) == ("0.001", "0.00045")
+    unbounded = json.loads(call(best, "--json", "--kernel", "gemm").output)
+    assert None in [row["max_error"] for row in unbounded]
+
+
+# -- trial
+
+
+def test_trial_shows_everything(path: Path) -> None:
+    output = call(trial, "1").output
+    for part in (
+        "number 0 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
+        "noisy", "2 lines; --source prints it", "ptxas info", "yes: largest error 0.2", "--json lists them",
+        "cold, rested", "1.755 GHz", "1 of 11", "4 of 11: the power limit", "0.00045 of the norm",
+        "clocks are held at 1.2 GHz \\x1b[31m",
+    ):  # fmt: skip
+        assert part in output
+    assert "// source of 0" not in output
+    assert "replayed from a recording" not in output
+    assert "cold, rested; replayed from a recording" in call(trial, "4").output
+
+
+def test_a_trial_says_nothing_of_what_was_not_looked_at(path: Path) -> None:
+    output = call(trial, "3").output
+    assert not re.search("SM clock|capped|outliers", output)
+    assert "capped" not in call(trial, "2").output
+
+
+def test_a_replayed_trial_has_no_invented_figures(path: Path) -> None:
+    output = call(trial, "4").output
+    assert re.search(r"^verified +when it was recorded$", output, re.MULTILINE)
+    assert "0.2 of the allowed" not in output
+    record = json.loads(call(trial, "4", "--json").output)
+    assert record["replayed"] is True
+    assert record["verification"]["passed"] is True
+    assert record["verification"]["worst_ratio"] is None
+
+
+def test_an_empty_log_says_so(path: Path) -> None:
+    fill(path, "c", SMALL, log="")
+    result = call(trial, "7", "--log")
+    assert result.stdout == ""
+    assert "said nothing about trial 7" in result.stderr
+
+
+def test_trial_parts(path: Path) -> None:
+    assert call(trial, "1", "--source").output == "// source of 0\n\t__global__ void f();\n"
+    assert call(trial, "1", "--log").output.startswith("ptxas info")
+    record = json.loads(call(trial, "1", "--json").output)
+    assert record["samples_ns"] == [*[190_000.0] * 9, 190_200.0, 290_000.0]
+    assert record["verification"]["true_error"] == 4.5e-4
+    assert record["calibration"]["noise"] == {"cold, rested": 0.002}
+    assert record["sources"] == ["// source of 0\n\t__global__ void f();\n"]
+    assert record["verification"]["worst_ratio"] == 0.2
+    assert "exclude each other" in str(fails(trial, "1", "--json", "--log"))
+    assert "there is no trial 99" in str(fails(trial, "99"))
+    call(trial, "0", code=2)
+
+
+def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def rerun(database: Database, trial_id: int, device: str) -> Trial:
+        calls.append((trial_id, device))
+        return replace(database.trial(trial_id).trial, time_ns=380_200.0)
+
+    monkeypatch.setattr("tuner.cli.trial.rerun", rerun)
+    output = call(trial, "1", "--again", "--device", "cuda:1").output
+    assert "190.1 us" in output
+    assert "380.2 us" in output
+    assert "now takes 2.000 times as long as then" in output
+    assert json.loads(call(trial, "1", "--again", "--json").output)["new_over_old"] == 2.0
+    call(trial, "4", "--again")
+    assert calls == [(1, "cuda:1"), (1, "cuda:0"), (4, "replay:h200")]

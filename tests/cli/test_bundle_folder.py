@@ -1,0 +1,192 @@
+"""The folder that ``tune bundle`` writes: the same bytes for the same input, whole or not at all, at home anywhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Said, assert_refused, said_by
+from tests.fork_server import NO_FORK
+from tests.stored_winners import H200, store_winners
+from tuner.errors import TunerError
+from tuner.files import whole_folder
+from tuner.kernel.load import load_kernel
+from tuner.runtime.manifest import read_manifest
+from tuner.space.space import SearchSpace
+from tuner.winners.baked_sizes import baked_sizes
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from calling.cases import cases  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+MOST_BYTES = 2_000_000
+
+
+def example(folder: Path) -> Path:
+    """Store a winner of an example's kernel; return the database."""
+    kernel = load_kernel(str(ROOT / "docs" / "examples" / "smooth" / "smooth.toml"))
+    problem = kernel.problem()
+    default = SearchSpace.from_kernel(kernel, problem, H200).default
+    store_winners(folder / "w.db", kernel, [(problem, default)])
+    return folder / "w.db"
+
+
+def bundled(capsys: pytest.CaptureFixture[str], database: Path, output: Path, *more: str) -> Said:
+    file = str(ROOT / "docs" / "examples" / "smooth" / "smooth.toml")
+    return said_by(capsys, "bundle", "--kernel", file, "--db", str(database), "-o", str(output), *more)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = example(tmp_path)
+    for name in ("one", "two"):
+        assert bundled(capsys, database, tmp_path / name, "--no-cache").code == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_ten_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    products = [case for case in cases(H200) if case.kernel.name == "gemm"]
+    winners = list({case.configuration: case for case in products}.values())[:10]
+    store_winners(tmp_path / "w.db", winners[0].kernel, [(one.problem, one.configuration) for one in winners])
+    output = tmp_path / "gemm_bundle"
+    said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(tmp_path / "w.db"), "-o", str(output))
+    assert said.code == 0, said.err
+    manifest = read_manifest((output / "manifest.json").read_bytes())
+    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 10
+    assert sum(map(len, contents(output).values())) <= MOST_BYTES
+
+
+def test_a_bundle_is_replaced_as_a_whole_and_nothing_else_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database, output = example(tmp_path), tmp_path / "out"
+    output.mkdir()
+    (output / "mine.txt").write_text("mine")
+    for more in ((), ("--force",)):
+        assert_refused(bundled(capsys, database, output, *more), 1, "something else than a bundle")
+    (output / "mine.txt").unlink()
+    assert bundled(capsys, database, output, "--force").code == 0
+    before = contents(output)
+    assert_refused(bundled(capsys, database, output), 1, "--force")
+    (output / "left.txt").write_text("of an older bundle")
+    assert bundled(capsys, database, output, "--force").code == 0
+    assert contents(output) == before
+    assert_refused(bundled(capsys, database, tmp_path / "none" / "out"), 1, "is no folder")
+    (tmp_path / "link").symlink_to(output)
+    assert_refused(bundled(capsys, database, tmp_path / "link", "--force"), 1, "is no folder")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_without_a_winner_there_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(example(tmp_path)), "-o", str(output))
+    assert_refused(said, 1, "tune --kernel gemm")
+    (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + b"\x07" * 5000)
+    assert_refused(bundled(capsys, tmp_path / "damaged.db", output), 1, "damaged.db")
+    assert not output.exists()
+
+
+def test_a_winner_that_this_compiler_makes_invalid_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (ROOT / "docs" / "examples" / "smooth").iterdir():
+        text = file.read_text().replace("constraints]\n", 'constraints]\n"few registers" = "registers < 2"\n')
+        (tmp_path / file.name).write_text(text)
+    kernel = load_kernel(str(tmp_path / "smooth.toml"))
+    problem = kernel.problem()
+    store_winners(
+        tmp_path / "w.db", kernel, [(problem, SearchSpace.from_kernel(kernel, problem, H200).default)]
+    )
+    output = tmp_path / "out"
+    said = said_by(
+        capsys, "bundle", "--kernel", str(kernel.file), "--db", str(tmp_path / "w.db"), "-o", str(output)
+    )
+    assert said.code == 1 and ": few registers; " in said.err
+    assert not output.exists()
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+    left = tmp_path / ".out.0000.partial"
+    left.mkdir()  # by a killed process
+    with pytest.raises(TunerError), whole_folder(tmp_path / "out") as partial:
+        (partial / "half").write_text("half")
+        raise TunerError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bundled(capsys, example(tmp_path), tmp_path / "first").code == 0
+    (tmp_path / "there").mkdir()
+    moved = (tmp_path / "first").rename(tmp_path / "there" / "smooth_bundle")
+    code = "import sys, smooth_bundle; print(smooth_bundle.load()); print([m for m in sys.modules if 'tuner' in m])"
+    done = run(sys.executable, "-c", code, cwd=moved.parent)
+    assert done.splitlines()[0].startswith("<tuned smooth")
+    assert done.splitlines()[1] == "[]"
+    code = "import sys; sys.modules['cuda'] = None\n"
+    code += "try: import smooth_bundle\nexcept ImportError as error: print(error)"
+    assert "pip install cuda-bindings" in run(sys.executable, "-c", code, cwd=moved.parent)
+    if importlib.util.find_spec("torch"):
+        code = "import sys, smooth_bundle; print(smooth_bundle.load().torch(), 'tuner' in sys.modules)"
+        operator = run(sys.executable, "-c", code, cwd=moved.parent)
+        assert operator.startswith("<kernel_tune::smooth_") and operator.endswith("-> Tensor> False\n")
+    if shutil.which("pkg-config"):
+        flags = run(
+            "env", f"PKG_CONFIG_PATH={moved}/lib/pkgconfig", "pkg-config", "--cflags", "kernel_tune_smooth"
+        )
+        assert Path(flags.strip().removeprefix("-I")).resolve() == moved / "include"
+    if shutil.which("cmake"):
+        project, cuda = tmp_path / "project", tmp_path / "cuda"
+        for folder in (project, cuda, moved / "include"):
+            folder.mkdir(exist_ok=True)
+        (cuda / "cuda.h").write_text("")
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.18)\nproject(use LANGUAGES CXX)\n"
+            f'find_package(kernel_tune_smooth REQUIRED PATHS "{moved}")\n'
+            'file(WRITE "${CMAKE_BINARY_DIR}/bundle.txt" "${kernel_tune_smooth_BUNDLE}")\n'
+            'file(WRITE "${CMAKE_BINARY_DIR}/main.cpp" "#include <cuda.h>\\nint main() { return 0; }\\n")\n'
+            'add_executable(use "${CMAKE_BINARY_DIR}/main.cpp")\n'
+            "target_link_libraries(use PRIVATE kernel_tune::smooth)\n"
+        )
+        build = tmp_path / "build"
+        here = f"-Dkernel_tune_CUDA_INCLUDE_DIR={cuda}"
+        run("cmake", "-S", str(project), "-B", str(build), here)
+        run("cmake", "--build", str(build))
+        assert Path((build / "bundle.txt").read_text()).resolve() == moved
+
+
+def run(*command: str, cwd: Path | None = None) -> str:
+    """Run a program that cannot see the checkout."""
+    environment = {"PATH": "/usr/bin:/bin", NO_FORK: "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_size_in_a_template_is_a_requirement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (ROOT / "docs" / "examples" / "smooth").iterdir():
+        (tmp_path / file.name).write_text(file.read_text())
+    template = tmp_path / "smooth.cu.j2"
+    template.write_text(template.read_text() + "// made for {{ problem.width }} columns\n")
+    kernel = load_kernel(str(tmp_path / "smooth.toml"))
+    assert baked_sizes(kernel, kernel.variants["columns"].launches) == ["width"]
+    problem = kernel.problem({"width": 300})
+    default = SearchSpace.from_kernel(kernel, problem, H200).default
+    store_winners(tmp_path / "w.db", kernel, [(problem, default)])
+    arguments = ("--kernel", str(kernel.file), "--db", str(tmp_path / "w.db"), "-o", str(tmp_path / "out"))
+    assert said_by(capsys, "bundle", *arguments).code == 0
+    manifest = read_manifest((tmp_path / "out" / "manifest.json").read_bytes())
+    winner = manifest.configurations[manifest.winners[0].configuration]
+    assert ("==", "width", 300) in [requirement.holds for requirement in winner.requires]

@@ -1,0 +1,182 @@
+"""Commands are options, and bodies that are imported when they run: both fit each other, and help imports no body."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.commands import assert_refused, said_by
+from tests.filled_database import call
+from tests.test_imports import HEAVY
+from tuner.cli import cli
+from tuner.cli.commands.best import best
+from tuner.cli.commands.db import db
+from tuner.cli.commands.export import export
+from tuner.cli.commands.query import query
+from tuner.cli.commands.run import run
+from tuner.cli.commands.trial import trial
+from tuner.conditions import Mode, Regime
+from tuner.database.records import SORTS
+from tuner.errors import TunerError
+from tuner.export.cpp import NAMESPACE
+from tuner.search import initial
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], click.Command]:
+    """Return every command that does something, by its words."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found |= commands(command, (*path, name))
+        else:
+            found[*path, name] = command
+    return found
+
+
+COMMANDS = commands(cli)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_body_takes_what_the_options_give(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    command, calls = COMMANDS[words], []
+    load = importlib.import_module
+
+    class Recorded(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            return lambda **arguments: calls.append((getattr(load(self.__name__), name), arguments))
+
+    monkeypatch.setattr("tuner.cli.loader.importlib.import_module", Recorded)
+    assert command.callback is not None
+    given = [str(parameter.name) for parameter in command.params if parameter.expose_value]
+    command.callback(**{name: name for name in given})
+    ((body, arguments),) = calls
+    inspect.signature(body).bind(**arguments)
+
+
+def test_help_of_no_command_imports_anything_heavy() -> None:
+    script = f"""
+import sys
+from tuner.cli import main
+for words in {[*COMMANDS]!r}:
+    try:
+        main([*words, "--help"])
+    except SystemExit as ended:
+        assert not ended.code
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {
+        module.split(".")[0] if not module.startswith("tuner.") else module for module in done.stderr.split()
+    }
+    assert len(loaded) > 10
+    assert not {name for name in HEAVY if any(m == name or m.startswith(f"{name}.") for m in loaded)}
+
+
+def values(command: click.Command, name: str) -> list[str]:
+    """Return the choices of an option."""
+    (kind,) = (option.type for option in command.params if option.name == name)
+    assert isinstance(kind, click.Choice)
+    return [str(choice) for choice in kind.choices]
+
+
+def test_options_repeat_what_their_bodies_know() -> None:
+    """They are written out, because the modules that define them take long to import."""
+    assert values(query, "mode") == [str(mode) for mode in Mode]
+    assert values(query, "regime") == [str(regime) for regime in Regime]
+    assert values(run, "mode_name") == ["auto", *(str(mode) for mode in Mode)]
+    assert values(run, "regime_name") == [str(regime) for regime in Regime]
+    assert values(run, "initial") == [*initial.CHOICES]
+    (sort,) = (option for option in query.params if option.name == "sort")
+    assert isinstance(sort, click.Option)
+    assert sort.help is not None and sort.help.startswith(", ".join(SORTS) + ";")
+    (namespace,) = (option for option in export.params if option.name == "namespace")
+    assert namespace.default == NAMESPACE
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [(("run",), "--seeds", "--initial"), (("ladder",), "--rung", "--step")],
+)
+def test_old_spelling_is_an_alias(words: tuple[str, ...], old: str, new: str) -> None:
+    (option,) = (option for option in COMMANDS[words].params if old in option.opts)
+    assert new in option.opts
+    shown = CliRunner().invoke(cli, [*words, "--help"])
+    assert new in shown.output
+
+
+NEEDED = {("bundle",): ("-o", "x"), ("report",): ("-o", "x"), ("export",): ("-o", "x")}
+"""What a command asks for besides a kernel."""
+WITH_A_KERNEL = {
+    words: command
+    for words, command in COMMANDS.items()
+    if {"kernel", "kernel_name"} & {parameter.name for parameter in command.params}
+    and words != ("import",)  # its arguments are files
+}
+
+
+@pytest.mark.parametrize("words", WITH_A_KERNEL, ids=" ".join)
+def test_kernel_is_named_with_and_without_its_option(words: tuple[str, ...]) -> None:
+    command = WITH_A_KERNEL[words]
+
+    def given(*arguments: str) -> dict[str, object]:
+        return command.make_context("tune", [*arguments, *NEEDED.get(words, ())]).params
+
+    assert given("saxpy") == given("--kernel", "saxpy") == given("-k", "saxpy") == given("--kernel=saxpy")
+    assert "saxpy" in given("saxpy").values()
+    for twice in (("saxpy", "gemm"), ("saxpy", "--kernel", "gemm"), ("-k", "saxpy", "--kernel", "gemm")):
+        with pytest.raises((TunerError, click.UsageError)):
+            given(*twice)
+    usage, _, rest = CliRunner().invoke(cli, [*words, "--help"]).output.partition("\n")
+    assert ("KERNEL" in usage) != ("--kernel NAME|FILE" in rest)
+
+
+def test_commands_with_a_kernel_are_all_there() -> None:
+    of_kernels = (
+        "portfolio bench ladder ablate explain render profile sanitize best table query report export bundle"
+    )
+    assert {*of_kernels.split(), "run", "show", "check", "cluster run"} == {*map(" ".join, WITH_A_KERNEL)}
+
+
+@pytest.mark.parametrize("command", ["bundle -o x", "portfolio", "ladder", "show", "check"])
+def test_a_kernel_that_is_needed_is_asked_for(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_by(capsys, *command.split())
+    assert said.code == 2 and said.out == "" and "kernel" in said.err.lower() and "Missing" in said.err
+
+
+@pytest.mark.parametrize("kernel", ["saxpy", "./nothing_there.toml"])
+def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
+    short = CliRunner().invoke(cli, [kernel, "--device", "nowhere"]).exception
+    long = CliRunner().invoke(cli, ["run", "--kernel", kernel, "--device", "nowhere"]).exception
+    assert isinstance(short, TunerError) and str(short) == str(long)
+
+
+def test_a_text_in_place_of_a_number_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(said_by(capsys, "gemm", "--trials", "1e3"), 2, "'1e3' is not a valid integer;")
+    assert_refused(said_by(capsys, "gemm", "--time", "60s"), 2, "'60s' is not a valid number;")
+
+
+def test_short_helps_are_whole() -> None:
+    assert "..." not in call(db, "--help").output.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", [query, best, trial, db, export, *db.commands.values()])
+def test_help_says_what_it_does(command: click.Command) -> None:
+    output = call(command, "--help").output
+    assert "Usage:" in output
+    if command in (query, best, trial, export):
+        assert f"tune {command.name} " in output

@@ -1,0 +1,303 @@
+"""``tune run`` as a user meets it: what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import Tune, assert_one_line
+from tests.faults.kernels import write_kernel, write_synthetic_recording
+from tuner.errors import Interrupted
+from tuner.kernel.load import load_kernel
+from tuner.tuning.request import Request
+from tuner.tuning.state import Result
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
+
+
+def test_a_size_beside_a_preset_takes_its_place_and_that_is_said(tune: Tune) -> None:
+    said = tune("--kernel", "vector_add", "--preset", "large", "--size", "n=2**20", "--trials", "2")
+    assert said.code == 0
+    assert "tune: n=1048576 in place of n=268435456 of the preset large\n" in said.err
+    said = tune(
+        "--kernel", "vector_add", "--preset", "small", "--size", "n=2**20", "--trials", "2", "--from-scratch"
+    )
+    assert said.code == 0 and "in place of" not in said.err
+
+
+def test_main_job(tune: Tune, tmp_path: Path) -> None:
+    said = tune(*SMALL)
+    assert said.code == 0, said.err
+    assert "winner" in said.out
+    assert "[replayed]" in said.out
+    assert "default" in said.out
+    assert (tmp_path / "results" / "tuning.db").is_file()
+    with sqlite3.connect("results/tuning.db") as connection:
+        assert connection.execute("SELECT count(*), min(replayed) FROM trials").fetchone() == (12, 1)
+
+
+def test_quiet_says_the_result_only(tune: Tune) -> None:
+    said = tune(*SMALL, "--quiet")
+    assert said.err == ""
+    assert "winner" in said.out
+
+
+def test_json(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet")
+    (found,) = json.loads(said.out)
+    assert found["replayed"] is True
+    assert found["stats"]["trials"] == 12
+    assert found["winner"]["time_ns"] > 0
+
+
+def test_stop_auto(tune: Tune) -> None:
+    said = tune("--kernel", "vector_add", "--size", "n=2**20", "--stop", "auto", "--json", "--quiet")
+    assert said.code == 0, said.err
+    (found,) = json.loads(said.out)
+    stopped = found["stats"]["stopped"]
+    assert stopped["expected"] < stopped["noise_floor"] and found["stats"]["trials"] < 150
+    with sqlite3.connect("results/tuning.db") as connection:
+        (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
+    assert json.loads(narrowing)["stop_early"] is True
+
+
+def test_stop_auto_needs_the_default_sampler(tune: Tune) -> None:
+    said = tune(*SMALL, "--stop", "auto", "--sampler", "tpe")
+    assert_one_line(said, "sampler tpe does not say what it expects", "leave out --stop auto")
+
+
+def test_several_problems_in_one_command(tune: Tune, tmp_path: Path) -> None:
+    (tmp_path / "sizes.csv").write_text("\ufeffn, dtype\n2**21, float32\n\n 4194304 ,\n", encoding="utf-8")
+    said = tune(
+        "--kernel", "vector_add", "--problem", "n=2^20", "--problems", "sizes.csv", "--trials", "5", "--json", "-q"
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20, 2**21, 2**22]
+
+
+def test_narrowing(tune: Tune) -> None:
+    said = tune(
+        *SMALL, "--variant", "vectorized", "--fix", "load_hint=none", "--fix", "block_size=64,128,256", "-q"
+    )
+    assert said.code == 0, said.err
+    with sqlite3.connect("results/tuning.db") as connection:
+        rows = connection.execute("SELECT variant, configuration FROM trials").fetchall()
+    assert {variant for variant, _ in rows} == {"vectorized"}
+    assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
+
+
+def test_initial_configurations_by_the_old_option(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet", "--seeds", "none")
+    (found,) = json.loads(said.out)
+    assert (found["stats"]["seeds"], found["stats"]["seed_notes"]) == ({}, [])
+    with sqlite3.connect("results/tuning.db") as connection:
+        (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
+    assert json.loads(narrowing)["seeds"] == "none"
+    words = ("vector_add.toml does not say what to make of heuristics", "[heuristics.matmul]")
+    assert_one_line(tune(*SMALL, "--seeds", "heuristics"), *words)
+    assert tune(*SMALL, "--seeds", "some").code == 2
+
+
+def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
+    kernel = load_kernel("vector_add")
+    path = tmp_path / "bad.json.gz"
+    write_synthetic_recording(path, kernel, [kernel.problem({"n": 2**20})], 20, failing=True)
+    said = tune(*SMALL, "-q", "--db", "my results.db", device=f"replay:{path}")
+    assert said.code == 1
+    assert (
+        "no configuration could be verified; 12 of 12 ended as wrong_result: c[5] is 1, expected 2"
+        in said.err
+    )
+    assert "tune trial 1 --db 'my results.db'" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so(tune: Tune) -> None:
+    assert_one_line(tune(*SMALL, device="cuda"), "no NVIDIA GPU", "without --device cuda")
+    said = tune("--kernel", "vector_add", "--trials", "5", device="")
+    if said.code == 0:
+        assert "no NVIDIA GPU here: replaying what an" in said.err
+        assert "--device cuda" in said.err
+    else:
+        assert_one_line(said, "no NVIDIA GPU")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--kernel", "reduce", "--size", "n=2**29"), "--size n=2**28"),
+        (("--kernel", "transform", "--size", "n=99"), "--size n=2**24"),
+        (("--kernel", "transform", "--dtype", "float32"), "--size n=2**24 --dtype float16"),
+        (
+            ("--kernel", "transform", "--size", "n=2**24", "--option", "op=x * x"),
+            "--size n=2**24 --option 'op=x + 0.5 * (20 - x)'",
+        ),
+        (
+            ("--kernel", "gemm", "--dtype", "float32", "--size", "m=8192"),
+            "--size m=4096,n=4096,k=4096 --dtype float32",
+        ),
+    ],
+)
+def test_what_is_not_recorded_names_the_options_of_the_nearest(
+    tune: Tune, arguments: tuple[str, ...], remedy: str
+) -> None:
+    said = tune(*arguments, "-q", "--trials", "2", device="replay")
+    assert said.code == 1
+    assert said.err.endswith(f"; take the nearest: {remedy}\n")
+    assert tune(*arguments[:2], *shlex.split(remedy), "-q", "--trials", "2", device="replay").code == 0
+
+
+@pytest.mark.parametrize(("kernel", "size"), [("reduce", 2**28), ("transform", 2**24)])
+def test_a_recording_without_the_default_size_replays_the_nearest(tune: Tune, kernel: str, size: int) -> None:
+    said = tune("--kernel", kernel, "--trials", "2", "--json", device="replay")
+    assert said.code == 0
+    assert json.loads(said.out)[0]["problem"]["sizes"] == {"n": size}
+    assert "instead" in said.err
+
+
+SEVERAL = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=77", "--problem", "n=2**21")
+
+
+def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
+    said = tune(*SEVERAL, "--trials", "5", "-q", "--json")
+    assert said.code == 1
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20, 2**21]
+    (line,) = said.err.splitlines()
+    assert line.startswith("tune: vector_add n=77")
+    assert "does not hold" in line and "--size n=2**20" in line
+
+
+def test_a_kernel_file_in_this_folder_is_suggested(tune: Tune, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").touch()
+    assert_one_line(tune("run", "--kernel", "mine"), "./mine.toml")
+
+
+def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner.tuning import session
+
+    real = session.tune
+
+    def stopped(request: Request, *others: Any) -> Result:
+        if request.problem.sizes["n"] == 2**21:
+            raise Interrupted("stopped after 0 of 5 trials", "go on with --resume")
+        return real(request, *others)
+
+    monkeypatch.setattr(session, "tune", stopped)
+    problems = (f"--problem=n={n}" for n in (2**20, 2**21, 2**22))
+    said = tune("--kernel", "vector_add", *problems, "--trials", "5", "-q", "--json")
+    assert said.code == 130
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20]
+    assert said.err.splitlines() == ["tune: stopped after 0 of 5 trials; go on with --resume"]
+
+
+def test_resume_begins_what_never_began(tune: Tune) -> None:
+    """The first is done, the second failed before it began, and nothing was interrupted."""
+    assert tune("--kernel", "vector_add", "--problem", "n=2**20", "--trials", "5", "-q").code == 0
+    said = tune(
+        *(word.replace("77", "2**22") for word in SEVERAL), "--trials", "5", "-q", "--json", "--resume"
+    )
+    assert said.code == 0, said.err
+    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**22, 2**21]
+    assert said.err == ""
+    said = tune(*(word.replace("77", "2**22") for word in SEVERAL), "--trials", "5", "-q", "--resume")
+    assert_one_line(said, "no interrupted run of any of the 3 problems", "leave out --resume")
+
+
+def test_resume_says_which_options_are_not_heeded(tune: Tune) -> None:
+    assert tune(*SMALL, "-q").code == 0
+    with sqlite3.connect("results/tuning.db") as connection:
+        connection.execute("UPDATE runs SET state = 'interrupted'")
+    said = tune(*SMALL, "--seed", "3", "--fix", "block_size=64", "-q", "--resume")
+    assert said.err.splitlines() == ["tune: a resumed run keeps its own --trials, --seed, --fix"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tuner", "list"]
+        said = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert said.returncode == 1
+    assert said.stderr == "tune: cannot write: No space left on device\n"
+
+
+def test_output_that_is_not_read_to_the_end() -> None:
+    command = [sys.executable, "-m", "tuner", "list"]
+    reading, writing = os.pipe()
+    os.close(reading)  # as `tune list | head` once head has seen enough
+    try:
+        said = subprocess.run(
+            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert said.returncode == 128 + signal.SIGPIPE
+    assert said.stderr == ""
+
+
+def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
+    said = tune("show", "reduce", "--json", device="")
+    data = json.loads(said.out)
+    sizes = [variant["space"] for variant in data["variants"] if "valid" in variant["space"]]
+    assert data["space"]["valid"] == sum(size["valid"] for size in sizes) > 0
+    assert data["space"]["before"] == sum(size["before"] for size in sizes)
+    assert (
+        f"{data['space']['valid']} valid of {data['space']['before']}"
+        in tune("show", "reduce", device="").out
+    )
+    extra = '[variants.plain.constraints]\n"blocks are enormous" = "block_size > 4096"\n'
+    said = tune("show", str(write_kernel(tmp_path / "own", extra=extra)), device="")
+    assert said.code == 1
+    assert "plain  (0 valid of 16: no combination meets 'blocks are enormous')" in said.out
+    assert "no configuration is valid" in said.err
+
+
+def test_show_of_a_variant_has_nothing_of_the_others(tune: Tune) -> None:
+    whole, one = (
+        tune("show", "gemm", device="").out,
+        tune("show", "gemm", "--variant", "tiled", device="").out,
+    )
+    assert "\nwgmma  (" in whole
+    assert "wgmma" not in one and "  rows_per_thread " in one
+    left_out = tune("show", "gemm", "--variant", "small_k", device="")
+    assert left_out.code == 0
+    for parameter in ("  tensor_cores ", "  small_k_bytes = "):  # said only where it is asked for
+        assert parameter in left_out.out and parameter not in whole
+    assert "  small_k: needs k of at most 32" in whole.splitlines()
+    assert_one_line(tune("show", "gemm", "--variant", "wgma", device=""), "did you mean wgmma?")
+
+
+@pytest.mark.parametrize(
+    ("folder", "state", "detail"),
+    [
+        ("new/folder", "ok", "new/folder/kernel-tune"),
+        ("file", "note", "file/kernel-tune: Not a directory: nothing"),
+        ("/proc/x", "note", "/proc/x/kernel-tune cannot be written (No such file or directory)"),
+    ],
+)
+def test_doctor_tries_to_write_to_the_cache(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, state: str, detail: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / folder))
+    before = sorted(tmp_path.rglob("*"))
+    findings = json.loads(tune("doctor", "--json", device="").out)
+    (cache,) = [found for found in findings if found["what"] == "cache"]
+    assert cache["state"] == state
+    assert detail in cache["detail"]
+    assert bool(cache["remedy"]) == (state == "note")
+    assert sorted(tmp_path.rglob("*")) == before

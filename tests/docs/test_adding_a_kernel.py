@@ -1,0 +1,204 @@
+"""docs/adding-a-kernel.md, followed to the letter: its files are written out, read, rendered and compiled.
+
+docs/kernel-files.md has every key and word of the language.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.on_host import HostConfiguration
+from tuner.compile.nvrtc import compile_source, header_folders
+from tuner.emulator.host import COMPILER, HostArray, Schedule
+from tuner.expressions import array
+from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
+from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
+from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
+from tuner.kernel.functions import PythonFunction
+from tuner.kernel.host_reference import expected_on_host
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import make_plan, reference_launch, tensors_of
+from tuner.kernel.python_reference import run_function
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.render import render, render_launch
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import tolerance
+from tuner.kernel.toml.problem import INITS, ROLES
+from tuner.kernel.variant_spec import RESOURCE_NAMES
+from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.launches import Buffer
+from tuner.space.space import SearchSpace
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "adding-a-kernel.md").read_text()
+REFERENCE = (DOCS / "kernel-files.md").read_text()
+GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
+
+FILTERS = (cuda, cuda_double, cuda_magnitude, uses, operations)
+
+KERNELS = {
+    "softmax": ("softmax.cu", "softmax.toml", "softmax_in_registers.cu.j2"),
+    "smooth": ("smooth.cu.j2", "smooth.toml"),
+    "heat": ("heat.cu", "include/heat_point.h", "heat_reference.cu", "heat.toml"),
+}
+NAMED_BLOCK = re.compile(r"^`([\w./]+)`(, continued)?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def files_of_the_page() -> dict[str, str]:
+    files: dict[str, str] = {}
+    for name, continued, text in NAMED_BLOCK.findall(PAGE):
+        assert bool(continued) == (name in files)
+        files[name] = f"{files[name]}\n{text}" if continued else text
+    return files
+
+
+def follow(name: str, folder: Path) -> KernelSpec:
+    files = files_of_the_page()
+    for file in KERNELS[name]:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(files[file])
+    return load_kernel(str(folder / f"{name}.toml"))
+
+
+def compile_configuration(kernel: KernelSpec, problem: Problem, configuration: Configuration) -> None:
+    make_plan(kernel, problem, GPU, configuration)
+    for source, entry in render(kernel, problem, GPU, configuration):
+        compiled = compile_source(source, entry, GPU.arch, kernel.compile_options, kernel.include)
+        assert compiled.resources.registers > 0
+        assert ("<" in entry) == (compiled.entry != entry)
+
+
+def test_page_has_the_files_of_the_examples_folder() -> None:
+    files = files_of_the_page()
+    assert set(files) == {file for names in KERNELS.values() for file in names}
+    for kernel, names in KERNELS.items():
+        for name in names:
+            assert files[name] == (DOCS / "examples" / kernel / name).read_text(), name
+
+
+@pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
+def test_configurations_of_the_plain_kernel_compile(tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    problem = kernel.problem()
+    space = SearchSpace.from_kernel(kernel, problem, GPU, ("strided",))
+    for configuration in list(space.configurations())[::3]:
+        compile_configuration(kernel, problem, configuration)
+
+
+def test_configurations_of_the_jinja_variant_compile(tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    for dtype, step in (("float16", 2), ("float32", 5)):
+        problem = kernel.problem(dtypes={"": dtype})
+        space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
+        for configuration in list(space.configurations())[::step]:
+            compile_configuration(kernel, problem, configuration)
+
+
+@pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str, tmp_path: Path) -> None:
+    kernel = follow("softmax", tmp_path)
+    defaults = kernel.variants["strided"].defaults
+    compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
+
+
+@pytest.mark.parametrize("cc", [75, 90])
+def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
+    kernel, device = follow("smooth", tmp_path), dataclasses.replace(GPU, cc=cc)
+    for dtype in ("float32", "float16", "bfloat16"):
+        problem = kernel.problem(dtypes={"": dtype})
+        for configuration in list(SearchSpace.from_kernel(kernel, problem, device).configurations())[::26]:
+            ((source, entry),) = render(kernel, problem, device, configuration)
+            assert compile_source(source, entry, device.arch).resources.registers > 0
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_stencil_is_right_at_any_size(dtype: str, tmp_path: Path) -> None:
+    """In the emulator, by the page's own reference and the tolerance that follows from it."""
+    kernel, rng = follow("smooth", tmp_path), np.random.default_rng(2)
+    problem = kernel.problem(dtypes={"": dtype})
+    allowed = tolerance(5, "float32", dtype)
+    values = {"block_x": 32, "block_y": 2, "rows": 4}
+    host = HostConfiguration(kernel, problem, GPU, Configuration.of("columns", values), tmp_path / "host")
+    for height, width in ((1, 1), (1, 33), (8, 32), (9, 31), (17, 70)):
+        sizes = {"height": height, "width": width}
+        here = kernel.problem(sizes, {"": dtype})
+        tensors = tensors_of(kernel, here, GPU)
+        memory = {tensor.name: HostArray(tensor.count, dtype) for tensor in tensors}
+        memory["x"].fill(rng.normal(size=height * width))
+        inputs = {"x": memory["x"].numbers.astype(np.float64).reshape(height, width)}
+        expected = expected_on_host(settle_reference(kernel, here, GPU), tensors, inputs, dict(sizes))["y"]
+        host.run(sizes, memory, Schedule())
+        error = np.abs(memory["y"].numbers.astype(np.float64).reshape(height, width) - expected.value)
+        assert expected.value.shape == (height, width)
+        assert (
+            error <= allowed.coefficient * expected.magnitude + allowed.unit * np.abs(expected.value)
+        ).all()
+
+
+def test_the_python_function_of_the_page_is_right(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(import numpy as np\n.*?)```", REFERENCE, re.DOTALL)
+    (tmp_path / "median.py").write_text(code)
+    x = np.random.default_rng(4).normal(size=(5, 9))
+    tensors = [Buffer("x", x.shape, "float32", "input"), Buffer("y", x.shape, "float32", "output")]
+    function = PythonFunction(tmp_path / "median.py", "median")
+    value = run_function(function, tensors, ["y"], {"x": x}, {"rows": 5})["y"].value
+    assert value[2, 4] == np.median(x[2, 3:6])
+    assert value[0, 0] == x[0, 0]  # of itself twice, and one neighbour
+
+
+def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> None:
+    kernel = follow("heat", tmp_path)
+    for dtype in ("float32", "float64"):
+        problem = kernel.problem(sizes={"height": 1000, "width": 700}, dtypes={"": dtype})
+        seen = set()
+        for configuration in SearchSpace.from_kernel(kernel, problem, GPU).configurations():
+            make_plan(kernel, problem, GPU, configuration)
+            if configuration.values["rows"] not in seen:  # a template parameter; the block's sides are not
+                compile_configuration(kernel, problem, configuration)
+            seen.add(configuration.values["rows"])
+        assert kernel.reference.cuda is not None
+        source, entry = render_launch(kernel, kernel.reference.cuda, problem, GPU, Configuration("", ()))
+        compile_source(source, entry, GPU.arch, kernel.compile_options, kernel.include)
+        launch = reference_launch(kernel, problem, GPU)
+        assert launch is not None
+        assert launch.grid == (22, 125, 1)
+
+
+@pytest.mark.parametrize(
+    "word",
+    sorted(
+        {*ROLES, *INITS, *ITEMSIZE, *DEVICE_LIMITS, *RESOURCE_NAMES, *FUNCTION_NAMES, *array.FUNCTION_NAMES}
+    ),
+)
+def test_page_explains_every_word_of_the_language(word: str) -> None:
+    assert re.search(rf"`[^`\n]*\b{word}\b[^`\n]*`", REFERENCE)
+
+
+def test_page_explains_every_filter_and_limit_of_element_expressions() -> None:
+    section = REFERENCE.split("## Element expressions")[1].split("\n## ")[0]
+    for function in FILTERS:
+        assert f"`{{{{ op \\| {function.__name__}" in section
+    for limit in (MAX_LENGTH, MAX_OPERATIONS, f"-{MAX_EXPONENT} to {MAX_EXPONENT}"):
+        assert re.search(rf"\b{limit}\b".replace(r"\b-", "-"), section)
+
+
+def test_page_explains_every_key() -> None:
+    """Every key that the readers of a kernel's file ask for."""
+    readers = ("load", "toml/problem", "toml/variants", "toml/baselines", "toml/values")
+    source = "".join((DOCS.parent / "tuner/kernel" / f"{name}.py").read_text() for name in readers)
+    keys = set(re.findall(r"""\.(?:get|table|tables)\("(\w+)\"""", source))
+    keys |= set(
+        re.findall(r"""\b(?:expressions?|optional|checked|choice|value_list)\(\w+, "(\w+)\"""", source)
+    )
+    assert len(keys) > 50
+    missing = [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", REFERENCE)]
+    assert not missing

@@ -1,0 +1,57 @@
+"""The Python of the pages on the database and on the search runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.stored import filled, make_benchmark
+from tuner.database.database import Database
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.space.space import SearchSpace
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def run_code_of(page: str, names: dict[str, Any]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, names)
+
+
+def test_database_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "results" / "tuning.db"
+    filled(path)
+    with Database.open(path) as database:
+        database.record_benchmark([make_benchmark()])
+        database.backup(tmp_path / "copy.db")
+    run_code_of("database.md", {})
+    printed = capsys.readouterr().out
+    assert "'time_ns': 1000.0" in printed and "NVIDIA H200" in printed and "faster" in printed
+
+
+def test_search_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kernel = load_kernel("vector_add")
+    fixed = {"vector_width": ["4"], "items_per_thread": ["1", "2"], "arrangement": ["striped"]}
+    fixed |= {"min_blocks": ["0"], "load_hint": ["none"], "store_hint": ["none"]}
+    space = SearchSpace.from_kernel(kernel, kernel.problem(), ARCHITECTURES[90], ["vectorized"], fixed)
+    tried: list[Any] = []
+
+    def seconds_of(configuration: Any) -> float:
+        tried.append(configuration)
+        return 1.0
+
+    run_code_of("searching.md", {"space": space, "time_ns": 1000.0, "seconds_of": seconds_of})
+    assert len(set(tried)) == len(tried) == sum(map(len, space.variants)) > 3
+    (study,) = optuna.get_all_study_summaries("sqlite:///study.db")
+    assert study.n_trials == len(tried)

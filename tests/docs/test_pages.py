@@ -1,0 +1,45 @@
+"""The figures of the README and of docs/ are what ``scripts/pages.py`` writes from the evidence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import pages
+
+ROOT = pages.ROOT
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "results" / "evidence").is_dir(), reason="needs the evidence of a checkout"
+)
+
+
+def test_pages_are_what_the_script_writes() -> None:
+    """Where it fails: scripts/run python scripts/pages.py, and read the difference."""
+    assert [page.name for page in pages.differences()] == []
+
+
+def test_a_figure_that_was_edited_is_written_again() -> None:
+    page = ROOT / "docs" / "measuring.md"
+    text = page.read_text()
+    inside = text.partition("<!-- figures: worst-claim -->")[2].partition("<!-- end -->")[0]
+    assert inside
+    edited = text.replace(f"worst-claim -->{inside}", "worst-claim -->0.01 %").replace("| 2^10 |", "| 2^11 |")
+    assert edited != text and pages.filled(edited) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- figures: guessed -->\n<!-- end -->", "no figure is called guessed"),
+        ("<!-- figures: modes -->\n| old |", "a marker without the other"),
+        ("| old |\n<!-- end -->", "a marker without the other"),
+    ],
+)
+def test_mistaken_markers_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pages.filled(text)

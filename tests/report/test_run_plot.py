@@ -1,0 +1,68 @@
+"""``tune run --plot``: one figure of the search and the race, before which everything that could fail is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.commands import assert_refused, said_by
+from tests.faults.stub_device import Watcher
+from tests.sessions import request_of
+from tuner.database.database import Database
+from tuner.devices.replay import ReplayDevice
+from tuner.kernel.load import load_kernel
+from tuner.report.run_plot import plot_run
+from tuner.report.tables import duration
+from tuner.tuning.session import tune
+
+REPLAY = ("--kernel", "vector_add", "--device", "replay", "--trials", "25", "--json", "-q")
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_the_figure_shows_the_search_and_the_race(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"run.{kind}"
+    said = said_by(capsys, *REPLAY, "--db", str(tmp_path / "t.db"), "--plot", str(path))
+    assert said.code == 0
+    drawn = path.read_bytes()
+    if kind == "png":
+        assert drawn.startswith(b"\x89PNG")
+        return
+    (result,) = json.loads(said.out)
+    times = [
+        result["winner"]["time_ns"],
+        *(result[name]["time_ns"] for name in ("default",) if name in result),
+    ]
+    for text in ("vector_add", "best so far", "speed of light", "winner", "replayed", *map(duration, times)):
+        assert text in drawn.decode()
+
+
+def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    kernel = load_kernel("vector_add")
+    request = request_of(kernel, kernel.problem(preset="small"), trials=5, from_scratch=True)
+    with Database.open(tmp_path / "t.db") as database:
+        recording = Path(__file__).parents[2] / "results/recorded/vector_add-H200.json.gz"
+        result = tune(request, ReplayDevice(recording), database, Watcher())
+    plot_run(replace(result, finish=None), tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()
+    assert "final race" not in drawn
+    assert ">3</text>" in drawn and ">2.5</text>" not in drawn  # trials are whole numbers
+
+
+def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = (*REPLAY, "--db", str(tmp_path / "t.db"), "--plot")
+    assert_refused(said_by(capsys, *run, str(tmp_path / "run.jpg")), 2, ".png or .svg")
+    problems = ("--problem", "n=2**20", "--problem", "n=2**26")
+    assert_refused(said_by(capsys, *run, str(tmp_path / "run.png"), *problems), 2, "one problem")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert_refused(said_by(capsys, *run, str(tmp_path / "run.png")), 1, "matplotlib", "[plot]")
+    assert not (tmp_path / "t.db").exists()

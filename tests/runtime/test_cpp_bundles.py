@@ -1,0 +1,171 @@
+"""Bundles of real kernels: the C++ launcher launches what the Python runtime does, argument by argument."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import said_by
+from tests.cpp_interface import ROOT, interface, python_on
+from tests.stored_winners import H200, store_winners
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.model import Configuration, Value
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.space.default import default_configuration
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
+CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
+SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
+VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
+    ((4096, 4096, 8192), "wgmma", {**CLUSTER, **SWAPPED, "stream_k": True}),
+    ((4095, 4097, 4093), "wgmma_padded", {**CLUSTER, "block_m": 256, "block_n": 96, "stream_k": True}),
+    ((512, 512, 16384), "wgmma_split_k", {**CLUSTER, "split_k": 4, "k_order": "interleaved"}),
+]
+"""Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""
+
+BOTH = """
+from tuner.errors import TunerError
+from tuner.runtime.cluster_order import ClusterOrders, Probe
+from tuner.runtime.dispatch import dispatch
+from tuner.runtime.kernel import Kernel
+from tuner.runtime.manifest import read_manifest
+
+stream = context(0)
+folder, cases, limits, log = sys.argv[2], json.load(open(sys.argv[3])), json.loads(sys.argv[4]), sys.argv[5]
+code, bundle = opened(folder)
+assert code == 0, text.value
+manifest = read_manifest(open(folder + "/manifest.json", "rb").read())
+modules = {}
+
+def module(name):
+    if name not in modules:
+        modules[name] = check(cu.cuModuleLoadData(open(f"{folder}/cubin/{name}.cubin", "rb").read()))
+    return modules[name]
+
+orders = ClusterOrders(None)
+if manifest.probe:
+    orders = ClusterOrders(Probe(module(manifest.probe[90].cubin), stream, manifest.probe[90].entry).sms)
+
+def lines():
+    return [json.loads(line) for line in open(log)]
+
+def in_python(number, sizes, work, addresses):
+    before = len(lines())
+    found = dispatch(manifest, number, sizes, limits, "NVIDIA H200").concrete
+    offsets = found.workspace.offsets
+    where = {**addresses, **{name: work + offset for name, offset in offsets.items()}}
+    kernels = [Kernel(module(entry.cubin), entry.entry, launch, where, orders.of)
+               for launch, entry in zip(found.plan.launches, found.entries)]
+    for buffer in found.plan.scratch:
+        if buffer.zeroed:
+            check(cu.cuMemsetD8Async(where[buffer.name], 0, buffer.size_bytes, stream))
+    for kernel in kernels:
+        kernel.launch(stream)
+    made = [line for line in lines()[before:] if line.get("kernel") != "whereabouts"]
+    return found.workspace.size_bytes, {tensor.name: tensor.size_bytes for tensor in found.tensors}, made
+
+work = 1 << 46
+compared = refused = 0
+for number, sizes in cases:
+    computation = manifest.computations[number]
+    names = [tensor.name for tensor in computation.tensors]
+    addresses = {name: (1 << 45) + (index << 40) for index, name in enumerate(names)}
+    kinds = ["\\n".join(f"{a}={str(b).lower() if isinstance(b, bool) else b}" for a, b in dict(words).items())
+             for words in (computation.dtypes, computation.options)]
+    code, plan = planned(bundle, sizes, *kinds)
+    try:
+        found = dispatch(manifest, number, sizes, limits, "NVIDIA H200").concrete
+    except TunerError as error:
+        assert code, (sizes, error)
+        refused += 1
+        continue
+    assert code == 0, (sizes, text.value)
+    need = launcher.kt_workspace_bytes(plan)
+    work = int(check(cu.cuMemAlloc(max(need, 256))))
+    need_too, tensors, expected = in_python(number, sizes, work, addresses)
+    assert need == need_too
+    assert prepare(plan, work, need, stream) == 0, text.value
+    before = len(lines())
+    assert run(plan, [addresses[name] if name in tensors else 0 for name in names], work, need, stream) == 0, text.value
+    made = lines()[before:]
+    assert len(made) == len(expected) and made, (made, expected)
+    for ours, theirs in zip(made, expected):
+        assert ours == theirs, (sizes, ours, theirs)
+    check(cu.cuMemFree(work))
+    compared += 1
+print(compared, refused)
+"""
+
+
+def bundle_of(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
+    kernel = load_kernel(name)
+    problem = kernel.problem()
+    default = default_configuration(kernel, problem, H200)
+    assert default is not None
+    winners = [(problem, default)]
+    if name == "gemm":
+        winners += [
+            (kernel.problem(dict(zip("mnk", sizes, strict=True))), configured(kernel, variant, values))
+            for sizes, variant, values in VARIED
+        ]
+    store_winners(folder / "w.db", kernel, winners)
+    output = str(folder / "bundle")
+    said = said_by(capsys, "bundle", "--kernel", name, "--db", str(folder / "w.db"), "-o", output)
+    assert said.code == 0, said.err
+    return folder / "bundle"
+
+
+def configured(kernel: KernelSpec, variant: str, values: Mapping[str, Value]) -> Configuration:
+    """Return a variant's default configuration with other values."""
+    return Configuration.of(variant, {**kernel.variants[variant].defaults, **values})
+
+
+def problems(manifest: dict[str, Any]) -> list[tuple[int, dict[str, int]]]:
+    """Return the sizes of all winners, and others around them."""
+    cases = []
+    for winner in manifest["winners"]:
+        sizes = winner["sizes"]
+        for change in itertools.islice(itertools.product((0, 1, 8), repeat=len(sizes)), 12):
+            changed = {name: size + by for (name, size), by in zip(sizes.items(), change, strict=True)}
+            cases.append((winner["computation"], changed))
+        cases.append((winner["computation"], dict.fromkeys(sizes, 1)))
+    return cases
+
+
+@pytest.mark.parametrize("name", [*builtin_kernels(), *EXAMPLES])
+def test_launches_are_those_of_the_python_runtime(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(name, tmp_path, capsys)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (tmp_path / "cases.json").write_text(json.dumps(problems(manifest)))
+    limits = {name: getattr(H200, name) for name in DEVICE_LIMITS}
+    log = tmp_path / "log"
+    log.touch()
+    device = f"NVIDIA H200:90:{H200.sm_count}:{H200.l2_bytes}"
+    output = python_on(
+        interface(),
+        BOTH,
+        bundle,
+        tmp_path / "cases.json",
+        json.dumps(limits),
+        log,
+        devices=device,
+        log=str(log),
+    )
+    compared, _ = map(int, output.split())
+    assert compared >= 4 * len(manifest["winners"])
+    if name == "gemm":
+        made = log.read_text()
+        assert all(
+            part in made for part in ('"cooperative":1', '"programmatic":1', '"swizzle":3', '"cluster":[2,')
+        )

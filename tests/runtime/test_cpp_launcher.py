@@ -1,0 +1,215 @@
+"""The C++ launcher on the fake driver: what it launches and refuses, and that compilers take it without a warning."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cpp_interface import (
+    INCLUDE,
+    ROOT,
+    STRICT,
+    interface,
+    output_of,
+    program_output,
+    python_on,
+    sanitized,
+)
+from tests.fake_driver import include_options
+from tests.manifests import NAME, product_manifest, write_bundle
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
+def test_expressions_have_the_values_that_python_gives() -> None:
+    done = subprocess.run(
+        [*sanitized("expressions"), ROOT / "tests" / "expressions.json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_eight_threads_load_once_and_launch_8000_times(tmp_path: Path) -> None:
+    wrong, loads, launches, refused = program_output("threads", write_bundle(tmp_path / "bundle")).split()
+    # 61 launches show where clusters run; clusters of 16 in 20 of them.
+    assert (wrong, loads, launches, refused) == ("0", "1", str(8000 + 61), "0")
+
+
+def test_500_damaged_bundles_give_a_clear_line_and_no_launch(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle")
+    output = output_of(*sanitized("damaged"), bundle, tmp_path / "bad", NAME)
+    refused, unclear, planned, damaged_cubins, launches = map(int, output.split())
+    assert refused > 400
+    assert planned > 100
+    assert damaged_cubins >= 90
+    assert (unclear, launches) == (0, 0)
+
+
+REFUSALS = """
+stream = context(0)
+code, bundle = opened(sys.argv[2])
+assert code == 0, text.value
+sizes = {"m": 512, "n": 512, "k": 512}
+kind = ("input=bfloat16", "layout=nt")
+memory = int(check(cu.cuMemAlloc(1 << 24)))
+code, plan = planned(bundle, sizes, *kind)
+assert code == 0, text.value
+need = launcher.kt_workspace_bytes(plan)
+work = memory + (1 << 23)
+a, b, c = memory, memory + (1 << 20), memory + (1 << 21)
+refused = {}
+
+def refuse(what, code):
+    assert code, what
+    refused[what] = [code, text.value.decode()]
+
+refuse("unprepared", run(plan, [a, b, c], work, need, stream))
+refuse("workspace null", prepare(plan, 0, need, stream))
+refuse("workspace too small", prepare(plan, work, need - 1, stream))
+refuse("workspace misaligned", prepare(plan, work + 8, need, stream))
+check(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+refuse("prepared in a capture", prepare(plan, work, need, stream))
+check(cu.cuStreamEndCapture(stream))
+fake.fake_cuda_reset()
+assert prepare(plan, work, need, stream) == 0, text.value
+before = fake.fake_cuda_count(b"launches")
+refuse("null", run(plan, [a, 0, c], work, need, stream))
+refuse("misaligned", run(plan, [a + 8, b, c], work, need, stream))
+refuse("overlap", run(plan, [a, b, a + 1024], work, need, stream))
+refuse("overlap of the workspace", run(plan, [a, b, work], work, need, stream))
+refuse("too few tensors", run(plan, [a, b], work, need, stream))
+refuse("another workspace", run(plan, [a, b, c], work + (1 << 22), need, stream))
+refuse("small workspace", run(plan, [a, b, c], work, need - 1, stream))
+refuse("no such size", planned(bundle, {"m": 1, "n": 1, "q": 1}, *kind)[0])
+refuse("size 0", planned(bundle, {**sizes, "m": 0}, *kind)[0])
+refuse("ambiguous", planned(bundle, sizes)[0])
+refuse("no such dtype", planned(bundle, sizes, "input=int8")[0])
+refuse("no winner", planned(bundle, {**sizes, "m": 64}, *kind, policy=2)[0])
+refuse("another capability", planned(bundle, sizes, *kind, device=2)[0])
+refuse("no GPU", planned(bundle, sizes, *kind, device=7)[0])
+code, other = planned(bundle, sizes, *kind, device=1)
+assert code == 0 and launcher.kt_match(other) == 2, text.value
+refuse("another GPU's context", prepare(other, work, need, stream))
+assert fake.fake_cuda_count(b"launches") == before
+assert fake.fake_cuda_count(b"refused") == 0
+counts = {what: fake.fake_cuda_count(what.encode()) for what in ("allocations", "synchronisations")}
+assert run(plan, [a, b, c], work, need, stream) == 0, text.value
+assert fake.fake_cuda_count(b"launches") == before + 1
+check(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+assert run(plan, [a, b, c], work, need, stream) == 0, text.value
+executable = check(cu.cuGraphInstantiate(check(cu.cuStreamEndCapture(stream)), 0))
+check(cu.cuGraphLaunch(executable, stream))
+assert fake.fake_cuda_count(b"launches") == before + 2
+assert counts == {what: fake.fake_cuda_count(what.encode()) for what in counts}
+print(json.dumps(refused))
+"""
+
+
+def test_wrong_input_never_launches(tmp_path: Path) -> None:
+    devices = "NVIDIA H200:90:132:52428800,NVIDIA H100:90:114:52428800,NVIDIA L4:89:58"
+    bundle = write_bundle(tmp_path / "bundle")
+    output = python_on(interface(), REFUSALS, bundle, devices=devices)
+    refused: dict[str, Any] = json.loads(output)
+    assert len(refused) == 20
+    for _, line in refused.values():
+        assert line
+        assert "\n" not in line
+
+
+OPENS = """
+stream = context(0)
+code, bundle = opened(sys.argv[2])
+if code == 0:
+    code, plan = planned(bundle, {"m": 512, "n": 512, "k": 512}, "input=bfloat16", "layout=nt")
+if code == 0:
+    work = int(check(cu.cuMemAlloc(1 << 22)))
+    code = prepare(plan, work, 1 << 22, stream)
+print(code, text.value.decode())
+"""
+
+
+def test_a_bundle_can_be_moved(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle").rename(tmp_path / "elsewhere, moved")
+    assert python_on(interface(), OPENS, bundle).startswith("0 ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "driver", "code"),
+    [({"version": 2, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
+)
+def test_what_cannot_be_used_is_refused(
+    changed: dict[str, Any], driver: str, code: str, tmp_path: Path
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", changed)
+    assert python_on(interface(), OPENS, bundle, driver=driver).startswith(code + " ")
+
+
+TWICE = """
+#include <kernel_tune/launcher.hpp>
+kernel_tune::Status {name}(kernel_tune::Bundle& bundle) {{ return kernel_tune::Bundle::open("nowhere", bundle); }}
+{main}
+"""
+MAIN = """
+kernel_tune::Status second(kernel_tune::Bundle&);
+int main() {
+    kernel_tune::Bundle bundle;
+    return first(bundle).ok() || second(bundle).ok();
+}
+"""
+
+
+def in_two_bundles(folder: Path) -> None:
+    """Write a program in two files: each with headers of its own, and the second with both."""
+    for name in ("first", "second"):
+        shutil.copytree(INCLUDE, folder / name)
+    (folder / "first.cpp").write_text(TWICE.format(name="first", main=MAIN))
+    second = TWICE.format(name="second", main="")
+    (folder / "second.cpp").write_text(second + f'#include "{folder}/first/kernel_tune/launcher.hpp"\n')
+
+
+def test_two_bundles_in_one_program(tmp_path: Path) -> None:
+    includes = include_options()
+    in_two_bundles(tmp_path)
+    for name in ("first", "second"):
+        command = ["g++", *STRICT, "-fno-exceptions", "-fno-rtti", f"-I{tmp_path / name}", *includes, "-c"]
+        without_a_warning([*command, f"{name}.cpp"], tmp_path)
+    subprocess.run(["g++", "first.o", "second.o", "-ldl", "-o", "both"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "both"], check=False).returncode == 0
+
+
+PROGRAMS = [ROOT / "docs" / "examples" / "cpp" / "main.cpp", ROOT / "scripts" / "cpp" / "c_interface.cpp"]
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
+def test_programs_and_two_bundles_have_no_warning_in_one_file(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    if compiler == "g++" and shutil.which("cmake") and shutil.which("nvcc"):
+        interface()  # as strict
+        pytest.skip("tests/runtime/test_cpp_programs.py builds the example as strictly")
+    in_two_bundles(tmp_path)
+    with (tmp_path / "second.cpp").open("a") as file:
+        file.write("".join(f'#include "{source}"\n' for source in PROGRAMS))
+    options = [*STRICT, "-fsyntax-only", *include_options()]
+    if compiler == "nvcc":  # which has includes of its own
+        options = ["-std=c++17", "-Xcompiler", ",".join([*STRICT[1:], "-fsyntax-only"])]
+    options += ['-DBUNDLE="bundle"', f"-I{tmp_path / 'second'}"]
+    without_a_warning([compiler, *options, "-c", "second.cpp"], tmp_path)
+
+
+def without_a_warning(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "warning" not in done.stderr
+
+
+def test_the_namespace_is_of_this_version() -> None:
+    from tuner import __version__
+
+    text = (INCLUDE / "kernel_tune" / "version.hpp").read_text()
+    assert f"#define KERNEL_TUNE_NAMESPACE v{__version__.replace('.', '_')}\n" in text
+    assert f"kFormatVersion = {product_manifest()['version']};" in text

@@ -1,0 +1,153 @@
+"""The measurements of calls: winners beside the tuner's own launches, on a driver without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_driver import environment
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import calls  # noqa: E402
+from calling.cases import cases, small  # noqa: E402
+from calling.races import LOADS, compared  # noqa: E402
+from calling.tables import misses, table  # noqa: E402
+from page_figures import calls as pages_of_calls  # noqa: E402
+from page_figures import evidence  # noqa: E402
+
+from tuner.hardware.roofline import ARCHITECTURES  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+RACE = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+sys.path[:0] = [sys.argv[1] + "/scripts", sys.argv[1]]
+from calling.bundles import write_bundles
+from calling.cases import cases
+from calling.races import Races, describe
+
+gpu = describe()
+case = next(case for case in cases(gpu) if case.kernel.name == "softmax")
+case = replace(case, problem=case.kernel.problem({"rows": 1024, "columns": 2048}))
+races = Races(write_bundles([case], gpu, Path(sys.argv[2])), {}, 6, 0)
+for row in races.rows(case, ["own", "warm"]):
+    print(json.dumps(row))
+races.close()
+"""
+
+
+def test_every_kernel_has_a_case_and_a_small_problem() -> None:
+    gpu = ARCHITECTURES[90]
+    every = cases(gpu)
+    kernels = {case.kernel.name for case in every}
+    assert kernels >= {"gemm", "vector_add", "saxpy", "transform", "reduce", "mean_matvec"}
+    assert kernels >= {path.stem for path in (ROOT / "docs" / "examples").glob("*/*.toml")}
+    assert len({case.key for case in every}) == len(every)
+    products = [case for case in every if case.kernel.name == "gemm"]
+    assert {case.problem.options["layout"] for case in products} == {"nn", "nt"} and len(products) >= 30
+    some = [case for case in every if case.kernel.name in ("reduce", "softmax")]
+    chosen = small(some, gpu)
+    assert {case.configuration.key for case in chosen} == {case.configuration.key for case in some}
+    assert len({case.problem.key for case in chosen}) == len(chosen)
+
+
+def test_calls_are_timed_in_turn_with_the_tuners_launches(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RACE, str(ROOT), str(tmp_path)],
+        env=environment(devices="NVIDIA H200:90:132:1048576"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["asked"] for row in rows] == ["own", "warm"] and rows[1]["mode"] == "warm"
+    for row in rows:
+        assert list(row["times_ns"]) == [*LOADS, "Python"]
+        assert row["verified"] and all(time > 0 for time in row["times_ns"].values())
+
+
+def row(*factors: float) -> dict[str, Any]:
+    """Return a row of calls that take so many times as long as the tuner's launch, in 16 rounds."""
+    own = [[100.0 + turn % 2 + 0.1 * load for turn in range(16)] for load in range(len(LOADS))]
+    others = [[factor * time for time in own[0]] for factor in factors]
+    names = [*LOADS, *(f"way {number}" for number in range(len(factors)))]
+    found = compared(names, [*own, *others])
+    times = dict.fromkeys(names, 100.0)
+    return {**found, "times_ns": times, "verified": True, "mode": "cold", "configuration": "c"}
+
+
+def test_what_is_slower_than_the_launch_differs_from_itself_is_named() -> None:
+    data: dict[str, Any] = {"where": {"gpu": "G", "driver": "13", "nvrtc": "13"}, "sanitized": {}}
+    data["races"] = {"a own": row(1.001, 1.05)}
+    assert [line.split(" takes")[0] for line in misses(data) if "takes" in line] == ["a own: way 1"]
+    assert "way 1 1.05" in table(data)
+    data["races"] = {"a own": {"error": "no memory"}}
+    assert misses(data) == ["a own: no memory"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ({"imports": {"bundle": [130.0] * 3}}, "imports, bundle"),
+        ({"cold": {"C++": [1.0], "Python": [60.0]}}, "cold, Python"),
+        ({"host": {"C++": [6.0, 6.0], "Python": 9.0, "torch.mm": 30.0}}, "a warm call in C++"),
+        ({"size": {"winners": 10, "bytes": 3_000_000}}, "ten winners"),
+    ],
+)
+def test_what_is_beyond_its_limit_is_named(measured: dict[str, Any], expected: str) -> None:
+    (line,) = misses({"races": {}, "sanitized": {}, **measured})
+    assert line.startswith(expected)
+
+
+def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (evidence, pages_of_calls):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    assert pages_of_calls.races() == pages_of_calls.host() == pages_of_calls.UNMEASURED
+    data = {
+        "where": {"gpu": "NVIDIA H200", "driver": "13.0"},
+        "races": {"a own": row(1.001, 1.05), "b own": {"error": "no memory"}},
+        "imports": {"bindings": [52.0, 53.0], "bundle": [90.0, 91.0]},
+        "cold": {"C++": [1.5], "Python": [4.0]},
+        "host": {"problem": "gemm", "launches": 1, "C++": [1.0, 2.0], "Python": 9.25, "torch.mm": 11.0},
+        "size": {"winners": 10, "bytes": 1_700_000, "cubin_bytes": 900_000},
+    }
+    (tmp_path / "calls.json").write_text(json.dumps(data))
+    races, host = pages_of_calls.races(), pages_of_calls.host()
+    assert "| way 1 | 1 | 1.0500 | 1.0500 | 1 |" in races and "NVIDIA H200" in races
+    assert "| a warm call, Python | 9.25 us |" in host and "| a bundle of 10 products | 1.70 MB |" in host
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    first = calls.State(tmp_path)
+    study = calls.Study(calls.parse(["--only", "softmax", "--work", str(tmp_path)]), ARCHITECTURES[90], first)
+    (case,) = study.cases
+    assert study.modes_left(case) == ["own", "warm"]
+    known = {**row(1.0), "configuration": str(case.configuration)}
+    first.keep(races={f"{case.key} own": known, f"{case.key} warm": {"error": "no memory"}})
+    again = calls.Study(
+        calls.parse(["--only", "softmax", "--work", str(tmp_path)]),
+        ARCHITECTURES[90],
+        calls.State(tmp_path),
+    )
+    assert again.modes_left(case) == ["warm"]
+
+
+def test_what_is_slower_is_timed_once_more() -> None:
+    def row(verdict: str) -> dict[str, Any]:
+        return {"asked": "own", "ratios": {"Python": {"verdict": verdict}}}
+
+    rows = [row("slower"), row("same"), {"asked": "warm", "error": "hung"}]
+    settled = list(calls.settled(rows, lambda mode: [row("ambiguous")] if mode == "own" else []))
+    assert [one.get("ratios") for one in settled] == [row("ambiguous")["ratios"], row("same")["ratios"], None]
+    assert settled[0]["first"] == row("slower")["ratios"]
+    assert "first" not in settled[1]

@@ -1,0 +1,584 @@
+"""scripts/gemm_shapes.py: what is done once, what is asked of the figures, and the table; with a `tune` of its own."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.bench_device import GPU, remember
+from tuner.bench.targets import stored_winners
+from tuner.database.database import Database
+from tuner.kernel.load import load_kernel
+from tuner.model import Configuration
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+import gemm_shapes
+import pages
+import shape_gpus
+import shape_notes
+import shape_tables
+from gemm_shapes import Study
+from page_figures import evidence
+from shape_notes import Notes, Problem, Shape
+from shape_winners import keep_winners
+
+CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
+
+
+class Command:
+    """`tune` with scripted answers."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.ratios = {"torch": 1.1, "cublaslt": 1.08}
+        self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
+        self.exportable = True
+        self.absent: set[str] = set()
+        self.kept: list[str] = []
+
+    def __call__(self, *words: str) -> tuple[str, float]:
+        self.calls.append(list(words))
+        if words[0] == "bench":
+            modes = [after for before, after in itertools.pairwise(words) if before == "--mode"]
+            regime = "sustained" if "sustained" in words else "rested"
+            found = [
+                self.bench(problem, "cold" if mode == "auto" else mode, regime)
+                for problem in self.problems(words)
+                for mode in modes or ["auto"]
+            ]
+            return json.dumps(found), 5.0
+        if words[0] == "sanitize":
+            return "memcheck: clean\n", 3.0
+        if words[0] == "ablate":
+            return json.dumps(self.ablation(words)), 9.0
+        if words[0] == "--kernel":
+            for suffix in ("", "-journal", "-lock"):
+                Path(words[words.index("--db") + 1] + suffix).touch()
+            return json.dumps([self.run(words)]), 12.0
+        return "", 0.1
+
+    def ablation(self, words: tuple[str, ...]) -> dict[str, Any]:
+        sizes = {
+            pair.split("=")[0]: int(pair.split("=")[1])
+            for pair in words[words.index("--size") + 1].split(",")
+        }
+        timed = {
+            "value": 3,
+            "besides": {},
+            "unsearched": "",
+            "ratio": 1.03,
+            "ratio_low": 1.02,
+            "ratio_high": 1.04,
+            "verdict": "faster",
+            "error": "",
+        }
+        refused = {
+            "value": 5,
+            "besides": {},
+            "unsearched": "",
+            "ratio": None,
+            "error": "not valid: the stages fit into shared memory",
+        }
+        return {
+            **{
+                "problem": {"sizes": sizes, "dtypes": {"input": "bfloat16"}},
+                "gpu": "NVIDIA H200",
+                "driver": "13.0",
+            },
+            **{
+                "mode": "cold",
+                "regime": "rested",
+                "time_ns": 1.7e5,
+                "noise_floor": 0.002,
+                "variant": "wgmma",
+            },
+            "parameters": {"block_m": 128, "stages": 4},
+            "choices": [
+                {"parameter": "block_m", "value": 128, "worth": None, "instead": None, "alternatives": []},
+                {
+                    **{"parameter": "stages", "value": 4, "worth": 1.03, "instead": 3},
+                    "alternatives": [timed, refused],
+                },
+            ],
+        }
+
+    def problems(self, words: tuple[str, ...]) -> Iterator[dict[str, int]]:
+        for before, text in itertools.pairwise(words):
+            if before == "--problem":
+                yield {pair.split("=")[0]: int(pair.split("=")[1]) for pair in text.split(",")}
+
+    def run(self, words: tuple[str, ...]) -> dict[str, Any]:
+        winner = {
+            "variant": "wgmma",
+            "configuration": {"block_m": 128, "stages": 4},
+            "time_ns": 1.7e5,
+            "edge_sizes_verified": 12,
+            "exportable": self.exportable,
+            "reason": "" if self.exportable else "in a fresh process: hang",
+        }
+        found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
+        if "1000" in words:
+            found["versus_incumbent"] = {"ratio": 1.015, "low": 1.01, "high": 1.02, "verdict": "faster"}
+        return found
+
+    def bench(self, sizes: dict[str, int], mode: str = "cold", regime: str = "rested") -> dict[str, Any]:
+        def entry(name: str, ratio: float | None) -> dict[str, Any]:
+            verdict = (
+                None if ratio is None else "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
+            )
+            low, high = (None, None) if ratio is None else (ratio - 0.001, ratio + 0.001)
+            return {
+                **{"contestant": name, "time_ns": 1.7e5 * (ratio or 1.0), "ratio": ratio, "ratio_low": low},
+                **{"ratio_high": high, "verdict": verdict, "verified": True, "sm_clock_hz": 1.6e9},
+                **{"variant": "wgmma", "parameters": {"stages": 4}, "tflops": 800.0, "gbytes_per_s": 600.0},
+                "speed_of_light": 0.75,
+            }
+
+        libraries = [
+            entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
+            for name, ratio in (self.warm_ratios if mode == "warm" else self.ratios).items()
+            if name not in self.absent
+        ]
+        failed = [
+            {"contestant": f"cublaslt.py:{name}", "what": "", "error": "no list"} for name in self.absent
+        ]
+        return {
+            "problem": {"sizes": sizes},
+            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": regime},
+            **{
+                "noise_floor": 0.002,
+                "tags": [],
+                "contestants": [entry("best", None), *libraries],
+                "failed": failed,
+            },
+        }
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    command = Command()
+    monkeypatch.setattr(gemm_shapes, "tune", command)
+    monkeypatch.setattr(gemm_shapes, "keep_winners", lambda own, winners: command.kept.append(own.name))
+    return command
+
+
+def given(**changes: Any) -> argparse.Namespace:
+    usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
+    usual |= {"longer": 1000, "longer_time": 60.0, "edges": 5, "seconds": 0.0, "jobs": 0}
+    return argparse.Namespace(**{**usual, "shapes": "", **changes})
+
+
+def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
+    return [Problem(shape, dtype) for shape in shapes]
+
+
+def study(
+    folder: Path, *shapes: Shape, steps: str = "search,race", **changes: Any
+) -> tuple[Notes, list[Any]]:
+    notes = Notes(folder)
+    Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
+    return notes, shape_tables.rows_of(notes, problems(*shapes))
+
+
+def test_shapes_are_those_of_the_table() -> None:
+    assert len(shape_notes.SHAPES) == 16 and len(set(shape_notes.SHAPES)) == 16
+    assert [one.shape for one in problems(*shape_notes.SHAPES) if one.odd] == [ODD]
+    assert Shape.parse("4096") == CUBE and Shape.parse("16x8192x8192") == FEW
+    for text in ("4x4", "0x1x1"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            Shape.parse(text)
+
+
+def test_each_search_has_a_database_of_its_own(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, CUBE, FEW, steps="search")
+    searches = [words for words in command.calls if words[0] == "--kernel"]
+    assert len({words[words.index("--db") + 1] for words in searches}) == 2
+    assert all(words[words.index("--trials") + 1] == "200" for words in searches)
+    assert command.kept == ["bfloat16-4096x4096x4096.db", "bfloat16-16x8192x8192.db"]
+    assert not list(tmp_path.glob("bfloat16-*"))  # what won is kept elsewhere
+    study(tmp_path / "on", CUBE, steps="search,longer")
+    assert [path.name for path in (tmp_path / "on").glob("bfloat16-*")]
+
+
+def test_nothing_is_measured_twice(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, CUBE)
+    before = len(command.calls)
+    _, rows = study(tmp_path, CUBE)
+    assert len(command.calls) == before
+    assert rows[0].race["rivals"]["torch"]["ratio"] == 1.1
+    study(tmp_path, CUBE, FEW)
+    assert "m=16,n=8192,k=8192" in command.calls[-1] and "m=4096,n=4096,k=4096" not in command.calls[-1]
+
+
+def test_what_was_found_before_an_end_is_kept(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 100.0, 200.0, 300.0])
+    monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: next(clock))
+    notes, rows = study(tmp_path, CUBE, FEW, steps="search", seconds=50.0)
+    assert [row.problem.shape for row in rows] == [CUBE]
+    assert not Notes(tmp_path).has(problems(CUBE)[0], "search")  # its winner is not there
+    notes.winners.touch()
+    assert Notes(tmp_path).has(problems(CUBE)[0], "search")
+    assert not notes.has(problems(FEW)[0], "search")
+
+
+def test_one_process_races_several(tmp_path: Path, command: Command) -> None:
+    shapes = [Shape(64 * i, 64, 64) for i in range(1, 11)]
+    study(tmp_path, *shapes)
+    races = [words for words in command.calls if words[0] == "bench"]
+    assert [words.count("--problem") for words in races] == [8, 2]
+    assert all("--regime" not in words for words in races)
+    assert all(f"{gemm_shapes.CUBLASLT}:cublaslt" in words for words in races)
+
+
+def test_only_large_products_run_under_sustained_load(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, CUBE, FEW, steps="search,sustained")
+    (race,) = (words for words in command.calls if words[0] == "bench")
+    assert "m=4096,n=4096,k=4096" in race and "m=16,n=8192,k=8192" not in race
+    assert race[race.index("--regime") + 1] == "sustained"
+
+
+def test_met(tmp_path: Path, command: Command) -> None:
+    _, rows = study(tmp_path, CUBE, FEW, steps="search,race,longer")
+    assert dict(rows[0].asked()) == {
+        "1.00 of torch, as tuned": True,
+        "0.99 of torch, back to back": True,
+        "faster than torch": True,
+        "faster than cublaslt": True,
+        "found in 90 s": True,
+        "within 2 % of a longer search": True,
+    }
+    assert set(dict(rows[1].asked())) >= {"not slower than torch", "not slower than cublaslt"}
+    assert shape_tables.means(rows) == pytest.approx({"torch": 1.1, "cublaslt": 1.08})
+    text = shape_tables.table(rows, {"gpu": "NVIDIA H200", "driver": "13.0"})
+    assert "geometric mean against torch, rested, 2 shapes: 1.100 (2 faster); asked 1.05: met" in text
+    assert "MISSED" not in text
+    line = "4096 x 4096 x 4096      170.00 us in 12 s,    170.00 us after  200 trials and 12 s more: "
+    assert f"{line}1.015 (1.010..1.020) faster; asked 1.02: met" in text
+
+
+def test_longer_searches_alone_are_a_table_of_their_own(tmp_path: Path, command: Command) -> None:
+    _, rows = study(tmp_path, CUBE, steps="search,longer")
+    text = shape_tables.table(rows, {"gpu": "NVIDIA H200"})
+    assert "a race" not in text and "torch.mm us" not in text and "1.015 (1.010..1.020) faster" in text
+
+
+@pytest.mark.parametrize(("shape", "asked"), [(CUBE, "faster than torch"), (ODD, "3.5 of torch")])
+def test_missed(shape: Shape, asked: str, tmp_path: Path, command: Command) -> None:
+    command.ratios = {"torch": 1.005}
+    _, rows = study(tmp_path, shape)
+    assert dict(rows[0].asked())[asked] is False
+    assert f"MISSED: {asked}" in shape_tables.table(rows, {})
+
+
+def test_most_need_only_be_as_fast(tmp_path: Path, command: Command) -> None:
+    command.ratios = {"torch": 1.001, "cublaslt": 0.95}
+    _, rows = study(tmp_path, FEW)
+    said = dict(rows[0].asked())
+    assert (said["not slower than torch"], said["not slower than cublaslt"]) == (True, False)
+
+
+def test_odd_rows_are_no_part_of_the_mean(tmp_path: Path, command: Command) -> None:
+    command.ratios = {"torch": 4.0}
+    _, rows = study(tmp_path, ODD)
+    assert shape_tables.means(rows) == {}
+    assert dict(rows[0].asked())["3.5 of torch"]
+
+
+def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: Command) -> None:
+    command.exportable = False
+    _, rows = study(tmp_path, CUBE)
+    assert all(words[0] != "bench" for words in command.calls)
+    assert dict(rows[0].asked()) == {"a winner": False}
+    assert "in a fresh process: hang  MISSED: a winner" in shape_tables.table(rows, {})
+
+
+def test_a_library_that_fails_is_named(tmp_path: Path, command: Command) -> None:
+    command.absent = {"cublaslt"}
+    _, rows = study(tmp_path, CUBE)
+    text = shape_tables.table(rows, {})
+    assert "no list" in text
+    assert shape_tables.means(rows) == pytest.approx({"torch": 1.1})
+
+
+def test_evidence(tmp_path: Path, command: Command) -> None:
+    notes, rows = study(tmp_path / "work", CUBE, ODD)
+    shape_tables.write(rows, notes.data["where"], tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "gemm-shapes.json").read_text())
+    assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "13.0")
+    assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
+        *((4096, 4096, 4096, "bfloat16"), (4095, 4097, 4093, "bfloat16")),
+    ]
+    assert notes.problems() == problems(CUBE, ODD)
+    text = (tmp_path / "out" / "gemm-shapes.txt").read_text()
+    assert "bfloat16-4096x4096x4096          wgmma block_m=128 stages=4" in text
+
+
+def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
+    other = Shape(64, 64, 64)
+    notes, _ = study(tmp_path / "work", CUBE, other, steps="search,ablate")
+    (words,) = (words for words in command.calls if words[0] == "ablate")
+    assert (
+        words[words.index("--size") + 1] == CUBE.problem
+    )  # the other is not among those, unless it is asked for
+    found = shape_tables.ablations(notes, problems(CUBE, other))
+    shape_tables.write_ablations(found, tmp_path / "out")
+    text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
+    assert re.search(r"stages=4 +3 +1\.030 \(1\.020\.\.1\.040\) faster", text)
+    assert re.search(r" 5 +not valid: the stages fit into shared memory", text)
+    assert json.loads((tmp_path / "out" / "gemm-ablation.json").read_text()) == found
+    study(tmp_path / "work", other, steps="search,ablate", shapes=str(other))
+    assert sum(words[0] == "ablate" for words in command.calls) == 2
+
+
+def test_the_table_has_all_that_is_known(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever pieces it was measured in."""
+    for dtype, layout, shape in (
+        ("float16", "nn", ODD),
+        ("bfloat16", "nn", FEW),
+        ("bfloat16", "nt", CUBE),
+        ("float16", "nn", CUBE),
+    ):
+        words = [
+            "--work",
+            str(tmp_path / "work"),
+            "--out",
+            str(tmp_path),
+            "--dtypes",
+            dtype,
+            "--shapes",
+            str(shape),
+        ]
+        monkeypatch.setattr(
+            sys, "argv", ["gemm_shapes.py", *words, "--layout", layout, "--steps", "search,race"]
+        )
+        gemm_shapes.main()
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert [(one["dtype"], one["layout"], one["m"]) for one in found] == [
+        ("float16", "nn", 4096),
+        ("float16", "nn", 4095),
+        ("bfloat16", "nn", 16),
+        ("bfloat16", "nt", 4096),
+    ]
+    text = (tmp_path / "gemm-shapes.txt").read_text()
+    assert (
+        text.index("float16, layout nn")
+        < text.index("bfloat16, layout nn")
+        < text.index("bfloat16, layout nt")
+    )
+
+
+def test_problems_are_shared_out_to_gpus() -> None:
+    everything = [Problem(shape, dtype) for dtype in ("bfloat16", "float16") for shape in shape_notes.SHAPES]
+    parts = shape_gpus.shared_out(everything, 4)
+    assert sorted(p.key for part in parts for p in part) == sorted(p.key for p in everything)
+    costs = [sum(25 + 4 * p.shape.flop / 1e12 for p in part) for part in parts]
+    assert max(costs) < 1.15 * min(costs)
+    assert parts == shape_gpus.shared_out(everything, 4)
+    assert all(Problem.parse(p.key) == p for p in [*everything, Problem(CUBE, "float16", "nt")])
+
+
+def test_each_gpu_does_its_part(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Child:
+        def __init__(self, words: list[str], stdout: int, env: dict[str, str]) -> None:
+            """The same script, in this process."""
+            self.args = words
+            seen.append((env["CUDA_VISIBLE_DEVICES"], words[words.index("--only") + 1]))
+            assert "--gpus" not in words and words[words.index("--jobs") + 1].isdigit()
+            monkeypatch.setattr(sys, "argv", words[1:])
+            gemm_shapes.main()
+
+        def wait(self) -> int:
+            return 0
+
+        def terminate(self) -> None: ...
+
+    monkeypatch.setattr(shape_gpus.subprocess, "Popen", Child)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    words = [
+        "--work",
+        str(tmp_path / "work"),
+        "--out",
+        str(tmp_path),
+        "--gpus",
+        "2",
+        "--steps",
+        "search,race,sanitize",
+    ]
+    shapes = [CUBE, FEW, ODD]
+    words += ["--dtypes", "bfloat16", "--shapes", ",".join(map(str, shapes))]
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
+    gemm_shapes.main()
+    assert [gpu for gpu, _ in seen] == ["2", "5"]
+    assert sorted(key for _, keys in seen for key in keys.split(",")) == sorted(
+        p.key for p in problems(*shapes)
+    )
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert sorted((one["m"], one["race"]["rivals"]["torch"]["ratio"]) for one in found) == [
+        *((16, 1.1), (4095, 1.1), (4096, 1.1)),
+    ]
+    assert (tmp_path / "gemm-sanitize.txt").read_text().count("$ tune sanitize gemm --winners") == 2
+    merged = [
+        words
+        for words in command.calls
+        if words[:2] == ["db", "merge"] and words[-1].endswith("work/gemm-shapes.db")
+    ]
+    assert not merged  # these children's databases are of a `tune` that writes none
+    for folder in (tmp_path / "work").glob("gpu-*"):
+        shutil.rmtree(folder)
+    before = len(command.calls)
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
+    gemm_shapes.main()
+    assert all(
+        words[0] == "sanitize" for words in command.calls[before:]
+    )  # the rest is known without the folders
+
+
+def test_some_problems_are_whole_before_the_next_begin(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, *(Shape(64 * i, 64, 64) for i in range(1, 10)))
+    kinds = [words[0] for words in command.calls if words[0] in ("--kernel", "bench")]
+    assert kinds == ["--kernel"] * 8 + ["bench", "--kernel", "bench"]
+
+
+def test_no_more_races_are_begun_than_there_is_time_for(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [Shape(64 * i, 64, 64) for i in range(1, 5)]
+    notes, _ = study(tmp_path, *shapes, steps="search")
+    notes.winners.touch()
+    monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: 0.0)
+    notes, _ = study(tmp_path, *shapes, steps="race", seconds=2.5 * gemm_shapes.RACE_S)
+    assert [notes.has(problem, "warm") for problem in problems(*shapes)] == [True, True, False, False]
+    study(tmp_path, *shapes, steps="race", seconds=100.0)
+    assert command.calls[-1].count("--problem") == 2
+
+
+def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command) -> None:
+    command.warm_ratios = {"torch": 0.98, "cublaslt": 1.2}
+    notes, rows = study(tmp_path, CUBE, FEW)
+    (race,) = (words for words in command.calls if words[0] == "bench")
+    assert [after for before, after in itertools.pairwise(race) if before == "--mode"] == ["auto", "warm"]
+    said = dict(rows[0].asked())
+    assert (said["1.00 of torch, as tuned"], said["0.99 of torch, back to back"]) == (True, False)
+    text = shape_tables.report(notes, tmp_path)
+    assert "as tuned: 0 of 2 intervals against torch.mm wholly below 1.00" in text
+    below = "back to back: 2 of 2 intervals against torch.mm wholly below 0.99"
+    assert f"{below}: bfloat16-4096x4096x4096, bfloat16-16x8192x8192" in text
+    assert "back to back: geometric mean of 2 in all: 0.980 to torch, 1.200 to cublaslt" in text
+    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
+    assert [one["warm"]["mode"] for one in found] == ["warm", "warm"]
+    command.warm_ratios = {"torch": 0.9895}  # its interval reaches beyond
+    _, rows = study(tmp_path / "again", CUBE)
+    assert dict(rows[0].asked())["0.99 of torch, back to back"]
+
+
+def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes(tmp_path / "work")
+    everything = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
+    Study(notes, everything, given()).run(["search", "race", "sustained"])
+    shape_tables.report(notes, tmp_path)
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
+    assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
+    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm-shapes"](
+        "bfloat16", "nt"
+    )
+
+
+def test_problems_are_drawn_by_a_seed() -> None:
+    found = shape_notes.drawn(60, 7, ["bfloat16", "float16"])
+    assert found == shape_notes.drawn(60, 7, ["bfloat16", "float16"])
+    assert found != shape_notes.drawn(60, 8, ["bfloat16", "float16"])
+    assert found[:20] == shape_notes.drawn(20, 7, ["bfloat16", "float16"])
+    assert len(set(found)) == 60 and sum(problem.odd for problem in found) == 20
+    assert {problem.layout for problem in found} == set(shape_notes.LAYOUTS)
+    sizes = [size for problem in found for size in vars(problem.shape).values()]
+    assert min(sizes) < 16 and 8192 < max(sizes) <= 16384
+    assert sum(size < 128 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "odd"),
+    [
+        *(("nn", "5x8x8", False), ("nn", "8x8x5", True), ("nt", "5x8x8", False), ("nt", "8x5x8", True)),
+        *(("tn", "5x8x8", True), ("tn", "8x8x5", False), ("tt", "8x8x5", True), ("tt", "8x5x8", True)),
+    ],
+)
+def test_rows_that_are_no_whole_16_bytes_are_odd(layout: str, shape: str, odd: bool) -> None:
+    """Of A, B or C."""
+    assert Problem(Shape.parse(shape), "float16", layout).odd == odd
+
+
+def test_drawn_problems_have_a_table_of_their_own(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ratios = {"torch": 1.03}
+    words = ["--work", str(tmp_path / "work"), "--out", str(tmp_path), "--steps", "search,race"]
+    words += ["--random", "9", "--random-seed", "3"]
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
+    gemm_shapes.main()
+    data = json.loads((tmp_path / "gemm-random.json").read_text())
+    assert data["drawn"] == {"count": 9, "seed": 3, "dtypes": ["bfloat16", "float16"]}
+    assert len(data["problems"]) == 9
+    text = (tmp_path / "gemm-random.txt").read_text()
+    assert "9 problems drawn by seed 3" in text
+    assert "as tuned: 0 of 9 intervals against torch.mm wholly below 0.98" in text
+    assert "geometric mean of 6 with whole 16-byte rows: 1.030 to torch; asked 1.04: MISSED" in text
+    assert not (tmp_path / "gemm-shapes.txt").exists()
+    before = len(command.calls)
+    gemm_shapes.main()
+    assert len(command.calls) == before
+    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words, "--random-seed", "4"])
+    with pytest.raises(SystemExit):
+        gemm_shapes.main()
+
+
+def test_all_layouts(tmp_path: Path) -> None:
+    arguments = argparse.Namespace(only="", dtypes="bfloat16", layout="nn,nt,tn,tt", random=0, shapes="")
+    found = gemm_shapes.problems_of(arguments, Notes(tmp_path))
+    counts = {layout: sum(one.layout == layout for one in found) for layout in shape_notes.LAYOUTS}
+    assert counts == {"nn": 16, "nt": 16, "tn": 3, "tt": 3}
+    arguments.layout = "nx"
+    with pytest.raises(ValueError, match="nx"):
+        gemm_shapes.problems_of(arguments, Notes(tmp_path))
+
+
+def test_tools_are_run_once_for_a_dtype_and_layout(tmp_path: Path, command: Command) -> None:
+    for _ in range(2):
+        notes = Notes(tmp_path)
+        study_ = Study(notes, [Problem(CUBE, "bfloat16"), Problem(CUBE, "bfloat16", "tn")], given())
+        study_.run(["sanitize"])
+    calls = [words for words in command.calls if words[0] == "sanitize"]
+    assert len(calls) == 2
+    assert {words[words.index("--option") + 1] for words in calls} == {"layout=nn", "layout=tn"}
+    assert len({words[words.index("--output") + 1] for words in calls}) == 2
+    shape_tables.report(notes, tmp_path)
+    assert (tmp_path / "gemm-sanitize.txt").read_text().count(": clean") == 2
+
+
+def test_winners_are_kept_without_what_they_won_against(tmp_path: Path) -> None:
+    kernel = load_kernel("gemm")
+    own, winners = tmp_path / "own.db", tmp_path / "winners.db"
+    configuration = Configuration.of("naive", kernel.variants["naive"].defaults)
+    for m in (64, 128):
+        with Database.open(own) as database:
+            remember(database, kernel, kernel.problem({"m": m}, {"": "float16"}), configuration, 1e5)
+    assert keep_winners(own, winners, [Problem(Shape(64, 4096, 4096), "float16")]) == 1
+    with Database.open(winners, write=False) as database:
+        (stored,) = stored_winners(database, GPU, kernel).rows
+    assert (stored.winner.configuration, stored.winner.time_ns) == (configuration, 1e5)
+    assert stored.run.problem.sizes["m"] == 64
+    assert keep_winners(own, tmp_path / "all.db") == 2

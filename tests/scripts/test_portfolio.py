@@ -1,0 +1,74 @@
+"""The script that measures portfolios, on a simulated GPU: it goes on, and its figures are what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulated_gpu import SimulatedGpu
+from tuner.database.database import Database
+from tuner.model import canonical_json
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels
+from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.portfolios import stored_portfolios
+from tuner.winners.records import CompiledLaunch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+import portfolio as script
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+NAME = "0" * 32
+
+
+def bundle(state: Any) -> None:
+    """Write a bundle's manifest and names of cubins, without a compiler."""
+    with Database.open(state._work / "portfolio.db", write=False) as database:
+        contents = contents_of([], Kernels(), stored_portfolios(database, script.KERNEL))
+    compiled = [
+        CompiledConfiguration({number: CompiledLaunch(NAME, NAME, "x") for number in item.launches}, None)
+        for item in contents.configurations
+    ]
+    folder = state._work / "bundle"
+    (folder / "cubin").mkdir(parents=True, exist_ok=True)
+    (folder / "cubin" / NAME).touch()
+    (folder / "manifest.json").write_text(canonical_json(manifest(contents, compiled, {90: NAME}, 13)))
+
+
+def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "open_device", lambda *_: SimulatedGpu())
+    monkeypatch.setattr(script.HeldOut, "_bundle", bundle)
+    given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "4"]
+    given += ["--search", "0"]
+    assert script.main([*given, "--seconds", "0"]) == 1
+    assert not (tmp_path / "o").exists()
+    script.main(given)
+    data = json.loads((tmp_path / "o" / "portfolio.json").read_text())
+    rows = data["problems"].values()
+    assert len(rows) == 2
+    assert {row["layout"] for row in rows} == {"nn", "nt"}
+    assert all(row["over_tuned"] > 0 and row["expected"] >= 1 for row in rows)
+    assert all(row["over_best_kept"] >= 1 for row in rows)
+    assert set(data["summary"]["layouts"]) == {"nn", "nt"}
+    assert data["summary"]["invalid"] == 0
+    assert data["summary"]["slower_than_default"] == 0
+    assert set(data["decisions"]) == set(script.METHODS)
+    made, held_out = script.drawn(10)
+    assert not {problem.key for problem in made} & {problem.key for problem in held_out}
+
+
+def test_what_misses_is_named() -> None:
+    row = {"over_tuned": 1.0, "slower_than_default": False, "expected": 1.1}
+    row |= {"layout": "nn", "over_best_kept": 1.0}
+    data = {"problems": {"a": row, "b": row}, "cubins": 30, "seconds": 100.0}
+    assert script.summary(data)["missed"] == []
+    slow = {**row, "over_tuned": 1.3, "slower_than_default": True}
+    missed = script.summary({**data, "problems": {"a": slow, "b": {"error": "wrong"}}, "cubins": 40})[
+        "missed"
+    ]
+    assert missed == ["median", "p95", "worst", "cubins", "invalid", "slower_than_default"]

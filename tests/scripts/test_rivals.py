@@ -1,0 +1,141 @@
+"""scripts/rivals: which functions there are, how tensors reach them, how the library is found; it is not built here."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tuner.gpu.arrays import DeviceArray, TensorView
+from tuner.kernel.baselines import BaselineKind, parse_baseline
+from tuner.kernel.functions import arguments_for, load_function
+from tuner.kernel.load import load_kernel
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "rivals" / "cccl.py"
+RIVALS = {
+    "thrust_vector_add": "vector_add",
+    "cub_vector_add": "vector_add",
+    "thrust_saxpy": "saxpy",
+    "cub_saxpy": "saxpy",
+    "thrust_transform": "transform",
+    "cub_transform": "transform",
+    "cub_sum": "reduce",
+    "cub_max": "reduce",
+}
+
+
+@pytest.fixture
+def cccl() -> Any:
+    load_function("cub_sum", SCRIPT)
+    return sys.modules["baseline_cccl"]
+
+
+@pytest.mark.parametrize(("name", "kernel_name"), RIVALS.items())
+def test_each_gets_what_its_kernel_has(name: str, kernel_name: str, cccl: Any) -> None:
+    baseline = parse_baseline(f"{SCRIPT}:{name}")
+    assert baseline.kind is BaselineKind.PYTHON
+    kernel = load_kernel(kernel_name)
+    known = dict.fromkeys([*kernel.present(kernel.problem()), *kernel.scalars, *kernel.sizes, "stream"], 1)
+    arguments_for(load_function(name, SCRIPT), known, name)
+    (output,) = (tensor.name for tensor in kernel.tensors.values() if tensor.role != "input")
+    assert output in inspect.signature(getattr(cccl, name)).parameters
+    assert f"| {kernel_name}" in cccl.__doc__
+    assert name in cccl.__doc__
+
+
+def test_the_library_has_all_of_them(cccl: Any) -> None:
+    source = cccl.SOURCE.read_text()
+    assert set(re.findall(r"int (\w+)_##NAME\(", source)) == set(RIVALS)
+    assert set(re.findall(r"^RIVALS\(\w+, (\w+)\)$", source, re.MULTILINE)) == {
+        "float32",
+        "float16",
+        "bfloat16",
+    }
+    defined = {name for name, value in vars(cccl).items() if inspect.isfunction(value)}
+    assert {name for name in defined if name.startswith(("thrust_", "cub_"))} == set(RIVALS)
+
+
+def test_a_call_goes_to_the_function_of_its_dtype(cccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, list[Any]]] = []
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            if "int8" in name:
+                raise AttributeError(name)
+            return lambda *arguments: given.append((name, [argument.value for argument in arguments])) or 0
+
+    monkeypatch.setattr(cccl, "_library", Library)
+    array = DeviceArray(TensorView(4096, (8,), "float16"))
+    torch_like = SimpleNamespace(dtype="torch.bfloat16", data_ptr=lambda: 512)
+    cupy_like = SimpleNamespace(dtype=SimpleNamespace(name="float32"), data=SimpleNamespace(ptr=256))
+    cccl.cub_sum(array, array, 8, 77)
+    cccl.thrust_saxpy(2.5, torch_like, torch_like, 8, 77)
+    cccl.cub_transform(cupy_like, cupy_like, 8, 77)
+    assert given == [
+        ("cub_sum_float16", [4096, 4096, 8, 77]),
+        ("thrust_saxpy_bfloat16", [2.5, 512, 512, 8, 77]),
+        ("cub_transform_float32", [256, 256, 8, 77]),
+    ]
+    with pytest.raises(cccl.RivalError, match="cub_sum is not built for int8"):
+        cccl.cub_sum(DeviceArray(TensorView(4096, (8,), "int8")), array, 8, 77)
+
+
+def test_an_error_has_its_name(cccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(
+        cub_sum_float16=lambda *_: 2, error_name=lambda error: b"cudaErrorMemoryAllocation"
+    )
+    monkeypatch.setattr(cccl, "_library", lambda: library)
+    array = DeviceArray(TensorView(4096, (8,), "float16"))
+    with pytest.raises(cccl.RivalError, match="cub_sum: cudaErrorMemoryAllocation"):
+        cccl.cub_sum(array, array, 8, 77)
+
+
+@pytest.mark.parametrize("name", ("cccl-rivals-{}-90.so", "cccl-rivals-{}-80-90.so"))
+def test_a_library_that_is_there_is_used(
+    name: str, cccl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[str] = []
+
+    def dll(path: str) -> SimpleNamespace:
+        opened.append(path)
+        return SimpleNamespace(error_name=SimpleNamespace(restype=None))
+
+    monkeypatch.setattr(ctypes, "CDLL", dll)
+    monkeypatch.setattr(cccl, "_current_arch", lambda: 90)
+    monkeypatch.setattr(cccl, "BUILT", tmp_path)
+    monkeypatch.setattr(cccl, "build", lambda folder, archs: pytest.fail("it is there"))
+    digest = cccl.library_name([90]).split("-")[2]
+    (tmp_path / name.format("0" * 12)).touch()  # of another text
+    (tmp_path / name.format(digest)).touch()
+    cccl._library.__wrapped__()
+    assert opened == [str(tmp_path / name.format(digest))]
+
+
+def test_without_nvcc_it_says_so_in_one_line(
+    tmp_path: Path, cccl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cccl.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(cccl.RivalError, match="need nvcc") as caught:
+        cccl.find_nvcc()
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'cccl.cu(1): error: no such thing' >&2\nexit 1\n")
+    nvcc.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--build", str(tmp_path / "there")],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: nvcc cannot compile cccl.cu: cccl.cu(1): error: no such thing\n"
+    assert not list((tmp_path / "there").iterdir())

@@ -1,0 +1,67 @@
+"""The study of whether the table of winners is the same twice: its cards, and what it counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COUNTED = """
+import json, sys
+from pathlib import Path
+
+sys.path.insert(0, "scripts")
+from reproducing.simulated import Study, compared, run, totals
+from tuner import paths
+from tuner.formats.recording import read_recording
+path = paths.recordings() / "vector_add-H200.json.gz"
+problem = read_recording(path).problems[0].problem
+runs = [run(Study(cards=2, trials=12), path, problem, card) for card in (0, 1, 0)]
+print(json.dumps([totals([compared(problem, pair)]) for pair in (runs[:2], runs[::2])]))
+"""
+
+MEASURED = """
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+sys.path.insert(0, "scripts")
+from reproducing import measured
+measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**26"]}
+work = Path(sys.argv[1])
+for seconds in (0.0, 100.0):
+    given = Namespace(seconds=seconds, device=["replay", "replay"], work=work, problems=1, out=work, trials=8, long=12)
+    print(measured.measure(given))
+"""
+
+
+def said_by(code: str, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_two_runs_on_one_card_with_one_seed_are_the_same_and_others_are_compared() -> None:
+    apart, alike = json.loads(said_by(COUNTED))
+    assert {"fastest", "decision", "initial"} == apart.keys()
+    for rule in alike.values():
+        assert (rule["same"], rule["within"], rule["apart_max"]) == (1.0, 1.0, 0.0)
+    assert 0 <= apart["decision"]["behind"] <= apart["decision"]["behind_max"] < 1
+
+
+def test_what_is_left_to_measure_is_measured_when_it_is_started_again(tmp_path: Path) -> None:
+    lines = said_by(MEASURED, str(tmp_path)).splitlines()
+    assert lines[0] == "0 of 2 runs, 0 of 2 races" and lines[1] == "1"
+    assert "2 of 2 runs, 2 of 2 races" in lines and lines[-1] == "0"
+    rows = json.loads((tmp_path / "same-table-gpu.json").read_text())
+    assert all({"first", "second", "initial", "long"} == row["times_ns"].keys() for row in rows)

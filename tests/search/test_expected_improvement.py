@@ -1,0 +1,473 @@
+"""The default sampler: its model, and what it makes of results, other tasks and batches."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.small_spaces import best_cost, build, cost, single, time_of, union
+from tuner.model import Configuration, Resources
+from tuner.search import resource_features
+from tuner.search.expected_improvement import (
+    MAX_TASKS,
+    GPEISampler,
+    GPEISettings,
+    expected_improvement,
+    log_expected_improvement,
+)
+from tuner.search.features import Features
+from tuner.search.gaussian_process import GaussianProcess
+from tuner.search.observations import standardise
+from tuner.search.protocols import Nominee
+from tuner.search.samplers import make_search
+from tuner.search.stopping import StoppingCriterion
+from tuner.search.study import Search
+
+
+def study(space, seed, *settings):
+    return Search(space, GPEISampler(space, seed, *settings))
+
+
+def features_of(values, **others):
+    return Features(build(("v", {"p": values, **others}, [])))
+
+
+# -- features
+
+
+def test_ratios_for_amounts_and_steps_for_others():
+    (feature,) = features_of([16, 32, 64]).features
+    assert np.allclose(feature.distances[0], [0, 0.5, 1])
+    (feature,) = features_of([64, 96, 128]).features
+    assert np.allclose(feature.distances[0], [0, 0.5, 1])
+
+
+@pytest.mark.parametrize("values", [["x", "y", "z"], [0, 1, 2]])
+def test_names_and_numbered_methods_have_no_order(values):
+    (feature,) = features_of(values).features
+    assert np.allclose(feature.distances, 1 - np.eye(3))
+
+
+def test_how_often_two_divides_is_a_feature_unless_it_is_the_size():
+    size, powers = features_of([16, 32, 48, 64]).features
+    assert size.distances[0, 2] > size.distances[0, 1]
+    assert powers.distances[0, 2] == 0 < powers.distances[0, 1]
+    assert len(features_of([16, 32, 64, 128]).features) == 1
+
+
+def test_variants_share_the_features_of_a_name():
+    features = Features(union())
+    names = [feature.name for feature in features.features]
+    assert names[:2] == ["variant", "a"]
+    assert "one" in names  # present in one variant, absent in the others
+    for feature in features.features:
+        d = feature.distances
+        assert np.allclose(d, d.T)
+        assert (np.diag(d) == 0).all()
+        # A distance that can be drawn: its kernel has no negative eigenvalue.
+        assert np.linalg.eigvalsh(np.exp(-((d / 0.5) ** 2))).min() > -1e-9
+
+
+def test_a_parameter_without_a_choice_is_no_feature():
+    assert len(features_of([7])) == 0
+
+
+# -- the model
+
+
+def test_gradient_is_that_of_the_loss():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    model = GaussianProcess(features.distances)
+    codes = features.encode(0, rng.choice(len(features.space), 12, replace=False))
+    targets = rng.standard_normal(12)
+    tasks = np.repeat([0, 1], 6)
+    between_tasks = np.where(tasks[:, None] == tasks, 1.0, 0.7)
+    theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
+    for relation in (None, between_tasks):
+        _, slope = model._loss(theta, model.pairs(codes), targets, relation)
+        for i in range(len(theta)):
+            step = np.zeros_like(theta)
+            step[i] = 1e-5
+            up, _ = model._loss(theta + step, model.pairs(codes), targets, relation)
+            down, _ = model._loss(theta - step, model.pairs(codes), targets, relation)
+            assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
+
+
+def predicted(model, codes):
+    posterior = model.posterior([codes])
+    return posterior.mean, posterior.deviation
+
+
+def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
+    features = Features(single(6, 4))
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(features.space))
+    values = np.array([cost(features.space.variants[0].configuration(int(row))) for row in rows])
+    codes, targets = features.encode(0, rows), (values - values.mean()) / values.std()
+    model = GaussianProcess(features.distances)
+    model.fit(codes[:30], targets[:30], 30)
+    model.condition(codes[:30], targets[:30])
+    mean, deviation = predicted(model, codes)
+    assert np.abs(mean[:30] - targets[:30]).max() < 0.15
+    assert deviation[:30].max() < deviation[30:].mean()
+    assert np.corrcoef(mean[30:], targets[30:])[0, 1] > 0.95
+
+
+def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
+    objectives = np.array([10.0, 10.1, 10.2, 10.3, 18.0, np.nan])
+    targets, unit = standardise(objectives, 0.25)
+    assert targets[5] == targets.max() > targets[4]
+    assert (np.diff(targets[:5]) > 0).all()
+    assert (targets[4] - targets[3]) < 10 * (targets[3] - targets[0])
+    assert targets.mean() == pytest.approx(0) and targets.std() == pytest.approx(1)
+    assert unit > 0
+    assert np.isfinite(standardise(np.array([5.0, 5.0]), 0.25)[0]).all()
+
+
+def test_expected_improvement():
+    improvement = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
+    assert improvement == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)
+
+
+def test_the_expected_improvement_ranks_hopeless_candidates_and_is_never_negative():
+    z = np.append(np.linspace(3.0, -5.0, 60), [-9.0, -10.0, -20.0, -40.0, -1e6])
+    one = np.ones(len(z))
+    logarithm = log_expected_improvement(-z, one, 0.0)
+    exact = {-1.0: -2.485121, -5.0: -16.744301, -20.0: -206.917838, -40.0: -808.298568}
+    values = log_expected_improvement(-np.array(list(exact)), np.ones(len(exact)), 0.0)
+    assert values == pytest.approx(list(exact.values()), abs=1e-5)
+    assert (np.diff(logarithm) < 0).all()
+    assert (expected_improvement(-z, one, 0.0) >= 0.0).all()
+    assert expected_improvement(-z[:5], one[:5], 0.0) == pytest.approx(np.exp(logarithm[:5]))
+    deviations = np.linspace(0.3, 3.0, 5)
+    logarithm = log_expected_improvement(-z[:5], deviations, 0.0)
+    assert expected_improvement(-z[:5], deviations, 0.0) == pytest.approx(np.exp(logarithm))
+    nearer, surer = log_expected_improvement(np.array([9.0, 10.0]), np.array([1.0, 0.5]), 0.0)
+    assert nearer > surer
+
+
+# -- what is still to be gained
+
+
+def test_the_expected_improvement_is_infinite_before_the_model_and_falls():
+    search = study(single(6, 5), 1)
+    improvements = []
+    for _ in range(80):
+        configuration = search.ask()
+        improvements.append(search.expected_improvement)
+        search.tell(configuration, time_of(configuration))
+    startup = search.sampler.settings.startup
+    assert np.isinf(improvements[:startup]).all()
+    assert np.isfinite(improvements[startup:]).all()
+    assert max(improvements[-10:]) < 0.2 * max(improvements[startup : startup + 10])
+
+
+def test_the_expected_improvement_is_without_the_margin():
+    improvements = []
+    for margin in (0.0, 0.5):
+        search = study(single(6, 5), 1, GPEISettings(margin=margin))
+        for _ in range(search.sampler.settings.startup):  # which no margin changes
+            configuration = search.ask()
+            search.tell(configuration, time_of(configuration))
+        search.ask()
+        improvements.append(search.expected_improvement)
+    assert improvements[0] == improvements[1] > 0
+
+
+def test_the_search_stops_after_so_many_small_improvements_in_a_row():
+    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=3)
+    criterion.proposed(np.inf)
+    criterion.proposed(0.0)  # there is no result to be better than
+    criterion.told(None)
+    criterion.told(1024.0)
+    for improvement in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
+        criterion.proposed(improvement)
+        assert criterion.reached is None
+    criterion.proposed(0.007)
+    stopped = criterion.reached
+    assert stopped is not None
+    assert (stopped.noise_floor, stopped.patience) == (0.005, 3)
+    assert stopped.expected == pytest.approx(1 - 2**-0.007)
+    criterion.proposed(0.008)
+    assert criterion.reached is None
+
+
+def test_a_surprise_begins_the_count_anew():
+    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=2)
+    criterion.told(1024.0)
+    criterion.proposed(0.0)
+    criterion.proposed(0.0)
+    criterion.told(2**9.999)
+    assert criterion.reached is not None
+    criterion.told(2**9.9)
+    assert criterion.reached is None
+
+
+def test_noise_floor_is_that_of_the_best():
+    criterion = StoppingCriterion(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
+    criterion.told(1024.0)
+    criterion.proposed(0.01)
+    assert criterion.reached is None
+    criterion.told(512.0)
+    criterion.proposed(0.01)
+    assert criterion.reached is not None
+
+
+# -- the search
+
+
+def test_learns():
+    space = single(6, 6)
+    ours = [best_cost("gp-ei", seed, 40, space) for seed in range(3)]
+    chance = [best_cost("random", seed, 100, space) for seed in range(3)]
+    assert max(ours) < min(chance)
+
+
+def test_keeps_away_from_failures():
+    space = single(6, 4)
+    search, failures = make_search("gp-ei", space, seed=1), []
+    for _ in range(60):
+        configuration = search.ask()
+        fails = configuration.values["p3"] > 3
+        failures.append(fails)
+        search.tell(configuration, None if fails else 2 ** (12.0 + 0.01 * configuration.values["p2"]))
+    assert sum(failures[30:]) < 10
+
+
+def test_prefers_the_better_variant_but_tries_all():
+    space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
+    search, proposed = make_search("gp-ei", space, seed=1), []
+    for _ in range(40):
+        proposed.append(search.ask())
+        search.tell(proposed[-1], time_of(proposed[-1]))
+    assert {c.variant for c in proposed[:4]} == {"v", "plain"}
+    assert sum(c.variant == "v" for c in proposed[:25]) > 15
+
+
+def test_a_batch_is_not_one_idea():
+    space = single(6, 5)
+    search = make_search("gp-ei", space, seed=1)
+    for _ in range(12):
+        configuration = search.ask()
+        search.tell(configuration, time_of(configuration))
+    batch = [search.ask() for _ in range(8)]
+    apart = [sum(a.values[n] != b.values[n] for n in a.values) for a in batch for b in batch if a != b]
+    assert np.mean(apart) > 1.5
+
+
+def test_nominees_are_distinct_and_not_one_idea_and_one_that_is_withdrawn_comes_again():
+    space = single(6, 5)
+    search = make_search("gp-ei", space, seed=1)
+    for _ in range(12):
+        configuration = search.ask()
+        search.tell(configuration, time_of(configuration))
+    first = search.sampler.nominate(8)
+    apart = [sum(a.values[n] != b.values[n] for n in a.values) for a in first for b in first if a != b]
+    assert np.mean(apart) > 1.5
+    others = search.sampler.nominate(len(space))
+    assert len({*first, *others}) == len(first) + len(others) == len(space) - 12
+    search.sampler.withdraw(others[3])
+    assert search.ask() == others[3]
+
+
+def proposals(search, count=20):
+    return [search.ask() for _ in range(count)]
+
+
+def test_of_several_results_elsewhere_the_best_counts_and_of_several_tasks_the_nearest():
+    space, rng = single(6, 5), np.random.default_rng(0)
+    rows = rng.choice(len(space), 20, replace=False)
+    elsewhere = [space.variants[0].configuration(int(row)) for row in rows]
+    near = [(c, 8 * time_of(c)) for c in elsewhere]
+    far = [(c, 2**30 / time_of(c)) for c in elsewhere]
+    one, twice = study(space, 0), study(space, 0)
+    one.learn(near, distance=0.0)
+    twice.learn([*near, *((c, 100 * t) for c, t in near)], distance=0.0)
+    assert proposals(one) == proposals(twice)
+    few, many = study(space, 0), study(space, 0)
+    for _ in range(MAX_TASKS - 1):
+        few.learn(far, distance=30.0)
+    for _ in range(MAX_TASKS):
+        many.learn(far, distance=30.0)
+    for search in (few, many):
+        search.learn(near, distance=0.0)
+    assert proposals(few) == proposals(many)
+
+
+def test_a_task_without_correlation_teaches_nothing():
+    features = Features(single(4, 4))
+    rng = np.random.default_rng(1)
+    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
+    model = GaussianProcess(features.distances)
+    model.condition(codes[:20], rng.standard_normal(20), np.zeros(20))
+    mean, deviation = predicted(model, codes)
+    assert np.ptp(mean) == pytest.approx(0.0)
+    assert deviation == pytest.approx(np.full(40, np.sqrt(model.variance)))
+
+
+def trials_to(space, best, search):
+    for count in range(1, 200):
+        configuration = search.ask()
+        search.tell(configuration, time_of(configuration))
+        if cost(configuration) <= best + 0.07:
+            return count
+    return 200
+
+
+def test_results_of_a_like_task_help_and_of_another_do_no_lasting_harm():
+    space = single(6, 5)
+    best = min(map(cost, space.configurations()))
+    rng = np.random.default_rng(0)
+    elsewhere = [
+        space.variants[0].configuration(int(row)) for row in rng.choice(len(space), 60, replace=False)
+    ]
+    plain, like, unlike = [], [], []
+    for seed in range(3):
+        plain.append(trials_to(space, best, study(space, seed)))
+        taught = study(space, seed)
+        taught.learn([(c, 8 * time_of(c)) for c in elsewhere], distance=1.0)
+        like.append(trials_to(space, best, taught))
+        misled = study(space, seed)
+        misled.learn([(c, 2**30 / time_of(c)) for c in elsewhere], distance=1.0)
+        unlike.append(trials_to(space, best, misled))
+    assert sum(like) < 0.5 * sum(plain)
+    assert sum(unlike) < 1.5 * sum(plain)
+
+
+def test_results_that_are_few_or_not_of_the_space_are_ignored():
+    space = union()
+    search = study(space, 0)
+    search.learn([(Configuration.of("gone", {"a": 1}), 1.0)] * 9, distance=0.0)
+    search.learn([(space.default, 1.0), (space.default, None), (space.default, math.nan)], distance=0.0)
+    proposed = {search.ask() for _ in range(len(space))}
+    assert proposed == set(space.configurations())
+
+
+def test_history_is_bounded_and_an_ask_is_quick():
+    """About 20 ms at 300 results and 40 ms at 2000 on an idle core; the bounds leave room for a busy one."""
+    # In a process of its own, with one thread: threads that wait for each other on a busy machine count as work.
+    code = "from tests.search.test_expected_improvement import time_of_asks; print(*time_of_asks())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    few, many = map(float, done.stdout.split())
+    assert few < 0.2
+    assert many < 1.0
+
+
+def time_of_asks():
+    space = single(9, 5)
+    rng = np.random.default_rng(0)
+    rows = rng.choice(len(space), 2000, replace=False)
+    search, times = study(space, 0), []
+    search.ask()
+    for count, row in enumerate(rows, 1):
+        configuration = space.variants[0].configuration(int(row))
+        search.add(configuration, None if count % 11 == 0 else time_of(configuration))
+        if count in (300, 2000):
+            began = time.process_time()
+            for _ in range(5):
+                search.ask()
+            times.append((time.process_time() - began) / 5)
+    return times
+
+
+# -- what the compiler said
+
+
+def resourceful(blocks=1):
+    """A space in which registers decide, and the parameters say nothing about them."""
+    space = build(("v", {f"p{i}": list(range(4)) for i in range(4)}, []))
+    rng = np.random.default_rng(3)
+    said = {}
+    for row in range(len(space)):
+        registers = int(rng.integers(3, 31)) * 8
+        said[space.variants[0].configuration(row)] = Resources(registers, 0, 0, 0, 0, blocks)
+    return space, said
+
+
+def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
+    space, said = resourceful()
+    searches = [study(space, 1, GPEISettings(informed=informed)) for informed in (True, False)]
+    ranks = []
+    for search in searches:
+        first = search.ask()
+        search.tell(first, said[first].registers)
+        nominees = [Nominee(c, said[c]) for c in search.nominate(150)]
+        for _ in range(40):
+            chosen = search.ask(search.choose(nominees)[0])
+            nominees = [nominee for nominee in nominees if nominee.configuration != chosen]
+            search.tell(chosen, said[chosen].registers)
+        best = said[search.choose(nominees)[0]].registers
+        ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
+    assert searches[0].sampler.better_informed
+    assert ranks[0] <= 10 < ranks[1]
+
+
+def test_levels_of_resources():
+    unknown, plain, spilling = resource_features.encode(
+        [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
+    )
+    tables = resource_features.distances()
+    assert [len(table) - 1 for table in tables] == unknown.tolist()
+    for table in tables:
+        assert np.allclose(table, table.T)
+        assert (np.diag(table) == 0).all()
+        assert table.max() <= 1
+    apart = [table[a, b] for table, a, b in zip(tables, plain, spilling, strict=True)]
+    assert apart[0] == pytest.approx(3 / 5.04, abs=0.01)  # eight times the registers, of 8 to 256
+    assert apart[2] == 0
+    assert apart[3] > 0.3
+
+
+# -- the model, extended
+
+
+def test_a_model_that_is_extended_is_the_one_made_anew():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
+    targets = rng.standard_normal(30)
+    tasks = np.repeat([1, 0], 15)
+    for between_tasks in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
+        correlation = None if between_tasks is None else np.where(tasks == 1, 0.7, 1.0)
+        grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
+        for size in (20, 24, 30):
+            part = slice(0, size)
+            grown.condition(
+                codes[part],
+                targets[part],
+                None if correlation is None else correlation[part],
+                None if between_tasks is None else between_tasks[part, part],
+            )
+        whole.condition(codes[:30], targets, correlation, between_tasks)
+        for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
+            assert grew == pytest.approx(expected, abs=1e-8)
+
+
+def test_fantasizing_one_by_one_is_fantasizing_together():
+    rng = np.random.default_rng(1)
+    features = Features(single(4, 4))
+    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
+    model = GaussianProcess(features.distances)
+    model.condition(codes[:20], rng.standard_normal(20))
+    posterior = model.posterior([codes[20:30], codes[30:30], codes[30:]])
+    before = posterior.mean.copy()
+    for row in (3, 7, 15):
+        posterior.fantasize(row)
+    model.fantasize(codes[20:][[3, 7, 15]])
+    mean, deviation = predicted(model, codes[20:])
+    assert mean == pytest.approx(before)
+    assert posterior.mean == pytest.approx(before)
+    assert posterior.deviation == pytest.approx(deviation, abs=1e-6)
