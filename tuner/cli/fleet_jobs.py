@@ -36,7 +36,7 @@ class FleetSettings:
 
     devices: Sequence[str]
     jobs: int | None
-    """Compiling processes of all searchers together; None for one a core."""
+    """Compiling processes of all searchers together; None for one per core."""
     cache: Path | None
     overlap: bool
     printing: Printing

@@ -30,7 +30,7 @@ def open_gpu(
     Args:
         device: ``cuda`` or ``cuda:N``.
         kernel: the kernel's name.
-        jobs: compiling processes; None for one a core.
+        jobs: compiling processes; None for one per core.
         say: told when something takes seconds that the user did not ask for.
 
     Raises:

@@ -200,7 +200,7 @@ class Jobs(Whole):
 
 
 jobs_option: Option = click.option(
-    "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one a core by default."
+    "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default."
 )
 
 

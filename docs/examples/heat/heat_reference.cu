@@ -1,4 +1,4 @@
-// One thread a point, in double precision. `magnitude` is the sum of the absolute values of all that is added up.
+// One thread per point, in double precision. `magnitude` is the sum of the absolute values of all that is added up.
 extern "C" __global__ void heat_reference(const input_type* u, double* v, float* magnitude, int height, int width) {
     const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
     if (x >= width || y >= height) {

@@ -1,4 +1,4 @@
-// y = x / sqrt(mean(x * x) + 1e-6) for each row, a warp a row.
+// y = x / sqrt(mean(x * x) + 1e-6) for each row, one warp per row.
 extern "C" __global__ void rms_norm(const float* x, float* y, int rows, int columns) {
     const int row = blockIdx.x * warps + threadIdx.x / 32;
     if (row >= rows) {

@@ -1,4 +1,4 @@
-// y = x / sqrt(mean(x * x) + 1e-6) for each row, a warp a row, several elements a load.
+// y = x / sqrt(mean(x * x) + 1e-6) for each row, one warp per row, several elements per load.
 struct alignas(4 * vector_width) Vector {
     float at[vector_width];
 };

@@ -1,4 +1,4 @@
-// y = softmax(x) for each row: exp(x - max) / sum(exp(x - max)). One block a row.
+// y = softmax(x) for each row: exp(x - max) / sum(exp(x - max)). One block per row.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
