@@ -118,6 +118,32 @@ def trials_option(count: int, help_: str) -> Option:
     return click.option("-n", "--trials", default=count, show_default=True, type=Count(min=1), help=help_)
 
 
+def time_option(help_: str, least_s: float = 0.1, default_s: float | None = None) -> Option:
+    """Return ``--time``, with what it ends, and its limits."""
+    return click.option(
+        "--time",
+        "time_s",
+        default=default_s,
+        show_default=True,
+        type=Amount(min=least_s),
+        metavar="SECONDS",
+        help=help_,
+    )
+
+
+def output_option(metavar: str) -> Option:
+    """Return ``--output`` of commands that write one file."""
+    return click.option(
+        "-o",
+        "--output",
+        "--out",
+        type=click.Path(path_type=Path, allow_dash=True),
+        required=True,
+        metavar=metavar,
+        help="The file; - for standard output.",
+    )
+
+
 timed_options: Option = all_of(
     click.option(
         "--mode",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import database_option, kind_filter_options, timed_filter_options
+from tuner.cli.options import database_option, kind_filter_options, output_option, timed_filter_options
 
 
 def _body(arguments: dict[str, Any]) -> str:
@@ -36,15 +35,7 @@ def _body(arguments: dict[str, Any]) -> str:
     show_default=True,
     help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "--out",
-    type=click.Path(path_type=Path, allow_dash=True),
-    required=True,
-    metavar="FILE",
-    help="The file; - for standard output.",
-)
+@output_option("FILE")
 @click.option(
     "--namespace",
     default="kernel_tune",

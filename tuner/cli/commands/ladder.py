@@ -8,7 +8,6 @@ from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
-    Amount,
     database_option,
     device_option,
     dtypes_option,
@@ -20,6 +19,7 @@ from tuner.cli.options import (
     rounds_option,
     seed_option,
     sizes_option,
+    time_option,
     timed_options,
     trials_option,
 )
@@ -54,15 +54,7 @@ Examples:
     help="Only this step; repeat for several.",
 )
 @trials_option(24, "Configurations to try for each step and size.")
-@click.option(
-    "--time",
-    "time_s",
-    default=5.0,
-    show_default=True,
-    type=Amount(min=0.1),
-    metavar="SECONDS",
-    help="Start no new configuration of a step and size after this time.",
-)
+@time_option("Start no new configuration of a step and size after this time.", default_s=5.0)
 @click.option(
     "--against",
     multiple=True,

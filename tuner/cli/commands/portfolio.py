@@ -21,6 +21,7 @@ from tuner.cli.options import (
     result_options,
     seed_option,
     sizes_option,
+    time_option,
     timed_options,
     trials_option,
 )
@@ -66,13 +67,7 @@ Examples:
     help="Number of sizes, far apart, that are searched first.",
 )
 @trials_option(48, "Configurations that each of these searches tries.")
-@click.option(
-    "--time",
-    "time_s",
-    type=Amount(min=1),
-    metavar="SECONDS",
-    help="Start no new measurement after this time.",
-)
+@time_option("Start no new measurement after this time.", least_s=1)
 @timed_options
 @gpu_option
 @seed_option("the searches, the inputs and the order")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner.cli.loader import Once, runs
-from tuner.cli.options import database_option, kind_filter_options
+from tuner.cli.options import database_option, kind_filter_options, output_option
 
 
 @click.command(cls=Once)
@@ -15,15 +13,7 @@ from tuner.cli.options import database_option, kind_filter_options
 @click.option("--run", "run_id", default="", metavar="ID", help="This run, by its id or the start of it.")
 @kind_filter_options
 @click.option("--all", "everything", is_flag=True, help="Every problem and GPU of the database.")
-@click.option(
-    "-o",
-    "--output",
-    "--out",
-    type=click.Path(path_type=Path, allow_dash=True),
-    required=True,
-    metavar="FILE.html",
-    help="The file; - for standard output.",
-)
+@output_option("FILE.html")
 @click.option("--force", is_flag=True, help="Replace FILE.html if it is there.")
 @runs("tuner.cli.report:report")
 def report() -> None:

@@ -20,6 +20,7 @@ from tuner.cli.options import (
     problems_option,
     seed_option,
     sizes_option,
+    time_option,
     timed_options,
     trials_option,
 )
@@ -47,13 +48,7 @@ Examples:
     help="In place of a kernel: the valid set of another tool's recording.",
 )
 @trials_option(200, "Configurations to try.")
-@click.option(
-    "--time",
-    "time_s",
-    type=Amount(min=0.1),
-    metavar="SECONDS",
-    help="Start no new configuration after this time.",
-)
+@time_option("Start no new configuration after this time.")
 @click.option(
     "--total-time",
     "total_time_s",
