@@ -76,8 +76,11 @@ def on_terminals(commands: Sequence[tuple[int, str]], folder: Path, **more: str)
     ]
 
 
-def in_tmux(command: str, columns: int, folder: Path) -> list[str]:
-    """Run the command line in a window of tmux; return the screen with what has scrolled off it."""
+def in_tmux(command: str, columns: int, folder: Path, ctrl_c_at: str | None = None) -> list[str]:
+    """Run the command line in a window of tmux; return the screen with what has scrolled off it.
+
+    With ``ctrl_c_at``, Ctrl-C is pressed as soon as this text is on the screen.
+    """
     tmux, socket = shutil.which("tmux"), str(folder / "tmux.socket")
     assert tmux is not None
     base, done = [tmux, "-S", socket, "-f", os.devnull], folder / "done"
@@ -92,8 +95,15 @@ def in_tmux(command: str, columns: int, folder: Path) -> list[str]:
         while not (done.is_file() and done.read_text()):
             assert time.monotonic() < until, "the command goes on"
             time.sleep(0.05)
-        screen = [*base, "capture-pane", "-p", "-S", "-"]
-        return subprocess.run(screen, check=True, capture_output=True, text=True).stdout.rstrip().split("\n")
+            if ctrl_c_at is not None and ctrl_c_at in _screen(base):
+                subprocess.run([*base, "send-keys", "C-c"], check=True)
+                ctrl_c_at = None
+        return _screen(base).rstrip().split("\n")
     finally:
         subprocess.run([*base, "kill-server"], check=False, capture_output=True)
         done.unlink(missing_ok=True)
+
+
+def _screen(tmux: Sequence[str]) -> str:
+    screen = [*tmux, "capture-pane", "-p", "-S", "-"]
+    return subprocess.run(screen, check=True, capture_output=True, text=True).stdout

@@ -98,7 +98,18 @@ def _is_gone(stream: int) -> bool:
     return False
 
 
+drawn_lines = 0
+"""Lines of the terminal that a progress panel redraws; the cursor is in the last of them."""
+
+
 def note(text: str) -> None:
-    """Print a line on the standard error from within a handler, where Python's own streams may be in use."""
+    """Print a line on the standard error from within a handler, where Python's own streams may be in use.
+
+    A panel gives its place to the line, and is drawn below it from then on.
+    """
+    before, after = "\n", "\n"
+    if drawn_lines:
+        before = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (drawn_lines - 1)
+        after = "\n" * drawn_lines
     with contextlib.suppress(OSError, ValueError):
-        os.write(sys.stderr.fileno(), f"{text}\n".encode())
+        os.write(sys.stderr.fileno(), f"{before}{text}{after}".encode())

@@ -16,6 +16,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.screens import ESCAPES, Screen, environment, in_tmux, on_terminal, on_terminals
+from tuner.cli import COMMANDS
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 
@@ -92,6 +93,16 @@ def test_screens_fit_and_no_word_is_broken(name: str, screens: dict[tuple[str, i
             assert wide - words_of(lines) <= EMPTY_COLUMNS
 
 
+def test_help_fits_and_no_example_is_broken(tmp_path: Path) -> None:
+    groups = {"db": ("check", "merge", "backup", "delete"), "cluster": ("run", "start", "status", "stop")}
+    asked = [name for name in COMMANDS if name not in groups]
+    asked += [f"{group} {name}" for group, names in groups.items() for name in names]
+    printed = on_terminal([f"{name} --help" for name in asked], 80, tmp_path)
+    for name, (status, lines) in zip(asked, printed, strict=True):
+        assert (status, lines[0].split()[:2]) == (0, ["Usage:", "tune"]), name
+        assert [line for line in lines if len(line) > 80] == [], name
+
+
 def test_a_pipe_has_a_line_a_row(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said_by(capsys, "query", "--db", str(database), "--limit", "0").out.splitlines()
     assert len(lines) == 1 + sum(int(trials) for _, trials in RUNS)
@@ -129,6 +140,16 @@ def test_tmux_shows_the_same(name: str, database: Path) -> None:
         assert max(map(len, lines)) <= 80
     else:
         assert [line.rstrip() for line in lines] == on_terminal([command], 80, database.parent)[0][1]
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_ctrl_c_leaves_nothing_of_the_panel(tmp_path: Path) -> None:
+    command = "--kernel gemm --device replay --trials 100000 --db a.db"
+    lines = in_tmux(command, 80, tmp_path, ctrl_c_at="  ETA ")
+    assert not [line for line in lines if "ETA" in line or "\u2501" in line]
+    (said,) = [i for i, line in enumerate(lines) if "Ctrl-C again stops at once" in line]
+    assert lines[said + 1].startswith("gemm ")
+    assert lines[said + 2].startswith("  best yet")
 
 
 def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:

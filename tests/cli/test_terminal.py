@@ -285,7 +285,7 @@ def test_what_is_printed_above_a_live_panel(
     panel.start()
     panel.draw(1, 2, [f"line {NASTY}"])
     print(f"beside {NASTY}", file=sys.stderr)
-    panel.live.stop()
+    panel.stop()
     assert (sys.stdout, sys.stderr) == before
     said = capfd.readouterr().err
     assert "line" in said and "beside" in said

@@ -97,6 +97,16 @@ def test_roofline(tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
+def test_a_roofline_of_one_size_has_plain_numbers(tmp_path: Path) -> None:
+    """Its axis spans about a decade, where matplotlib itself would write powers of ten between the lines."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "roofline.svg"
+    plot_roofline([Trace("one", [(1365.0, 8e14)])], MEMORY, PEAKS, "", path)
+    text = words_of(path)
+    assert "mathdefault" not in text
+    assert {"500", "1000", "2000"} <= set(text.split())
+
+
 @pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, []), (None, [])])
 def test_unknown_ceilings(tmp_path: Path, bandwidth: Line | None, peaks: list[Line]) -> None:
     pytest.importorskip("matplotlib")

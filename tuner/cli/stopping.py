@@ -33,7 +33,7 @@ class Stop:
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         if number == signal.SIGHUP:
             signals.leave_terminal()
-        signals.note("\ntune: stopping after the current measurement; Ctrl-C again stops at once")
+        signals.note("tune: stopping after the current measurement; Ctrl-C again stops at once")
 
 
 @contextmanager

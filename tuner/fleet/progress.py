@@ -43,7 +43,7 @@ class Announcer:
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._panel is not None:
-            self._panel.live.stop()
+            self._panel.stop()
 
     def note(self, text: str) -> None:
         """Print a line that is of no single device."""

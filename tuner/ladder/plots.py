@@ -85,7 +85,9 @@ def plot_roofline(
     left, right = min(xs) / 6, 4 * max(*xs, ridge)
     low, high = min(ys) / 3, 3 * max(*ys, highest)
     with sheet(path, 9.0, 6.2, grid="both") as (figure, (axes,)):
-        axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
+        make_logarithmic(axes, "x", (1.0, 2.0, 5.0) if right < NARROW * left else (1.0,))
+        make_logarithmic(axes, "y", text=flops_text)
+        axes.set(xlim=(left, right), ylim=(low, high))
         _roofs(axes, bandwidth, peaks, highest, left, right)
         names = []
         for trace, style in zip(traces, _styles(traces), strict=True):
@@ -95,8 +97,6 @@ def plot_roofline(
                 axes.scatter(*zip(*faint, strict=True), s=14, alpha=0.35, **_marker(style))
             axes.scatter([x], [y], s=60, zorder=4, **_marker(style))
             names.append((x, y, short(trace.name), style["color"]))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: flops_text(value))
         axes.set_xlabel("arithmetic intensity (FLOP a byte), logarithmic")
         axes.set_ylabel("FLOP/s, logarithmic")
         axes.set_title(short(title), fontsize=11)
@@ -177,6 +177,7 @@ def _name(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, s
                     "arrowstyle": "-",
                     "linewidth": 0.6,
                     "color": colour,
+                    "relpos": (1 if to_the_left else 0, 0.5),  # else from its middle, through other names
                     "shrinkA": 1,
                     "shrinkB": 4,
                 },

@@ -143,5 +143,5 @@ class _LiveSweep(_QuietSweep):
     def rest(self) -> None:
         # The cursor is hidden until the panel stops, however the ladder ends.
         if self._panel is not None:
-            self._panel.live.stop()
+            self._panel.stop()
             self._panel = None

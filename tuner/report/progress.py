@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from tuner import signals
 from tuner.model import Trial
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
@@ -104,9 +105,15 @@ class Panel:
         """Show so much of the bar, and these lines below it."""
         self._drawn = time.monotonic()
         self._bar.update(done, total=total)
-        texts = (Text(printable(line), overflow="ellipsis", no_wrap=True) for line in lines)
+        texts = [Text(printable(line), overflow="ellipsis", no_wrap=True) for line in lines]
         # Without the padding a bar does not end its line.
         self.live.update(Group(Padding(self._bar), *texts), refresh=True)
+        signals.drawn_lines = 1 + len(texts)
+
+    def stop(self) -> None:
+        """Remove it, and give the cursor back; once more does nothing."""
+        signals.drawn_lines = 0
+        self.live.stop()
 
 
 class _Live(SilentProgress):
@@ -115,7 +122,6 @@ class _Live(SilentProgress):
     def __init__(self, shown: Collection[str] = ()) -> None:
         self._shown = shown
         self._panel = Panel()
-        self._live = self._panel.live
 
     def started(self, state: State) -> None:
         super().started(state)
@@ -131,17 +137,17 @@ class _Live(SilentProgress):
 
     def phase(self, state: State, what: str) -> None:
         if what == "searched":
-            self._live.stop()
+            self._panel.stop()
             what = progress_line(state)
         self._print(what)
 
     def close(self) -> None:
         # The cursor is hidden until the panel stops, however the run ended.
-        self._live.stop()
+        self._panel.stop()
 
     def _print(self, line: str) -> None:
         for part in message_lines(printable(line)):
-            self._live.console.print(part, highlight=False, markup=False, soft_wrap=True)
+            self._panel.live.console.print(part, highlight=False, markup=False, soft_wrap=True)
 
     def _draw(self, state: State) -> None:
         if self._panel.due:

@@ -19,7 +19,7 @@ from tuner.cli.options import (
 EPILOG = """\b
 Examples:
   tune ablate gemm --dtype bfloat16
-  tune ablate gemm --size m=8192,n=8192,k=8192 --parameter stages --parameter raster
+  tune ablate gemm --size m=8192,n=8192,k=8192 --parameter stages,raster
   tune ablate --trial 12 --json
 """
 

@@ -97,7 +97,7 @@ def run() -> None:
     \b
     Examples:
       tune cluster run --kernel gemm --problems shapes.csv
-      tune cluster run --scheduler 10.0.0.1:8786 --kernel gemm --problems shapes.csv --resume
+      tune cluster run --scheduler 10.0.0.1:8786 -k gemm --problems shapes.csv
     """
 
 

@@ -28,5 +28,5 @@ def import_results() -> None:
     \b
     Examples:
       tune import gemm-RTX_3090.json.gz
-      tune import results_T4.json --kernel conv --gpu "NVIDIA RTX A6000" --size x=4096,y=4096
+      tune import results_T4.json --kernel conv --gpu "RTX A6000" --size x=4096
     """

@@ -28,7 +28,7 @@ EPILOG = """\b
 Examples:
   tune ladder vector_add --sweep n=2**10..2**28:4
   tune ladder gemm --sweep m=n=k=256..8192 --plot gemm.svg
-  tune ladder gemm --size m=4096,n=4096,k=4096 --step naive --step tiled --against torch
+  tune ladder gemm --size m=4096,n=4096,k=4096 --step naive --step tiled
 """
 
 

@@ -29,8 +29,8 @@ from tuner.cli.options import (
 EPILOG = """\b
 Examples:
   tune portfolio --kernel gemm --dtype bfloat16 --problems sizes.csv
-  tune portfolio --kernel gemm --problem "m=1..8192,n=1024|4096,k=4096,layout=nt,samples=60" --time 600
-  tune portfolio --kernel ./mykernel.toml --problem "n=2**10..2**28,samples=40" --bound 1.05 --cubins 8
+  tune portfolio -k gemm --problem "m=1..8192,n=1024|4096,k=4096,samples=60"
+  tune portfolio -k ./mykernel.toml --problem "n=2**10..2**28,samples=40"
 """
 
 

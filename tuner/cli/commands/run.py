@@ -28,11 +28,11 @@ from tuner.cli.options import (
 EPILOG = """\b
 Examples:
   tune --kernel gemm --trials 200
-  tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant register_tiled
+  tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant tiled
   tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
   tune --kernel ./mykernel.toml --fix block_size=128,256
   tune --kernel gemm --dtype float32,float16,bfloat16 --max-error 1e-3
-  tune --space FILE.T1.json --device replay:FILE.json.gz --trials 100 --seed 3 --json
+  tune --space FILE.T1.json --device replay:FILE.json.gz --seed 3 --json
 """
 
 
