@@ -1,4 +1,4 @@
-"""The default sampler: its model, and what it makes of results, other tasks and batches."""
+"""The default sampler: what it makes of results, other tasks and batches."""
 
 import math
 import os
@@ -12,7 +12,6 @@ import pytest
 
 from tests.small_spaces import best_cost, build, cost, single, time_of, union
 from tuner.model import Configuration, Resources
-from tuner.search import resource_features
 from tuner.search.expected_improvement import (
     MAX_TASKS,
     GPEISampler,
@@ -20,103 +19,14 @@ from tuner.search.expected_improvement import (
     expected_improvement,
     log_expected_improvement,
 )
-from tuner.search.features import Features
-from tuner.search.gaussian_process import GaussianProcess
 from tuner.search.observations import standardise
 from tuner.search.protocols import Nominee
 from tuner.search.samplers import make_search
-from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
 
 
 def study(space, seed, *settings):
     return Search(space, GPEISampler(space, seed, *settings))
-
-
-def features_of(values, **others):
-    return Features(build(("v", {"p": values, **others}, [])))
-
-
-# -- features
-
-
-def test_ratios_for_amounts_and_steps_for_others():
-    (feature,) = features_of([16, 32, 64]).features
-    assert np.allclose(feature.distances[0], [0, 0.5, 1])
-    (feature,) = features_of([64, 96, 128]).features
-    assert np.allclose(feature.distances[0], [0, 0.5, 1])
-
-
-@pytest.mark.parametrize("values", [["x", "y", "z"], [0, 1, 2]])
-def test_names_and_numbered_methods_have_no_order(values):
-    (feature,) = features_of(values).features
-    assert np.allclose(feature.distances, 1 - np.eye(3))
-
-
-def test_how_often_two_divides_is_a_feature_unless_it_is_the_size():
-    size, powers = features_of([16, 32, 48, 64]).features
-    assert size.distances[0, 2] > size.distances[0, 1]
-    assert powers.distances[0, 2] == 0 < powers.distances[0, 1]
-    assert len(features_of([16, 32, 64, 128]).features) == 1
-
-
-def test_variants_share_the_features_of_a_name():
-    features = Features(union())
-    names = [feature.name for feature in features.features]
-    assert names[:2] == ["variant", "a"]
-    assert "one" in names  # present in one variant, absent in the others
-    for feature in features.features:
-        d = feature.distances
-        assert np.allclose(d, d.T)
-        assert (np.diag(d) == 0).all()
-        # A distance that can be drawn: its kernel has no negative eigenvalue.
-        assert np.linalg.eigvalsh(np.exp(-((d / 0.5) ** 2))).min() > -1e-9
-
-
-def test_a_parameter_without_a_choice_is_no_feature():
-    assert len(features_of([7])) == 0
-
-
-# -- the model
-
-
-def test_gradient_is_that_of_the_loss():
-    rng = np.random.default_rng(1)
-    features = Features(single(4, 4))
-    model = GaussianProcess(features.distances)
-    codes = features.encode(0, rng.choice(len(features.space), 12, replace=False))
-    targets = rng.standard_normal(12)
-    tasks = np.repeat([0, 1], 6)
-    between_tasks = np.where(tasks[:, None] == tasks, 1.0, 0.7)
-    theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
-    for relation in (None, between_tasks):
-        _, slope = model._loss(theta, model.pairs(codes), targets, relation)
-        for i in range(len(theta)):
-            step = np.zeros_like(theta)
-            step[i] = 1e-5
-            up, _ = model._loss(theta + step, model.pairs(codes), targets, relation)
-            down, _ = model._loss(theta - step, model.pairs(codes), targets, relation)
-            assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
-
-
-def predicted(model, codes):
-    posterior = model.posterior([codes])
-    return posterior.mean, posterior.deviation
-
-
-def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
-    features = Features(single(6, 4))
-    rng = np.random.default_rng(0)
-    rows = rng.permutation(len(features.space))
-    values = np.array([cost(features.space.variants[0].configuration(int(row))) for row in rows])
-    codes, targets = features.encode(0, rows), (values - values.mean()) / values.std()
-    model = GaussianProcess(features.distances)
-    model.fit(codes[:30], targets[:30], 30)
-    model.condition(codes[:30], targets[:30])
-    mean, deviation = predicted(model, codes)
-    assert np.abs(mean[:30] - targets[:30]).max() < 0.15
-    assert deviation[:30].max() < deviation[30:].mean()
-    assert np.corrcoef(mean[30:], targets[30:])[0, 1] > 0.95
 
 
 def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
@@ -150,73 +60,6 @@ def test_the_expected_improvement_ranks_hopeless_candidates_and_is_never_negativ
     assert expected_improvement(-z[:5], deviations, 0.0) == pytest.approx(np.exp(logarithm))
     nearer, surer = log_expected_improvement(np.array([9.0, 10.0]), np.array([1.0, 0.5]), 0.0)
     assert nearer > surer
-
-
-# -- what is still to be gained
-
-
-def test_the_expected_improvement_is_infinite_before_the_model_and_falls():
-    search = study(single(6, 5), 1)
-    improvements = []
-    for _ in range(80):
-        configuration = search.ask()
-        improvements.append(search.expected_improvement)
-        search.tell(configuration, time_of(configuration))
-    startup = search.sampler.settings.startup
-    assert np.isinf(improvements[:startup]).all()
-    assert np.isfinite(improvements[startup:]).all()
-    assert max(improvements[-10:]) < 0.2 * max(improvements[startup : startup + 10])
-
-
-def test_the_expected_improvement_is_without_the_margin():
-    improvements = []
-    for margin in (0.0, 0.5):
-        search = study(single(6, 5), 1, GPEISettings(margin=margin))
-        for _ in range(search.sampler.settings.startup):  # which no margin changes
-            configuration = search.ask()
-            search.tell(configuration, time_of(configuration))
-        search.ask()
-        improvements.append(search.expected_improvement)
-    assert improvements[0] == improvements[1] > 0
-
-
-def test_the_search_stops_after_so_many_small_improvements_in_a_row():
-    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=3)
-    criterion.proposed(np.inf)
-    criterion.proposed(0.0)  # there is no result to be better than
-    criterion.told(None)
-    criterion.told(1024.0)
-    for improvement in (0.001, 0.001, 0.1, 0.001, None, 0.001, 0.001):
-        criterion.proposed(improvement)
-        assert criterion.reached is None
-    criterion.proposed(0.007)
-    stopped = criterion.reached
-    assert stopped is not None
-    assert (stopped.noise_floor, stopped.patience) == (0.005, 3)
-    assert stopped.expected == pytest.approx(1 - 2**-0.007)
-    criterion.proposed(0.008)
-    assert criterion.reached is None
-
-
-def test_a_surprise_begins_the_count_anew():
-    criterion = StoppingCriterion(lambda time_ns: 0.005, patience=2)
-    criterion.told(1024.0)
-    criterion.proposed(0.0)
-    criterion.proposed(0.0)
-    criterion.told(2**9.999)
-    assert criterion.reached is not None
-    criterion.told(2**9.9)
-    assert criterion.reached is None
-
-
-def test_noise_floor_is_that_of_the_best():
-    criterion = StoppingCriterion(lambda time_ns: 0.1 if time_ns < 1000 else 0.0, patience=1)
-    criterion.told(1024.0)
-    criterion.proposed(0.01)
-    assert criterion.reached is None
-    criterion.told(512.0)
-    criterion.proposed(0.01)
-    assert criterion.reached is not None
 
 
 # -- the search
@@ -298,17 +141,6 @@ def test_of_several_results_elsewhere_the_best_counts_and_of_several_tasks_the_n
     for search in (few, many):
         search.learn(near, distance=0.0)
     assert proposals(few) == proposals(many)
-
-
-def test_a_task_without_correlation_teaches_nothing():
-    features = Features(single(4, 4))
-    rng = np.random.default_rng(1)
-    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
-    model = GaussianProcess(features.distances)
-    model.condition(codes[:20], rng.standard_normal(20), np.zeros(20))
-    mean, deviation = predicted(model, codes)
-    assert np.ptp(mean) == pytest.approx(0.0)
-    assert deviation == pytest.approx(np.full(40, np.sqrt(model.variance)))
 
 
 def trials_to(space, best, search):
@@ -413,61 +245,3 @@ def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
         ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
     assert searches[0].sampler.better_informed
     assert ranks[0] <= 10 < ranks[1]
-
-
-def test_levels_of_resources():
-    unknown, plain, spilling = resource_features.encode(
-        [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
-    )
-    tables = resource_features.distances()
-    assert [len(table) - 1 for table in tables] == unknown.tolist()
-    for table in tables:
-        assert np.allclose(table, table.T)
-        assert (np.diag(table) == 0).all()
-        assert table.max() <= 1
-    apart = [table[a, b] for table, a, b in zip(tables, plain, spilling, strict=True)]
-    assert apart[0] == pytest.approx(3 / 5.04, abs=0.01)  # eight times the registers, of 8 to 256
-    assert apart[2] == 0
-    assert apart[3] > 0.3
-
-
-# -- the model, extended
-
-
-def test_a_model_that_is_extended_is_the_one_made_anew():
-    rng = np.random.default_rng(1)
-    features = Features(single(4, 4))
-    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
-    targets = rng.standard_normal(30)
-    tasks = np.repeat([1, 0], 15)
-    for between_tasks in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
-        correlation = None if between_tasks is None else np.where(tasks == 1, 0.7, 1.0)
-        grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
-        for size in (20, 24, 30):
-            part = slice(0, size)
-            grown.condition(
-                codes[part],
-                targets[part],
-                None if correlation is None else correlation[part],
-                None if between_tasks is None else between_tasks[part, part],
-            )
-        whole.condition(codes[:30], targets, correlation, between_tasks)
-        for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
-            assert grew == pytest.approx(expected, abs=1e-8)
-
-
-def test_fantasizing_one_by_one_is_fantasizing_together():
-    rng = np.random.default_rng(1)
-    features = Features(single(4, 4))
-    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
-    model = GaussianProcess(features.distances)
-    model.condition(codes[:20], rng.standard_normal(20))
-    posterior = model.posterior([codes[20:30], codes[30:30], codes[30:]])
-    before = posterior.mean.copy()
-    for row in (3, 7, 15):
-        posterior.fantasize(row)
-    model.fantasize(codes[20:][[3, 7, 15]])
-    mean, deviation = predicted(model, codes[20:])
-    assert mean == pytest.approx(before)
-    assert posterior.mean == pytest.approx(before)
-    assert posterior.deviation == pytest.approx(deviation, abs=1e-6)

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.compiling_device import CompilingDevice
-from tests.faults.held import hold_compilers
-from tests.faults.kernels import SOURCE, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
-from tests.sessions import only_run, plain, run, sequence
-from tests.small_spaces import cost, single, time_of
+from tests.sessions import only_run, run, sequence
+from tests.small_spaces import single
 from tuner.database.database import Database
-from tuner.devices.base import Compiled, Outcome
-from tuner.devices.local import LocalDevice
-from tuner.devices.submissions import Prefetches
+from tuner.devices.base import Outcome
 from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Status
-from tuner.protocol.compilation import Compilation
 from tuner.report.summary import summary
-from tuner.search.protocols import Nominee
 from tuner.search.samplers import make_search
 from tuner.tuning import shortlist as module
 from tuner.tuning.request import Request
@@ -37,53 +30,6 @@ from tuner.tuning.state import Result
 def smooth(configuration: Configuration) -> Measurement:
     numbers = [float(value) for value in configuration.values.values() if not isinstance(value, str | bool)]
     return good(1e5 * (1 + sum(abs(number - 64) for number in numbers) / 64))
-
-
-# -- the search's part
-
-
-def test_what_is_nominated_is_not_asked_for_again_until_it_is_withdrawn() -> None:
-    space = single(2, 5)
-    search = make_search("gp-ei", space, 1)
-    first = search.ask()
-    assert first == space.default
-    search.tell(first, time_of(first))
-    nominated = [*search.nominate(5), *search.nominate(1000)]
-    assert len({first, *nominated}) == len(space)
-    assert search.ask() is None
-    search.withdraw(nominated[5])
-    assert search.nominate(2) == [nominated[5]]
-    assert search.nominate(1) == []
-    assert search.expected_improvement is not None
-
-
-def test_the_choice_goes_by_the_latest_results() -> None:
-    """Nominated blindly, chosen with results: what is like the good ones goes first."""
-    space = single(4, 4)
-    search = make_search("gp-ei", space, 4)
-    first = search.ask()
-    assert first is not None
-    nominees = [Nominee(configuration) for configuration in search.nominate(80)]
-    tried = []
-    for _ in range(30):
-        ranked = search.choose(nominees)
-        assert set(ranked) == {nominee.configuration for nominee in nominees}
-        chosen = ranked[0]
-        assert search.ask(chosen) == chosen
-        nominees = [nominee for nominee in nominees if nominee.configuration != chosen]
-        search.tell(chosen, time_of(chosen))
-        tried.append(cost(chosen))
-    passed_over = [cost(nominee.configuration) for nominee in nominees]
-    assert min(tried) <= min(passed_over)
-    assert sum(tried[10:]) / 20 < sum(passed_over) / len(passed_over) - 0.3
-
-
-def test_a_nominee_may_fail_without_having_been_chosen() -> None:
-    search = make_search("gp-ei", single(3, 4), 1)
-    for configuration in search.nominate(6):
-        assert search.ask(configuration) == configuration
-        search.tell(configuration, None)
-    assert search.nominate(1)
 
 
 # -- the shortlist
@@ -363,113 +309,3 @@ def test_a_sampler_that_does_not_choose_is_asked_as_ever(database: Database, ker
     device = CompilingDevice()
     run(kernel, database, device, sampler="random")
     assert device.begun == []
-
-
-# -- the device's part
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, jobs=1, cache=tmp_path / "cache" / "cubins", worker="tests.faults.fake_worker")
-    kernel = scale_kernel(tmp_path / "kernel")
-    device.prepare(kernel, kernel.problem(), 1)
-    yield device
-    device.close()
-
-
-def wait_for(device: LocalDevice, configuration: Configuration) -> Compiled:
-    deadline = time.monotonic() + 60
-    while (compiled := device.compiled(configuration)) is None:
-        assert time.monotonic() < deadline
-        assert device.collect(60) == []  # it returns when something was compiled, not after a minute
-    return compiled
-
-
-def answer_of(device: LocalDevice) -> Outcome:
-    deadline = time.monotonic() + 60
-    while not (outcomes := device.collect(1.0)):
-        assert time.monotonic() < deadline
-    return outcomes[0]
-
-
-def test_what_was_compiled_ahead_is_not_compiled_again(
-    local: LocalDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configuration = plain(64)
-    local.compile(configuration)
-    compiled = wait_for(local, configuration)
-    assert not compiled.failed
-    assert compiled.resources is not None
-    assert compiled.resources.registers > 0
-    assert compiled.resources.active_blocks > 0
-    monkeypatch.setattr(local._pool, "submit", lambda *arguments, **options: pytest.fail("compiled twice"))
-    local.submit(3, configuration)
-    outcome = answer_of(local)
-    assert (outcome.number, outcome.measurement.status) == (3, Status.OK)
-    assert outcome.compilation.compile_s > 0
-
-
-def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDevice) -> None:
-    configurations = [plain(size) for size in (32, 64, 96)]
-    for configuration in configurations:
-        local.compile(configuration)
-    for number, configuration in enumerate(configurations):
-        local.submit(number, configuration)
-    numbers = sorted(answer_of(local).number for _ in configurations)
-    assert numbers == [0, 1, 2]
-    assert local.collect(0.2) == []
-
-
-def test_what_cannot_launch_is_known_before_it_is_submitted(local: LocalDevice) -> None:
-    too_large = plain(2048)
-    local.compile(too_large)
-    assert wait_for(local, too_large).failed
-    local.submit(0, too_large)
-    assert not answer_of(local).measurement.status.ranked
-
-
-def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> None:
-    local.compile(plain(32))
-    local.compile(plain(64))
-    local.forget(plain(32))
-    local.forget(plain(64))
-    local.submit(0, plain(64))
-    assert answer_of(local).measurement.status is Status.OK
-
-
-def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_since() -> None:
-    ahead, configuration = Prefetches(), plain(64)
-    before = ahead.begin(configuration)
-    assert ahead.expects(before)
-    ahead.clear()
-    assert not ahead.expects(before)
-    now = ahead.begin(configuration)
-    assert not ahead.expects(before)
-    ahead.end(before, Compilation(Status.COMPILE_ERROR), Compiled(failed=True))
-    assert ahead.get(configuration) is None
-    gone_on: list[Compilation] = []
-    assert ahead.submit(configuration, gone_on.append)
-    assert gone_on == []
-    compilation = Compilation(Status.OK)
-    ahead.end(now, compilation, Compiled(failed=False))
-    assert gone_on == [compilation]
-
-
-def test_what_is_compiled_for_the_problem_before_is_not_tried_for_the_next(
-    local: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = scale_kernel(tmp_path / "sized", source=SOURCE + "// of {{ problem.n }} elements\n")
-    large, small = kernel.problem({"n": 4096}), kernel.problem({"n": 64})
-    local.prepare(kernel, large, 1)
-    held = hold_compilers(local, monkeypatch)
-    local.compile(plain(64))
-    local.forget(plain(64))
-    local.prepare(kernel, small, 1)
-    local.compile(plain(64))
-    local.submit(0, plain(64))
-    for go_on in held:
-        go_on()
-    outcome = answer_of(local)
-    assert outcome.measurement.status is Status.OK
-    assert "// of 64 elements" in outcome.compilation.sources[0]
-    assert local.collect(0.2) == []
