@@ -13,11 +13,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.fleet.hosts import TWO, Host, Proxy, call, children, command_of, free_port
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
@@ -29,7 +31,7 @@ from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
 from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.database.database import Database
-from tuner.errors import NoGpuError, TunerError
+from tuner.errors import NoGpuError
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
@@ -40,58 +42,6 @@ from tuner.fleet.workers import WorkersAsCards
 from tuner.protocol.gpus import GpuList
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
-def call(*arguments: str, code: int = 0) -> str:
-    """Run ``tune cluster``; return what it printed, or its error's line."""
-    result = CliRunner().invoke(command, arguments)
-    if code:
-        assert isinstance(result.exception, TunerError), result.output
-        assert result.exception.exit_code == code
-        return str(result.exception)
-    assert result.exception is None, (result.output, result.exception)
-    return result.output
-
-
-def children(pid: int) -> list[int]:
-    """Return a process's descendants."""
-    below = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                below += [int(stat.parent.name), *children(int(stat.parent.name))]
-    return below
-
-
-def command_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
-
-
-class Host:
-    """What `tune cluster start` has started."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        record = read_record(folder)
-        assert record is not None
-        self.address, self.pid = record.address, record.pid
-
-    def processes(self, *words: str) -> list[int]:
-        """Return its processes whose command line has these words."""
-        return [pid for pid in children(self.pid) if all(word in command_of(pid) for word in words)]
-
-    def kill(self, *words: str) -> None:
-        (pid,) = self.processes(*words)
-        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -218,40 +168,6 @@ def test_the_end_waits_for_a_searcher_that_is_starting_and_not_for_a_dead_worker
         assert isinstance(described, Described) and described.searchers == 0
 
 
-class Proxy:
-    """Passes connections on to a port, until they are cut."""
-
-    def __init__(self, port: int) -> None:
-        self.to = port
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.server.getsockname()[1])
-        self.pairs: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                ours, _ = self.server.accept()
-                theirs = socket.create_connection(("127.0.0.1", self.to))
-                self.pairs += [ours, theirs]
-                for a, b in ((ours, theirs), (theirs, ours)):
-                    threading.Thread(target=self._pass_on, args=(a, b), daemon=True).start()
-
-    def _pass_on(self, a: socket.socket, b: socket.socket) -> None:
-        with suppress(OSError):
-            while data := a.recv(1 << 16):
-                b.sendall(data)
-            b.shutdown(socket.SHUT_WR)
-
-    def cut(self) -> None:
-        """End all connections in the middle."""
-        for one in self.pairs:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        self.pairs.clear()
-
-
 def test_a_connection_that_is_cut_in_the_middle_loses_nothing(host: Host, tmp_path: Path) -> None:
     seen, cuts = Seen(), list[float]()
     proxy = Proxy(int(host.address.rpartition(":")[2]))
@@ -269,9 +185,6 @@ def test_a_connection_that_is_cut_in_the_middle_loses_nothing(host: Host, tmp_pa
     with closing(proxy.server):
         tuned(host, tmp_path / "x.db", seen, 4, 40, f"tls://127.0.0.1:{proxy.port}")
     assert cuts
-
-
-# -- what does not fit
 
 
 def copy_of(host: Host, folder: Path) -> Path:

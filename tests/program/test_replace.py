@@ -1,8 +1,7 @@
-"""Programs of torch on the CPU: what they call, and a stand-in for a tuned operation in its place."""
+"""Products of a torch program are replaced where that is faster; a stand-in on the CPU is the tuned operation."""
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,13 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.program.two_layers import DOWN, UP, TwoLayers
+
 torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
-from tuner.cli.batch import make_jobs  # noqa: E402
-from tuner.cli.problems import ProblemTexts  # noqa: E402
 from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
-from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 from tuner.program.kinds import CallMode  # noqa: E402
@@ -32,187 +30,6 @@ def one_thread() -> Iterator[None]:
     with torch.no_grad():
         yield
     torch.set_num_threads(threads)
-
-
-class TwoLayers(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, *, bias: bool = False) -> None:
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(64, 96, bias=False), torch.nn.Linear(96, 64, bias=bias)
-
-    def forward(self, x: Any) -> Any:
-        return self.down(torch.relu(self.up(x)))
-
-
-def counted(calls: Calls) -> dict[str, int]:
-    return {f"{kind.problem} {mode}": count for (kind, mode), count in calls.counts.items()}
-
-
-UP = "gemm m=10 n=96 k=64 float32 layout=nt"
-DOWN = "gemm m=10 n=64 k=96 float32 layout=nt"
-
-
-# -- recording
-
-
-@pytest.mark.parametrize("backend", ["", "aot_eager", "inductor"])
-def test_products_are_counted_in_eager_and_compiled_code(backend: str) -> None:
-    model, x = TwoLayers(), torch.randn(2, 5, 64)
-    program = torch.compile(model, backend=backend, fullgraph=True) if backend else model
-    with tuner.record() as calls:
-        for _ in range(3):
-            program(x)
-    assert counted(calls) == {f"{UP} eager": 3, f"{DOWN} eager": 3}
-    with tuner.record() as again:  # what was compiled before
-        program(x)
-    assert counted(again) == {f"{UP} eager": 1, f"{DOWN} eager": 1}
-    program(x)
-    assert sum(again.counts.values()) == 2
-
-
-def test_gradients_are_products_of_other_layouts() -> None:
-    model, x = TwoLayers(), torch.randn(10, 64)
-    with torch.enable_grad(), tuner.record() as calls:
-        model(x).sum().backward()
-    found = counted(calls)
-    assert found[f"{UP} eager"] == found[f"{DOWN} eager"] == 1
-    # The output's gradient is one number, expanded: a matrix with gaps.
-    assert found["gemm m=96 n=64 k=10 float32 layout=tn eager"] == 1
-    assert any("operand a is a part" in kind.obstacle for kind, _ in calls.counts)
-
-
-@pytest.mark.parametrize(
-    ("call", "problem", "obstacle"),
-    [
-        (lambda a, b: torch.mm(a, b), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
-        (lambda a, b: a @ b.t().contiguous().t(), "gemm m=8 n=6 k=4 float32 layout=nt", ""),
-        (lambda a, b: a.t().contiguous().t() @ b, "gemm m=8 n=6 k=4 float32 layout=tn", ""),
-        (lambda a, b: torch.bmm(a[None], b[None]), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
-        (lambda a, b: torch.bmm(a.expand(3, 8, 4).clone(), b.expand(3, 4, 6)), "gemm m=24 n=6 k=4", ""),
-        (lambda a, b: torch.matmul(a.view(2, 2, 2, 4), b), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
-        (lambda a, b: torch.bmm(a.view(2, 4, 4), b.expand(2, 4, 6).clone()), "bmm batch=2", "a batch of 2"),
-        (lambda a, b: torch.addmm(b[0], a, b), "gemm m=8 n=6 k=4 float32 layout=nn", "adds a bias"),
-        (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
-        (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
-        (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
-        (lambda a, b: a.sum(), "reduce n=32 float32 op=sum", ""),
-    ],
-)
-def test_what_a_call_is(call: Any, problem: str, obstacle: str) -> None:
-    with tuner.record() as calls:
-        call(torch.randn(8, 4), torch.randn(4, 6))
-    ((kind, _),) = calls.counts
-    assert kind.problem.startswith(problem)
-    assert kind.obstacle.startswith(obstacle) and bool(kind.obstacle) == bool(obstacle)
-
-
-def test_what_computes_nothing_is_not_counted() -> None:
-    with tuner.record() as calls:
-        torch.mm(torch.randn(0, 4), torch.randn(4, 6))
-        torch.mm(torch.randn(3, 0), torch.randn(0, 6))
-    assert not calls.counts
-    assert "no calls" in str(calls)
-
-
-class FakeGraph:
-    """A CUDA graph that runs nothing when it is replayed."""
-
-    def capture_begin(self) -> None: ...
-
-    def capture_end(self) -> None: ...
-
-    def replay(self) -> None: ...
-
-
-def test_captured_calls_count_as_often_as_they_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    model, x, graph, other = TwoLayers(), torch.randn(10, 64), FakeGraph(), FakeGraph()
-    other.capture_begin()
-    model(x)
-    other.capture_end()
-    with tuner.record() as calls:
-        model(x)
-        graph.capture_begin()
-        model(x)
-        graph.capture_end()
-        graph.replay()
-        other.replay()
-    assert counted(calls) == {f"{p} {m}": 1 for p in (UP, DOWN) for m in ("eager", "graph")}
-    assert calls.unknown_replays == 1 and "not counted: 1 replays" in str(calls)
-    with tuner.record() as later:
-        for _ in range(4):
-            graph.replay()
-    assert counted(later) == {f"{UP} graph": 4, f"{DOWN} graph": 4}
-    graph.replay()
-    assert sum(later.counts.values()) == 8
-
-
-def test_a_program_that_fails_leaves_torch_as_it_was() -> None:
-    with pytest.raises(RuntimeError), tuner.record() as calls:
-        torch.mm(torch.randn(2, 3), torch.randn(4, 5))
-    torch.mm(torch.randn(2, 3), torch.randn(3, 5))
-    assert sum(calls.counts.values()) <= 1
-
-
-# -- the file of problems
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
-    x = torch.randn(10, 64)
-    with tuner.record() as calls:
-        TwoLayers(bias=True)(x)
-        for _ in range(5):
-            torch.mm(torch.randn(8, 64), torch.randn(64, 32))
-            torch.mm(torch.randn(1, 64), torch.randn(64, 16))
-    file = tmp_path / "problems.csv"
-    calls.save(file)
-    assert rows(file) == [
-        {"m": "8", "n": "32", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
-        {"m": "10", "n": "96", "k": "64", "layout": "nt", "dtype": "float32", "calls": "1"},
-        {"m": "1", "n": "16", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
-    ]  # the layer with a bias is no problem of the kernel
-    assert "adds a bias" in str(calls)
-    calls.time_ns = dict.fromkeys(calls.counts, 1000.0)
-    calls.save(file)
-    assert [(row["m"], row["time_us"]) for row in rows(file)] == [
-        ("8", "1.000"),
-        ("1", "1.000"),
-        ("10", "1.000"),
-    ]
-    calls.time_ns = {}
-    calls.time()
-    assert [float(row["time_us"]) > 0 for row in rows(file)] == [True] * 3
-    assert "torch us" in str(calls)
-    with pytest.raises(UsageError, match="problem of saxpy; there are problems of: gemm"):
-        calls.save(file, kernel="saxpy")
-
-
-def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
-    x = torch.randn(10, 64).bfloat16()
-    with tuner.record() as calls:
-        TwoLayers().bfloat16()(x)
-        for _ in range(9):
-            x @ torch.randn(64, 32).bfloat16()
-            x.sum()
-    kernel, file = load_kernel("gemm"), tmp_path / "problems.csv"
-    calls.save(file)
-    jobs = make_jobs(kernel, ProblemTexts(file=file))
-    assert [str(job.choices[0]) for job in jobs] == [
-        "gemm m=10 n=32 k=64 bfloat16 layout=nn",
-        "gemm m=10 n=64 k=96 bfloat16 layout=nt",
-        "gemm m=10 n=96 k=64 bfloat16 layout=nt",
-    ]
-    assert str(jobs[0].worth) == "60.0 % of the operations, 9 calls"
-    calls.save(file, kernel="reduce")
-    (job,) = make_jobs(load_kernel("reduce"), ProblemTexts(file=file))
-    assert str(job.choices[0]) == "reduce n=640 bfloat16 op=sum"
-
-
-# -- replacing
 
 
 class FakeGemm:

@@ -1,0 +1,167 @@
+"""What a restart of the measuring process hides: drift; and where there is no second process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.devices.guards import Reply, measure, set_up, unanswered
+from tests.fake_measuring import log_into, starts, wait_until
+from tests.faults.fake_worker import REFERENCE_NS
+from tests.faults.processes import gone
+from tuner.conditions import Regime
+from tuner.devices import guard as guard_module
+from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.local import LocalDevice
+from tuner.errors import DeviceError
+from tuner.model import Status
+from tuner.protocol.measuring import Measured
+
+WORKER = "tests.faults.fake_worker"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log_into(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    guard = Guard(WORKER, [])
+    guard.hello()
+    yield guard
+    guard.close()
+
+
+def drifted(guard: Guard, fault: str = "ok") -> bool:
+    reply = guard.call(measure(fault))
+    assert isinstance(reply, Measured)
+    return reply.measurement.drifted
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.03, True), (0.97, True), (1.015, False), (1.0, False)])
+def test_drift_across_a_restart_is_told_once(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch, factor: float, told: bool
+) -> None:
+    guard.call(set_up())
+    assert not drifted(guard)
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * factor))
+    guard.call(measure("die"))
+    assert drifted(guard) is told
+    assert not drifted(guard)
+    guard.call(measure("die"))
+    assert not drifted(guard), "the newest process is compared with the one before"
+
+
+def test_drift_is_told_with_the_next_time_there_is(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed before it was timed says nothing about the GPU, and a further restart forgets nothing."""
+    guard.call(set_up())
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    for fault in ("die", "hang", "sticky700"):
+        reply = guard.call(measure(fault))
+        assert isinstance(reply, Unanswered) or not reply.measurement.drifted
+    assert drifted(guard)
+
+
+def test_another_setup_forgets_the_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call(set_up())
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    guard.call(measure("die"))
+    guard.call(set_up(6))
+    assert not drifted(guard)
+
+
+def test_sustained_times_know_no_drift(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call(set_up(regime=Regime.SUSTAINED))
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    guard.call(measure("die"))
+    assert not drifted(guard)
+
+
+def test_drift_that_the_process_told_is_not_told_again(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on with another reference: the one of the setup is no measure for the next process."""
+    guard.call(set_up())
+    monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
+    assert drifted(guard, "drift")
+    guard.call(measure("die"))
+    assert not drifted(guard)
+
+
+def test_process_that_cannot_come_back(guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.call(set_up())
+    monkeypatch.setenv("FAKE_START", "die")
+    answers: list[Reply] = []
+    for fault in ("die", "ok", "ok", "ok"):
+        guard.submit(measure(fault), answers.append)
+    wait_until(lambda: len(answers) == 4)
+    failures = [unanswered(answer) for answer in answers]
+    assert all(a.status is Status.WORKER_DIED for a in failures)
+    assert all(a.fatal for a in failures[1:])
+    assert "cannot be started" in failures[1].error
+    assert "libfake.so" in failures[1].error
+    assert unanswered(guard.call(measure())).fatal
+    began = time.monotonic()
+    guard.close()
+    assert time.monotonic() - began < 2.0
+    assert gone(*starts(tmp_path))
+
+
+def test_setup_that_fails_after_a_restart_leaves_no_process_behind(
+    guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard.call(set_up())
+    monkeypatch.setenv("FAKE_SETUP", "refuse")
+    guard.call(measure("die"))
+    reply = unanswered(guard.call(measure()))
+    assert reply.fatal
+    assert "does not fit" in reply.error
+    assert len(starts(tmp_path)) == 4
+    assert gone(*starts(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("refuse", "CUDA_ERROR_NO_DEVICE"), ("die", "libfake.so: cannot open"), ("hang", "does not start")],
+)
+def test_process_that_cannot_start(
+    mode: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_START", mode)
+    monkeypatch.setattr(guard_module, "START_S", 5.0 if mode != "hang" else 0.3)
+    with pytest.raises(DeviceError, match=said) as caught:
+        LocalDevice(0, jobs=1, worker=WORKER)
+    assert "\n" not in str(caught.value)
+    assert gone(*starts(tmp_path))
+
+
+def test_module_that_does_not_exist() -> None:
+    with pytest.raises(DeviceError, match=r"No module named tests\.faults\.missing"):
+        LocalDevice(0, jobs=1, worker="tests.faults.missing")
+
+
+def test_guard_that_fails_itself_answers_every_request(guard: Guard) -> None:
+    """A fault of our own must not become a wait for ever."""
+
+    def careless(reply: Reply) -> None:
+        raise KeyError("measurement")
+
+    guard.call(set_up())
+    guard.submit(measure(), careless)
+    reply = unanswered(guard.call(measure()))
+    assert reply.fatal
+    assert "measurement" in reply.error
+
+
+def test_close_kills_a_hang_at_once(tmp_path: Path) -> None:
+    guard = Guard(WORKER, [])
+    guard.hello()
+    guard.call(set_up())
+    guard.submit(measure("hang"), lambda reply: None)
+    time.sleep(0.1)
+    began = time.monotonic()
+    guard.close()
+    assert time.monotonic() - began < 2.0
+    assert gone(*starts(tmp_path))

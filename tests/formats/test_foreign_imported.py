@@ -1,0 +1,235 @@
+"""Results of another tool are imported once, and exported again as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from wsgiref.util import setup_testing_defaults
+
+import optuna
+import pytest
+
+from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tests.formats.foreign_files import cache, written
+from tests.stored import t1_space
+from tuner.database import database as database_module
+from tuner.database.database import Database
+from tuner.database.records import Filters
+from tuner.formats.as_kernel import read_foreign, read_results
+from tuner.formats.importing import UNVERIFIED
+from tuner.formats.t1 import t1_of
+from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
+from tuner.space.space import SearchSpace
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
+Tune = Callable[..., tuple[int, str, str]]
+
+
+def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    (first,) = json.loads(tune("import", path, "--json", "-q")[1])
+    assert (first["added"], first["trials"], first["failures"], first["best_ns"]) == (True, 14, 3, 1e6)
+    assert first["problem"]["sizes"] == {"x": 512, "y": 256}
+    assert not json.loads(tune("import", path, "--json", "-q")[1])[0]["added"]
+    (second,) = json.loads(tune("import", path, "--json", "-q", "--kernel", "other", "--size", "n=7")[1])
+    assert (second["added"], second["problem"]["kernel"], second["problem"]["sizes"]) == (
+        True,
+        "other",
+        {"n": 7},
+    )
+    with Database.open(tmp_path / "results/tuning.db") as database:
+        assert not database.check().problems
+        (winner, _) = database.winners(Filters()).rows
+        assert (winner.winner.exportable, winner.winner.reason) == (False, UNVERIFIED)
+        trial = winner.trial
+        assert trial.samples_ns == (1e6, 1.25e6, 0.75e6)
+        assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
+
+
+def test_tables_name_an_imported_configuration_by_what_it_has(tune: Tune, tmp_path: Path) -> None:
+    data = cache()
+    for row in data["cache"].values():
+        row["fast"] = "none"  # of another variant
+    data["cache"] = {f"{row['bx']},{row['by']},none": row for row in data["cache"].values()}
+    data["tune_params"]["fast"] = ["none"]
+    tune("import", written(tmp_path / "a.json", data), "-q")
+    for command in (("table", "--replayed"), ("best", "--replayed"), ("query", "--status", "ok")):
+        said = tune(*command)[1]
+        assert "bx=64 by=2 " in said and "none" not in said and "kernel bx" not in said
+        assert "replayed (Kernel Tuner cache)" in said
+
+
+def test_import_makes_no_database_for_a_file_that_is_not_there(tune: Tune, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", cache())
+    for files in (("nope.json",), (path, "nope.json")):
+        status, out, err = tune("import", "-q", *files, "--db", "none.db")
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert "nope.json" in err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["t4", "kernel-tuner-cache"])
+def test_round_trip_of_theirs(tune: Tune, tmp_path: Path, kind: str) -> None:
+    path = written(tmp_path / "a.json", cache())
+    tune("import", path)
+    assert tune("export", "--replayed", "--format", kind, "-o", "b.json.gz")[0] == 0
+    before, after = read_results(path), read_results(tmp_path / "b.json.gz")
+    assert {k: (r.status, r.time_ns, r.samples_ns) for k, r in before.rows.items()} == {
+        k: (r.status, r.time_ns, r.samples_ns) for k, r in after.rows.items()
+    }
+    assert (before.kernel, before.gpu) == (after.kernel, after.gpu)
+    assert {**before.parameters} == {**after.parameters}
+    foreign = read_foreign(tmp_path / "b.json.gz")
+    assert dict(foreign.problem.sizes) == {"x": 512, "y": 256}
+
+
+@pytest.fixture
+def ours(tune: Tune, tmp_path: Path) -> Path:
+    """Replay a recording of a kernel of our own; give its file."""
+    kernel = scale_kernel(tmp_path / "kernel")
+    recording = write_synthetic_recording(tmp_path / "scale-x.json.gz", kernel, [kernel.problem()])
+    status, _, err = tune("--kernel", kernel.file, "--device", f"replay:{recording}", "-q", "--trials", 50)
+    assert status == 0, err
+    return kernel.file
+
+
+@pytest.mark.parametrize("kind", ["t4", "kernel-tuner-cache"])
+def test_round_trip_of_ours(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
+    status, out, err = tune("export", "--replayed", "--format", kind, "-o", "-")
+    assert status == 0, err
+    (tmp_path / "b.json").write_text(out)
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        trials = {s.trial.configuration.parameters: s.trial for s in database.query(Filters()).rows}
+    foreign = read_foreign(tmp_path / "b.json")
+    assert len(foreign.rows) == len(trials) > 1
+    for configuration, row in foreign.rows.items():
+        trial = trials[configuration.parameters]
+        assert (row.time_ns or 0) == pytest.approx(trial.time_ns or 0)
+        assert row.status.ranked == trial.status.ranked
+    if kind == "t4":
+        assert foreign.problem.to_json() == load_kernel(str(ours)).problem().to_json()
+        assert str(foreign.recording.conditions) == "cold, rested"
+        for result in json.loads(out)["results"]:
+            assert result.keys() >= {"configuration", "times", "invalidity", "correctness"}
+
+
+@pytest.mark.parametrize("name", ["d?x/a?b%20y #{SCHEMA_VERSION} é.db", "q?.log"])
+def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("mine")  # what a URL would end at
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
+    assert (tmp_path / name).stat().st_size > 1000 and (tmp_path / "d").read_text() == "mine"
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", name)
+    assert status == 1 and "exists already" in err
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", "/proc/x.db")
+    assert (status, err.count("\n")) == (1, 1) and "name another file with -o" in err
+
+
+def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    for name in ("study.db", "study.log"):
+        assert tune("export", "--replayed", "--format", "optuna", "--out", name)[0] == 0
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        trials = [stored.trial for stored in database.query(Filters()).rows]
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    for storage in (f"sqlite:///{tmp_path / 'study.db'}", optuna.storages.JournalStorage(backend)):
+        (name,) = optuna.get_all_study_names(storage)
+        study = optuna.load_study(study_name=name, storage=storage)
+        assert study.user_attrs["kernel"] == "scale"
+        assert [t.params for t in study.trials] == [t.configuration.values for t in trials]
+        assert study.best_value == min(t.time_ns or 1e18 for t in trials) / 1e3
+        assert study.metric_names == ["time (us)"]
+        assert [t.state.name == "COMPLETE" for t in study.trials] == [t.status.ranked for t in trials]
+
+
+@pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "t1", "optuna"])
+def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
+    asked = ("export", "--replayed", "--format", kind, "-o")
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "dangling").symlink_to("made")
+    before = sorted(tmp_path.iterdir())
+    for name, more in (
+        ("mine", ()), ("link", ("--force",)), ("dangling", ("--force",)), (".", ("--force",)),
+        ("gone/x", ()), ("gone/x", ("--force",)), ("mine/x", ()),
+    ):  # fmt: skip
+        status, _, err = tune(*asked, name, *more)
+        assert (status, err.count("\n")) == (1, 1), (name, err)
+        assert (tmp_path / "mine").read_text() == "mine"
+        assert sorted(tmp_path.iterdir()) == before
+    assert tune(*asked, "mine", "--force")[0] == 0
+    assert (tmp_path / "mine").read_bytes() != b"mine"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["gemm", "vector_add"])
+@pytest.mark.parametrize("cc", [75, 90])
+def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> None:
+    kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
+    problem = kernel.problem()
+    variants, _ = kernel.usable_variants(problem, gpu)
+    assert variants
+    for variant in variants:
+        data = t1_of(kernel, variant, problem, gpu)
+        theirs = t1_space(written(tmp_path / "x.T1.json", data))
+        own = SearchSpace.from_kernel(kernel, problem, gpu, (variant.name,))
+        assert len(theirs) == len(own)
+        for mine, other in zip(own.variants, theirs.variants, strict=True):
+            assert (mine.matrix == other.matrix).all()
+
+
+def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(database_module.Database, "record_winner", fail)
+    assert tune("import", written(tmp_path / "a.json", cache()))[0] == 1
+    with Database.open(tmp_path / "results/tuning.db", write=False) as database:
+        assert database.query(Filters()).rows == []
+
+
+def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    """Its pages and what they fetch, without a browser and a server: they are functions of a request."""
+    wsgi = pytest.importorskip("optuna_dashboard").wsgi
+    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.db")[0] == 0
+    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.log")[0] == 0
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    for storage in (f"sqlite:///{tmp_path / 'study.db'}", optuna.storages.JournalStorage(backend)):
+        app = wsgi(storage)
+
+        def get(path: str, app: Callable[..., Iterable[bytes]] = app) -> bytes:
+            environ: dict[str, object] = {}
+            setup_testing_defaults(environ)
+            environ.update(PATH_INFO=path, REQUEST_METHOD="GET")
+            answered = []
+            body = b"".join(app(environ, lambda status, headers, info=None: answered.append(status)))
+            assert answered == ["200 OK"], (path, answered)
+            return body
+
+        assert b"<html" in get("/dashboard")
+        (listed,) = json.loads(get("/api/studies"))["study_summaries"]
+        study = json.loads(get(f"/api/studies/{listed['study_id']}"))
+        states = [trial["state"] for trial in study["trials"]]
+        assert states.count("Complete") > 0
+        assert set(states) <= {"Complete", "Fail"}
+        best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
+        assert [trial["values"] for trial in study["best_trials"]] == [[best]]
+        assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]
+
+
+@pytest.mark.parametrize("time", [5e-324, 1e-300, 1e-10])
+def test_a_time_that_no_clock_tells_is_a_failure(tune: Tune, tmp_path: Path, time: float) -> None:
+    recorded = cache()
+    recorded["cache"]["16,1,1"].update(time=time, times=[time])
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps(recorded))
+    status, out, err = tune(
+        "--device", f"replay:{path}", "--trials", "50", "--sampler", "random", "--json", "-q"
+    )
+    assert status == 0, err
+    (run,) = json.loads(out)
+    assert run["winner"]["time_ns"] >= 1e5

@@ -1,0 +1,159 @@
+"""Files of other tools that are wrong are refused in one line, and leave nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.formats.foreign_files import cache, t1, written
+from tuner.errors import ExpressionError
+from tuner.formats.t1_values import parse_values
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
+Tune = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1, 2, 2, 4]", (1, 2, 4)),
+        ("range(3)", (0, 1, 2)),
+        ("list(range(2, 9, 3))", (2, 5, 8)),
+        ("[2**i for i in range(4)]", (1, 2, 4, 8)),
+        ("[i for i in range(1, 9) if i % 3 == 0]", (3, 6)),
+        ("[1] + [32 * i for i in range(1, 3)]", (1, 32, 64)),
+        ("['a', \"b\"]", ("a", "b")),
+        ("[-1, 0.5]", (-1, 0.5)),
+        ("[True, False]", (True, False)),
+        ([3, 4], (3, 4)),
+    ],
+)
+def test_values(text: object, values: tuple[object, ...]) -> None:
+    assert parse_values(text) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "5", "[]", "[None]", "[[1]]", "range(10**9)", "range(1, 2, 0)", "[1] * 10**9", "{1: 2}", "[x]"),
+        *(
+            "open('f')",
+            "[().__class__]",
+            "[i for i in range(10**4) for j in range(10**4)]",
+            "(" * 500,
+            "[1e999]",
+        ),
+        *("range(2**70)", "[9**9**9]", [None], [{}], {"a": 1}, None),
+    ],
+)
+def test_values_that_are_refused(text: object) -> None:
+    with pytest.raises(ExpressionError):
+        parse_values(text)
+
+
+BROKEN = {
+    "empty": b"",
+    "blank": b" \n",
+    "text": b"some text",
+    "number": b"5",
+    "list": b"[]",
+    "object": b"{}",
+    "null": b"null",
+    "deep": b"[" * 200_000,
+    "binary": bytes(range(256)),
+    "cut": gzip.compress(json.dumps(cache()).encode())[:-20],
+    "not-gzip": b"\x1f\x8bxxxxxxxx",
+    "no-rows": json.dumps({**cache(), "cache": {}}).encode(),
+    "rows-of-text": json.dumps({**cache(), "cache": {"a": "b"}}).encode(),
+    "keys-of-numbers": json.dumps({**cache(), "tune_params_keys": 5}).encode(),
+    "no-values": json.dumps({**cache(), "tune_params": {}}).encode(),
+    "lists-as-values": json.dumps({**cache(), "tune_params": {"bx": [[1]], "by": [2], "fast": [1]}}).encode(),
+    "energy": json.dumps({**cache(), "objective": "energy"}).encode(),
+    "t4-empty": json.dumps({"results": []}).encode(),
+    "t4-of-text": json.dumps({"results": ["a"]}).encode(),
+    "t4-without-configuration": json.dumps({"results": [{}]}).encode(),
+    "t4-of-lists": json.dumps({"results": [{"configuration": {"a": [1]}}]}).encode(),
+    "t4-nan": b'{"results": [{"configuration": {"a": NaN}}]}',
+    "t4-surrogate": b'{"results": [{"configuration": {"a": "\\ud800"}}]}',
+    "t4-metadata": b'{"results": [{"configuration": {"a": 1}}], "metadata": 5}',
+    "t1": json.dumps(t1()).encode(),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_in_one_line(tune: Tune, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(BROKEN[name])
+    for command in (("--device", f"replay:{path}"), ("import", path)):
+        status, out, err = tune(*command)
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert "broken.json" in err and "Error(" not in err
+        assert "; " in err  # a remedy
+        assert len(err) < 600
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name != "t1"])
+def test_broken_spaces_are_refused_in_one_line(tune: Tune, tmp_path: Path, name: str) -> None:
+    (tmp_path / "broken.json").write_bytes(BROKEN[name])
+    path = written(tmp_path / "a.json", cache())
+    status, out, err = tune("--space", "broken.json", "--device", f"replay:{path}")
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "bx <",
+        "os.system('x')",
+        "unknown > 1",
+        "bx < 0",
+        "bx ** 10**9 > 1",
+        "",
+        "bx == 'a' + 'b'",
+        "1 / 0 > bx",
+    ],
+)
+def test_broken_conditions_are_refused_in_one_line(tune: Tune, tmp_path: Path, condition: str) -> None:
+    space = written(tmp_path / "a.T1.json", t1((condition,)))
+    status, out, err = tune("--space", space, "--device", f"replay:{written(tmp_path / 'a.json', cache())}")
+    assert status in (1, 2)
+    assert (out, err.count("\n")) == ("", 1), err
+
+
+def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.formats.foreign_recording.MAX_BYTES", 1 << 20)
+    (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * (8 << 20)))
+    status, _, err = tune("import", "bomb.json.gz")
+    assert status == 1
+    assert "larger than 1 MiB" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "--kernel"),
+        (("--device", "replay:nothing"), "there is no file"),
+        (("--device", "cuda"), "--kernel"),
+        (("--kernel", "gemm", "--space", "a.json"), "leave out --kernel"),
+        (("--kernel", "gemm", "--device", "replay:a.json"), "leave out --kernel"),
+        (("--device", "replay:a.json", "--dtype", "float32"), "leave out --dtype"),
+        (("--device", "replay:a.json", "--size", "x=5"), "does not hold"),
+        (("--device", "replay:a.json", "--mode", "cold"), "leave out --mode"),
+        (("--device", "replay:a.json", "--max-error", "1"), "leave out --max-error"),
+        (("--device", "replay:a.json", "--fix", "bx=7"), "never '7'"),
+    ],
+)
+def test_command_lines_that_do_not_fit(
+    tune: Tune, tmp_path: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    written(tmp_path / "a.json", cache())
+    status, _, err = tune("run", *arguments)
+    assert status in (1, 2)
+    assert word in err
+    assert err.count("\n") == 1

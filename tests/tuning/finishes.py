@@ -1,0 +1,73 @@
+"""The end of a run: finalists on a scripted device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tests.faults.stub_device import StubDevice, good
+from tuner.devices.base import RaceRequest, RaceRound
+from tuner.model import Configuration, Problem, Status, Trial
+from tuner.tuning.finish import Finish
+from tuner.tuning.race import FinalRace
+
+PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
+
+
+def trial(number: int, time_us: float | None, status: Status = Status.OK) -> Trial:
+    time_ns = None if time_us is None else time_us * 1e3
+    configuration = Configuration.of("plain", {"time": int(time_ns or 0), "number": number})
+    return Trial(number, configuration, status, time_ns)
+
+
+class Track(StubDevice):
+    """A device on which a configuration takes the time that it is named after, or (in us) another in truth."""
+
+    def __init__(self, truth: dict[int, float] | None = None, noise: float = 0.0) -> None:
+        super().__init__()
+        self.truth = truth or {}
+        self.noise = noise
+        self.shuffles: list[int] = []
+        self.confirmed = lambda c, time_ns: good(self.time(c))
+
+    def time(self, configuration: Configuration) -> float:
+        number = int(configuration.values["number"])
+        return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
+
+    def race(self, request: RaceRequest) -> RaceRound:
+        self.shuffles.append(request.seed)
+        answer = super().race(request)
+        if answer.failed is not None:
+            return answer
+        draw = random.Random(request.seed)
+        return RaceRound(
+            [
+                [
+                    [self.time(c) * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)]
+                    for c in self.races[-1]
+                ]
+                for _ in range(request.rounds)
+            ]
+        )
+
+
+def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:
+    return finish_and_rejected(device, trials, default, **changes)[0]
+
+
+def finish_and_rejected(
+    device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any
+) -> tuple[Finish | None, list[tuple[Trial, str]]]:
+    rejected: list[tuple[Trial, str]] = []
+
+    def reject(trial: Trial, reason: str) -> None:
+        rejected.append((trial, reason))
+
+    ended = FinalRace(device, PROBLEM, default, lambda what: None, reject, **changes).run(trials)
+    assert ended is None or ended.unstable == rejected
+    return ended, rejected
+
+
+def numbers(configurations: Sequence[Configuration]) -> list[int]:
+    return [int(configuration.values["number"]) for configuration in configurations]

@@ -1,0 +1,220 @@
+"""A winner is confirmed in fresh processes and at other sizes, or rejected; the next best take its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.stub_device import good
+from tests.tuning.finishes import Track, finish, finish_and_rejected, numbers, trial
+from tuner.conditions import Conditions, Mode
+from tuner.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.space.edge_sizes import VERIFIED_PROBLEMS
+
+
+def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
+    device = Track()
+    device.confirmed = lambda c, t: good(device.time(c) * (1.2 if c.values["number"] == 0 else 1.0))
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    ((rejected, reason),) = ended.unstable
+    assert rejected.number == 0
+    assert "fresh process" in reason
+
+
+def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:
+    class Even(Track):
+        def fits(self, problem: Problem, configuration: Configuration) -> bool:
+            return problem.sizes["n"] % 2 == 0
+
+    device, seen = Even(), list[int]()
+    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
+    ended = finish(device, [trial(0, 100.0)])
+    assert ended is not None and ended.exportable
+    assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS and not any(n % 2 for n in seen)
+    assert {992, 1008} <= set(seen), "a vector off the own size"
+    assert sum(125 <= n < 992 for n in seen) >= 2
+
+
+@pytest.mark.parametrize(("odd", "confirmed"), [(0, True), (2, True), (3, False)])
+def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> None:
+    device = Track()
+    turns = iter(range(100))
+    device.confirmed = lambda c, t: good(device.time(c) * (0.94 if next(turns) < odd else 1.0))
+    ended = finish(device, [trial(0, 1000.0)])
+    assert ended is not None
+    assert ended.exportable is confirmed
+    assert next(turns) == min(odd + 1, 3)
+
+
+@pytest.mark.parametrize(
+    "status", [Status.WRONG_RESULT, Status.MEMORY_FAULT, Status.HANG, Status.WORKER_DIED]
+)
+def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
+    device = Track()
+    device.confirmed = lambda c, t: Measurement(status, error="oh")
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert not ended.exportable
+    assert str(status) in ended.reason
+
+
+@pytest.mark.parametrize("status", [Status.WORKER_DIED, Status.UNSTABLE])
+def test_without_a_fresh_process_no_trial_is_rejected(status: Status) -> None:
+    """As on a GPU in exclusive-process mode, or without memory: the next best would not be confirmed either."""
+    device = Track()
+    confirmed: list[Configuration] = []
+
+    def refused(configuration: Configuration, time_ns: float) -> Measurement:
+        confirmed.append(configuration)
+        return Measurement(status, error="the device is busy")
+
+    device.confirmed = refused
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert rejected == []
+    assert numbers(confirmed) == [0, 0]
+    assert len(device.races) == 1
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (0, False)
+    assert ended.reason == f"in a fresh process: {status}: the device is busy"
+
+
+def test_without_a_process_for_other_sizes_no_trial_is_rejected() -> None:
+    device = Track()
+    device.edge_case = lambda p, c: (
+        good(1.0) if p.sizes["n"] == 1 else Measurement(Status.UNVERIFIED, error="the device is busy")
+    )
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert rejected == []
+    assert len(device.races) == 1
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (0, False)
+    assert "unverified: the device is busy" in ended.reason
+
+
+def test_a_wrong_result_at_one_size_rejects_although_another_size_could_not_be_verified() -> None:
+    device = Track()
+
+    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
+        if configuration.values["number"] == 1:
+            return good(1.0)
+        alone = problem.sizes["n"] == 1
+        return Measurement(Status.UNVERIFIED if alone else Status.WRONG_RESULT, error="oh")
+
+    device.edge_case = edge_case
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert (ended.winner.number, ended.exportable) == (1, True)
+    ((_, reason),) = rejected
+    assert "wrong_result: oh" in reason
+
+
+def test_winner_that_is_wrong_at_other_sizes() -> None:
+    device = Track()
+    device.edge_case = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="y[0] is 2")
+        if c.values["number"] == 0 and p.sizes["n"] == 1
+        else good(1.0)
+    )
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    assert "n=1 " in ended.unstable[0][1]
+
+
+def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default always races for comparison, but once rejected it cannot win again."""
+    device = Track()
+    device.edge_case = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] == 0 else good(1.0)
+    )
+    default = trial(0, 1000.0)
+    ended = finish(device, [default, trial(1, 1010.0), trial(2, 1020.0)], default)
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    assert len(device.races) < 10
+
+
+def test_all_are_rejected() -> None:
+    device = Track()
+    device.edge_case = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    default = trial(0, 1000.0)
+    ended = finish(device, [default, *(trial(i, 1000.0 + i) for i in range(1, 6))], default)
+    assert ended is not None
+    assert not ended.exportable
+    assert "wrong_result" in ended.reason
+
+
+def test_the_next_best_replace_the_rejected() -> None:
+    """A whole family that is wrong must not leave the slow default as the winner."""
+    device = Track()
+    device.edge_case = lambda p, c: (
+        Measurement(Status.WRONG_RESULT, error="no") if c.values["number"] < 5 else good(1.0)
+    )
+    default = trial(99, 30000.0)
+    trials = [
+        *(trial(i, 1000.0 + i) for i in range(5)),
+        *(trial(i, 1150.0 + i) for i in range(5, 25)),
+        default,
+    ]
+    ended, rejected = finish_and_rejected(device, trials, default)
+    assert ended is not None
+    assert ended.winner.number == 5
+    assert ended.exportable
+    assert sorted(t.number for t, _ in rejected) == [0, 1, 2, 3, 4]
+
+
+def test_rejected_are_named_when_none_is_left() -> None:
+    device = Track()
+    device.fail_in_race = lambda contestants: 0
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1010.0)])
+    assert ended is None
+    assert sorted(t.number for t, _ in rejected) == [0, 1]
+    device = Track()
+    device.edge_case = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
+    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0)])
+    assert ended is not None
+    assert not ended.exportable
+    assert [t.number for t, _ in rejected] == [0]
+
+
+@pytest.mark.parametrize(
+    ("factor", "mode", "us", "confirmed"),
+    [
+        (1.019, Mode.COLD, 1000.0, True),
+        (1.021, Mode.COLD, 1000.0, False),
+        (0.979, Mode.COLD, 1000.0, False),
+        (1.03, Mode.COLD, 25.0, False),
+        (1.2, Mode.COLD, 2.0, True),  # half a microsecond is what events resolve
+        (1.2, Mode.ROTATING, 2.0, False),  # but not where many calls share them
+        (1.04, Mode.ROTATING, 2.0, True),
+        (0.87, Mode.ROTATING, 20.0, True),  # alone, without eight others in turn
+        (0.84, Mode.ROTATING, 20.0, False),
+        (1.03, Mode.ROTATING, 20.0, False),
+    ],
+)
+def test_how_far_a_fresh_process_may_be(factor: float, mode: Mode, us: float, confirmed: bool) -> None:
+    device = Track()
+    device.conditions = Conditions(mode)
+    device.confirmed = lambda c, t: good(factor * device.time(c))
+    ended = finish(device, [trial(0, us)])
+    assert ended is not None
+    assert ended.exportable is confirmed
+
+
+def test_winner_that_is_too_inaccurate_on_other_inputs() -> None:
+    device = Track()
+    device.confirmed = lambda c, t: replace(
+        good(device.time(c)),
+        verification=Verification(True, true_error=2e-3 if numbers([c]) == [0] else 1e-3),
+    )
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)], None, max_error=1.5e-3)
+    assert ended is not None
+    assert ended.winner.number == 1
+    assert ended.exportable
+    assert "its error is 0.002, above 0.0015" in ended.unstable[0][1]
