@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cuda import bindings
 
+from tests.gpu_process.scripted_card import FOREVER, Card, Group, Take
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.gpu import timing
-from tuner.gpu.clocks import SLOWDOWNS, Clocks, Span, Stamps
+from tuner.gpu.clocks import SLOWDOWNS
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import (
     COLD_AFTER_S,
@@ -34,96 +31,6 @@ from tuner.gpu.timing import (
 from tuner.hardware.workload import HEAVY_SHARE, Batch, Limits
 
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
-FOREVER = math.inf
-
-
-class Card:
-    """Context, NVML, stamps and tensors of one GPU, and the only clock there is."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.queued_s = 0.0
-        self.elapsed_ns = 0.0
-        """Of the last launch, on the GPU's clock."""
-        self.sm_clock_hz = 1.9e9
-        self.spells: list[tuple[float, float, str]] = []
-        """What holds the clocks down: from, to, why; in seconds from the start."""
-        self.slept: list[float] = []
-        self.poisoned = 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert not self.queued_s, "slept with work on the GPU"
-        self.slept.append(seconds)
-        self.now += seconds
-
-    def synchronize(self) -> None:
-        self.now += self.queued_s
-        self.queued_s = 0.0
-
-    def reasons(self) -> frozenset[str]:
-        return frozenset(why for start, end, why in self.spells if start <= self.now - 1000.0 < end)
-
-    def read(self) -> Span:
-        assert not self.queued_s, "read with work on the GPU"
-        return Span(self.elapsed_ns, self.sm_clock_hz if self.elapsed_ns else 0.0)
-
-    def poison(self) -> None:
-        self.poisoned += 1
-
-
-@dataclass(frozen=True)
-class Take:
-    """What is odd about one launch of a group."""
-
-    events: float = 1.0
-    """What the events say, over the truth."""
-    stamps: float = 1.0
-    """What the GPU's clock says, over the truth."""
-    other_ns: float = 0.0
-    """Work of another process between the stamps."""
-
-
-class Group:
-    """Samples of a kernel of a known time."""
-
-    def __init__(
-        self,
-        card: Card,
-        time_ns: float = 1e6,
-        samples: int = 10,
-        calls: int = 1,
-        lead: int = 0,
-        gap_ns: float = 0.0,
-        takes: Sequence[Take] = (Take(),),
-    ) -> None:
-        self.card, self.time_ns, self.gap_ns, self.takes = card, time_ns, gap_ns, takes
-        self.samples, self.calls, self.lead = samples, calls, lead
-        self.launches = 0
-        self.closed = False
-
-    @property
-    def take(self) -> Take:
-        """The one of the last launch; the last of the script goes on for ever."""
-        return self.takes[min(self.launches, len(self.takes)) - 1]
-
-    @property
-    def busy_s(self) -> float:
-        return 1e-9 * self.samples * (self.time_ns * (self.calls + self.lead) + self.gap_ns)
-
-    def launch(self) -> None:
-        self.launches += 1
-        self.card.queued_s += self.busy_s + 1e-9 * self.take.other_ns
-        self.card.elapsed_ns = (1e9 * self.busy_s + self.take.other_ns) * self.take.stamps
-
-    def read(self) -> list[float]:
-        assert not self.card.queued_s, "read with work on the GPU"
-        return [self.time_ns * self.take.events] * self.samples
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture
@@ -469,89 +376,3 @@ def test_half_width_of_the_median() -> None:
     few = [0.99, 1.01] * 8
     assert median_half_width(few) == pytest.approx(1.57 * 0.02 / 4)
     assert median_half_width(few * 4) == pytest.approx(median_half_width(few) / 2)
-
-
-# -- what NVML and the stamps say
-
-
-class Nvml:
-    """As much of NVML as is asked; ``bits`` are those of the whole card."""
-
-    class NvmlError(Exception):
-        pass
-
-    def __init__(self, bits: int = 0, processes: Sequence[int] | None = (), uuids: Mapping[str, str] = {}):
-        self.bits, self.found, self.uuids = bits, processes, uuids
-
-    def init_v2(self) -> None:
-        pass
-
-    def device_get_handle_by_uuid(self, uuid: str) -> str:
-        if uuid not in self.uuids:
-            raise self.NvmlError
-        return self.uuids[uuid]
-
-    def device_get_device_handle_from_mig_device_handle(self, handle: str) -> str:
-        assert handle == "slice"
-        return "card"
-
-    def device_get_current_clocks_event_reasons(self, handle: str) -> int:
-        assert handle == "card"
-        return self.bits
-
-    def device_get_compute_running_processes_v3(self, handle: str) -> Sequence[int]:
-        if self.found is None:
-            raise self.NvmlError
-        return self.found
-
-
-UUID = "0123456789abcdef0123456789abcdef"
-TEXT = "01234567-89ab-cdef-0123-456789abcdef"
-
-
-@pytest.mark.parametrize("uuids", [{f"GPU-{TEXT}": "card"}, {f"MIG-{TEXT}": "slice"}])
-def test_clocks_of_a_card_or_of_the_card_of_a_slice(
-    uuids: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bindings, "nvml", Nvml(0x4 | 0x40 | 0x1, [1, 2], uuids), raising=False)
-    clocks = Clocks(UUID)
-    assert clocks.available
-    assert clocks.reasons() == {"power_cap", "hw_thermal"}  # 0x1 is an idle GPU
-    assert clocks.processes() == 2
-
-
-@pytest.mark.parametrize("nvml", [Nvml(), SimpleNamespace(), None])
-def test_nvml_that_does_not_answer_is_silent(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bindings, "nvml", nvml, raising=False)
-    clocks = Clocks(UUID)
-    assert (clocks.available, clocks.reasons(), clocks.processes()) == (False, frozenset(), 0)
-
-
-def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bindings, "nvml", Nvml(0, None, {f"GPU-{TEXT}": "card"}), raising=False)
-    clocks = Clocks(UUID)
-    assert (clocks.available, clocks.processes()) == (True, 0)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "span"),
-    [
-        # Cycles and nanoseconds of each SM; one runs ahead, as they do on a GPU with a higher boost for some.
-        ([(10, 100), (20, 100), (0, 200)], [(2010, 1100), (2020, 1100), (9000, 1300)], Span(1000.0, 2e9)),
-        ([(0, 0), (20, 100)], [(9, 1), (1520, 1100)], Span(1000.0, 1.5e9)),  # no block came by the first
-        ([(0, 0)], [(0, 0)], Span(0.0, 0.0)),
-        ([(5, 100)], [(5, 100)], Span(0.0, 0.0)),
-    ],
-)
-def test_stamps(
-    before: list[tuple[int, int]],
-    after: list[tuple[int, int]],
-    span: Span,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stamps = Stamps.__new__(Stamps)
-    stamps._sides = [0, 1]
-    monkeypatch.setattr(stamps, "_read", lambda side: (before, after)[side])
-    found = stamps.read()
-    assert found.elapsed_ns == span.elapsed_ns
-    assert found.sm_clock_hz == pytest.approx(span.sm_clock_hz)

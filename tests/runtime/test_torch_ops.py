@@ -1,4 +1,4 @@
-"""Operations as operators of torch: dispatch, fakes, gradients, compilation. Launches are computed on the CPU."""
+"""Operations as operators of torch: dispatch, fakes, compilation. Launches are computed on the CPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import copy
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.runtime.torch_operators import CASES, LAYOUTS, assert_like, operation_of, randn
 
 torch = pytest.importorskip("torch")
 
@@ -18,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import tuner  # noqa: E402
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
-from tests.torch_cases import OperatorCase, cases, error_ratios, with_gradients  # noqa: E402
+from tests.torch_cases import error_ratios  # noqa: E402
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
 from tuner.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
@@ -26,9 +28,9 @@ from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SOFTMAX = str(EXAMPLES / "softmax" / "softmax.toml")
-LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
 @pytest.fixture(autouse=True)
@@ -42,29 +44,6 @@ def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def gemm() -> OnCpu:
     kinds = [{"input": dtype, "layout": layout} for dtype in ("float32", "bfloat16") for layout in LAYOUTS]
     return on_cpu("gemm", cpu.gemm, kinds)
-
-
-def randn(*shape: int, grad: bool = False, columns: bool = False, dtype: Any = None) -> Any:
-    """Return a tensor, perhaps column-major."""
-    made = torch.randn(shape[::-1] if columns else shape, dtype=dtype)
-    return (made.t() if columns else made).detach().requires_grad_(grad)
-
-
-def assert_like(function: Callable[..., Any], expected: Callable[..., Any], *inputs: Any) -> None:
-    """Compare a result and gradients with those of a function of torch, computed in float64."""
-    exact = [each.detach().double().requires_grad_() for each in inputs]
-    weights = torch.arange(expected(*exact).numel(), dtype=torch.float64).cos()
-    wanted = with_gradients(expected, weights, *exact)
-    for actual, right in zip(with_gradients(function, weights, *inputs), wanted, strict=True):
-        torch.testing.assert_close(actual.double(), right, rtol=1e-4, atol=1e-4)
-
-
-CASES = {case.name: case for case in cases(65, (6, 3, 7), (3, 5, 8))}
-
-
-def operation_of(case: OperatorCase) -> OnCpu:
-    problems = [{"input": "float32", **choices} for choices in case.choices]
-    return on_cpu(case.kernel, getattr(cpu, case.kernel), problems)
 
 
 def softmax_gradient(grad: Any, _inputs: tuple[Any, ...], y: Any) -> Any:
@@ -90,52 +69,6 @@ def test_built_in_kernels_and_their_gradients(name: str) -> None:
 
 def test_every_built_in_kernel_is_tried() -> None:
     assert {case.kernel for case in CASES.values()} == set(builtin_kernels())
-
-
-@pytest.mark.parametrize("text", ["where(x > y, tanh(x) * y, x ** 3 - 2.5 * y)", "abs(-x) / y", "x + y - y"])
-def test_an_expression_has_the_gradient_of_torchs(text: str) -> None:
-    operation = on_cpu("transform", cpu.transform, [{"input": "float32", "op": text}])
-    names = {"where": torch.where, "tanh": torch.tanh, "abs": torch.abs}
-    assert_like(
-        operation.torch(),
-        lambda x, y: eval(text, {**names, "x": x, "y": y}),  # noqa: S307 - the test's own text
-        randn(65, grad=True),
-        randn(65, grad=True),
-    )
-
-
-def test_what_is_equally_large_shares_the_gradient() -> None:
-    operation = operation_of(CASES["reduce max"])
-    x = torch.tensor([1.0, 3.0, -2.0, 3.0], requires_grad=True)
-    assert_like(operation.torch(), lambda x: torch.amax(x, 0, keepdim=True), x)
-
-
-def test_linear_takes_any_leading_dimensions(gemm: OnCpu) -> None:
-    linear = gemm.torch().linear
-    for leading in ((), (4,), (2, 3), (2, 1, 3)):
-        x, weight = randn(*leading, 7, grad=True), randn(5, 7, grad=True)
-        assert_like(linear, torch.nn.functional.linear, x, weight)
-    torch.library.opcheck(gemm.torch().linear_overload, (x, weight))
-
-
-def test_a_gradient_may_be_differentiated(gemm: OnCpu) -> None:
-    a, b = randn(3, 4, grad=True), randn(4, 2, grad=True)
-
-    def slope(product: Callable[..., Any]) -> Any:
-        (first,) = torch.autograd.grad((product(a, b) ** 3).sum(), a, create_graph=True)
-        return torch.autograd.grad((first**2).sum(), b)[0]
-
-    torch.testing.assert_close(slope(gemm.torch()), slope(torch.mm), rtol=1e-4, atol=1e-3)
-
-
-def test_a_layout_that_is_not_there_is_refused_forwards_and_torchs_backwards() -> None:
-    operation = on_cpu("gemm", cpu.gemm, [{"input": "float32", "layout": "nt"}])
-    function = operation.torch()
-    x, weight = randn(6, 7, grad=True), randn(5, 7, grad=True)
-    assert_like(function.linear, torch.nn.functional.linear, x, weight)
-    assert operation.launches == 1
-    with pytest.raises(CallError, match="b is row-major, not column-major"):
-        function(x, randn(7, 5))
 
 
 def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None:
@@ -260,16 +193,6 @@ def test_a_tensor_that_is_changed_is_copied_or_changed_in_place() -> None:
     torch.testing.assert_close(compiled(x, y), 2 * y + 3 * x + 1)
 
 
-def test_alpha_counts_in_the_gradient() -> None:
-    function = operation_of(CASES["saxpy"]).torch()
-    assert_like(
-        lambda x, y: function(x, y, alpha=-3.0),
-        lambda x, y: y - 3 * x,
-        randn(9, grad=True),
-        randn(9, grad=True),
-    )
-
-
 def test_a_kernel_of_ones_own() -> None:
     operation = softmax()
     x = randn(4, 9, grad=True)
@@ -328,13 +251,6 @@ def test_a_capture_of_an_unprepared_problem_is_refused(gemm: OnCpu) -> None:
         function(a, b)
     finally:
         gemm.capturing = False
-
-
-def test_forward_mode_is_refused_not_ignored(gemm: OnCpu) -> None:
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(randn(5, 7), randn(5, 7))
-        with pytest.raises((RuntimeError, NotImplementedError), match=r"jvp|forward"):
-            gemm.torch()(dual, randn(7, 3))
 
 
 def test_transforms_of_functions(gemm: OnCpu) -> None:
