@@ -37,7 +37,7 @@ from shape_notes import LAYOUTS, SHAPES, Problem, Shape
 from version_matches import Match, Matches, in_terms_of, loaded_from, tuned
 
 from tuner import paths
-from tuner.bench.bench import SAMPLES, reference_verdict
+from tuner.bench.bench import SAMPLES
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Mode, Regime
 from tuner.devices.base import Contestant, Device, RaceRequest
@@ -48,7 +48,7 @@ from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration, Gpu, Status
 from tuner.protocol.compilation import Compilation, RenderRequest
-from tuner.stats import Verdict, paired_ratio
+from tuner.stats import Verdict, paired_ratio, reference_verdict
 
 FEWEST_ROUNDS = 6
 SAYS_NOTHING_S = 120.0

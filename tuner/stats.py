@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -86,6 +87,10 @@ class Verdict(StrEnum):
     """The samples do not decide; more of them might."""
 
 
+UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
+_OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+
+
 @dataclass(frozen=True)
 class Ratio:
     """A candidate's time over a reference's, with the bounds of its 95 % interval; below 1 is faster."""
@@ -136,6 +141,18 @@ def verdict(ratio: Ratio, noise_floor: float) -> Verdict:
     if ratio.low >= 1 - noise_floor and ratio.high <= 1 + noise_floor:
         return Verdict.SAME
     return Verdict.AMBIGUOUS
+
+
+def reference_verdict(ratio: Ratio, noise_floor: float) -> Verdict:
+    """Return whether the reference is faster than the candidate, as :func:`verdict`."""
+    of_candidate = verdict(ratio, noise_floor)
+    return _OPPOSITE.get(of_candidate, of_candidate)
+
+
+def ratio_record(ratio: Ratio | None) -> dict[str, Any]:
+    """Return a ratio with the ends of its interval, as rows and JSON name them; None without a ratio."""
+    values = (ratio.median, ratio.low, ratio.high) if ratio else (None, None, None)
+    return dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True))
 
 
 def equivalence_margin(noise_floor: float, margin: float | None = None) -> float:

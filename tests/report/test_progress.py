@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import configuration, scale_kernel
+from tests.faults.stub_device import StubDevice
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
 from tuner.model import Run, Status, Trial
 from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
@@ -35,7 +36,9 @@ def state(tmp_path: Path) -> State:
     kernel, gpu = scale_kernel(tmp_path), ARCHITECTURES[90]
     problem = kernel.problem()
     run = Run("r", problem, gpu, "cuda:0", 0, "tpe", 100, 1)
-    state = State(run, roof_of(kernel, problem, gpu), SearchSpace.from_kernel(kernel, problem, gpu))
+    device = StubDevice()
+    device.recorded = True
+    state = State(run, roof_of(kernel, problem, gpu), SearchSpace.from_kernel(kernel, problem, gpu), device)
     best = Trial(0, configuration(), Status.OK, 190_100.0)
     failed = [Trial(1 + i, configuration(), FAILED[i % 4]) for i in range(59)]
     state.trials, state.incumbent, state.resumed_trials = [best, *failed], best, 40

@@ -16,12 +16,12 @@ from typing import Protocol
 
 from tuner.ablation.changes import Change, changes
 from tuner.ablation.results import AblatedParameter, Ablation, AblationRequest, Alternative
-from tuner.bench.bench import SAMPLES, RaceSamples, reference_verdict
+from tuner.bench.bench import SAMPLES, RaceSamples
 from tuner.devices.base import Contestant, Device, Outcome, RaceRequest, RaceRound
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
-from tuner.stats import median_interval, paired_ratio
+from tuner.stats import median_interval, paired_ratio, reference_verdict
 from tuner.tuning.ceiling import roof_under
 
 TOGETHER = 8

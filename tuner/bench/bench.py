@@ -21,7 +21,7 @@ from tuner.kernel.baselines import Baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.model import Configuration, Gpu
 from tuner.space.space import SearchSpace
-from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, verdict
+from tuner.stats import Ratio, Verdict, median_interval, paired_ratio, ratio_record, reference_verdict
 
 ROUNDS, SAMPLES = 20, 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
@@ -30,8 +30,6 @@ SAME_MACHINE, SAME_NAME = 0.01, 0.03
 of its name, whose clocks and memory differ."""
 NOISE_FLOORS = 2.0
 """And from so many noise floors on: the time now and the one then are both off by up to one."""
-UNDECIDED = (Verdict.SAME, Verdict.AMBIGUOUS)
-_OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
 
 
 @dataclass(frozen=True)
@@ -175,12 +173,6 @@ class SpeedCheck:
     """Why it could not be run."""
 
 
-def reference_verdict(ratio: Ratio, noise_floor: float) -> Verdict:
-    """Return the verdict of a reference against a contestant, by the contestant's time over the reference's."""
-    of_contestant = verdict(ratio, noise_floor)
-    return _OPPOSITE.get(of_contestant, of_contestant)
-
-
 def bench(device: Device, target: Target, against: Against, rounds: int, seed: int) -> Bench:
     """Time a target's contestants in turn, and compare them.
 
@@ -257,9 +249,7 @@ def unpaired(one: RaceSamples, other: RaceSamples) -> Ratio:
 
 def ratio_columns(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
     """Return what a row of the database has of a comparison: nothing, if there is none."""
-    values = (ratio.median, ratio.low, ratio.high) if ratio else (None, None, None)
-    columns = dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True))
-    return {**columns, "verdict": str(verdict) if ratio and verdict else ""}
+    return {**ratio_record(ratio), "verdict": str(verdict) if ratio and verdict else ""}
 
 
 def records_of(result: Bench, bench_id: str, versions: Mapping[str, str]) -> list[Benchmark]:

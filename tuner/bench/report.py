@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.bench.bench import UNDECIDED, Bench, Entry, SpeedCheck
+from tuner.bench.bench import Bench, Entry, SpeedCheck
 from tuner.database.records import Benchmark
 from tuner.hardware.roofline import Roof
 from tuner.report.configurations import Texts, builtin, head_of
@@ -30,6 +30,7 @@ from tuner.report.tables import (
     timing_record,
 )
 from tuner.report.terminal import printable
+from tuner.stats import UNDECIDED
 from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 

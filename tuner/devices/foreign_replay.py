@@ -80,7 +80,7 @@ class ForeignDevice(ReplayDevice):
         return conditions, "as it was recorded"
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
-        """Leave the space as it is, and say how it and the recording differ."""
+        """Return the space as it is, and say how it and the recording differ."""
         there = sum(map(space.contains, self.results.rows))
         if lacking := len(space) - there:
             self.say(
@@ -97,8 +97,8 @@ class ForeignDevice(ReplayDevice):
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up."""
         measurement = self._look_up(configuration)
-        status = Status.OK if measurement.status is not Status.COMPILE_ERROR else Status.COMPILE_ERROR
-        compilation = Compilation(status, measurement.error if status is not Status.OK else "")
+        failed = measurement.status is Status.COMPILE_ERROR
+        compilation = Compilation(measurement.status, measurement.error) if failed else Compilation(Status.OK)
         self._outcomes.append(Outcome(number, configuration, compilation, measurement))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:

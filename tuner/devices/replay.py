@@ -137,33 +137,37 @@ class ReplayDevice(Device):
         return not self._outcomes
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
-        """Leave what was recorded."""
+        """Return the space with what was recorded."""
         return space.restricted(self._recorded.rows)
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up, unless the kernel has changed since."""
         row = self._row(configuration)
         try:
-            sources = tuple(
-                source for source, _ in render(self._kernel, self._recorded.problem, self.gpu, configuration)
-            )
-        except (KernelError, MemoryError) as error:
-            rendered = isinstance(error, KernelError)
-            status = Status.COMPILE_ERROR if rendered else Status.COMPILE_OOM
-            said = str(error) if rendered else "out of memory while rendering"
-            compilation, measurement = Compilation(status, said), Measurement(status, error=said)
+            rendered = tuple(render(self._kernel, self._recorded.problem, self.gpu, configuration))
+        except KernelError as error:
+            answer = _not_rendered(Status.COMPILE_ERROR, str(error))
+        except MemoryError:
+            answer = _not_rendered(Status.COMPILE_OOM, "out of memory while rendering")
         else:
-            resources = (row.resources,) if row.resources else ()
-            variant = configuration.variant
-            implementation = self._identity.implementation(variant, sources)
-            compilation = Compilation(
-                Status.OK, sources=sources, resources=resources, implementation=implementation
-            )
-            measurement = _measurement(row)
-            if self.recording.row_digest(self._identity, variant, sources) != row.source:
-                changed = "the kernel has changed since this was recorded"
-                measurement = Measurement(Status.INVALID_CONFIG, error=changed)
-        self._outcomes.append(Outcome(number, configuration, compilation, measurement))
+            sources = tuple(source for source, _ in rendered)
+            answer = self._recorded_answer(row, configuration.variant, sources)
+        self._outcomes.append(Outcome(number, configuration, *answer))
+
+    def _recorded_answer(
+        self, row: Row, variant: str, sources: tuple[str, ...]
+    ) -> tuple[Compilation, Measurement]:
+        """Return what was recorded of sources, or that others were recorded."""
+        compilation = Compilation(
+            Status.OK,
+            sources=sources,
+            resources=(row.resources,) if row.resources else (),
+            implementation=self._identity.implementation(variant, sources),
+        )
+        if self.recording.row_digest(self._identity, variant, sources) == row.source:
+            return compilation, _measurement(row)
+        changed = "the kernel has changed since this was recorded"
+        return compilation, Measurement(Status.INVALID_CONFIG, error=changed)
 
     def _row(self, configuration: Configuration) -> Row:
         """Return what was recorded of a configuration; a stored trial may have one that the kernel never had."""
@@ -191,7 +195,7 @@ class ReplayDevice(Device):
         return _measurement(self._row(configuration))
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
-        """Say no: other sizes were not recorded for this purpose."""
+        """Return False: other sizes were not recorded for this purpose."""
         return False
 
     def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
@@ -203,7 +207,7 @@ class ReplayDevice(Device):
 
 
 def _distance(wanted: Problem, held: Problem) -> tuple[int, float]:
-    """Say how far a problem is from another: first by what else it is, then by the factors between their sizes."""
+    """Return how far a problem is from another: first by what else it is, then by the factors between their sizes."""
     others = [(wanted.dtypes, held.dtypes), (wanted.options, held.options)]
     sizes = [(size, held.sizes.get(name, 1)) for name, size in wanted.sizes.items()]
     return sum(a != b for a, b in others), sum(abs(math.log2(a / b)) for a, b in sizes)
@@ -234,8 +238,12 @@ def _short(size: int) -> str:
 
 
 def _key(configuration: Configuration) -> tuple[str, frozenset[tuple[str, Value]]]:
-    """Name a configuration whatever the order of its parameters, which a kernel's file may change."""
+    """Return what names a configuration, whatever the order of its parameters, which a kernel's file may change."""
     return configuration.variant, frozenset(configuration.parameters)
+
+
+def _not_rendered(status: Status, error: str) -> tuple[Compilation, Measurement]:
+    return Compilation(status, error), Measurement(status, error=error)
 
 
 def _measurement(row: Row) -> Measurement:

@@ -20,7 +20,7 @@ from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.local import LocalDevice
 from tuner.errors import DeviceError
 from tuner.model import Status
-from tuner.protocol.measuring import Failed, Measure, Measured, Release, SetupDone
+from tuner.protocol.measuring import Failed, Measure, Measured, Release, Setup, SetupDone
 
 IN_FLIGHT = 4
 """Candidates for each further card, so that its process never waits for the next."""
@@ -42,6 +42,15 @@ class _Member:
     failed: str = ""
     """Why it measures no more."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def set_up(self, request: Setup) -> None:
+        """Set the card up for a problem, and note how that ended."""
+        self.failed = ""
+        match self.guard.call(request):
+            case SetupDone(reference_ns=reference_ns):
+                self.reference_ns = reference_ns
+            case Failed(error=error) | Unanswered(error=error):
+                self.failed = error
 
 
 class SpreadDevice(LocalDevice):
@@ -96,19 +105,11 @@ class SpreadDevice(LocalDevice):
     def _set_up(self) -> float:
         """Set every card up for the problem, at the same time; return the time of the first one's reference kernel."""
         request = self._requests.setup(self._submissions.problem, self._seed, self.conditions, self._truth)
-        threads = []
-        for member in self._members:
-            member.failed = ""
-
-            def set_up(member: _Member = member) -> None:
-                match member.guard.call(request):
-                    case SetupDone(reference_ns=reference_ns):
-                        member.reference_ns = reference_ns
-                    case Failed(error=error) | Unanswered(error=error):
-                        member.failed = error
-
-            threads.append(threading.Thread(target=set_up, daemon=True))
-            threads[-1].start()
+        threads = [
+            threading.Thread(target=member.set_up, args=(request,), daemon=True) for member in self._members
+        ]
+        for thread in threads:
+            thread.start()
         self._first.reference_ns = super()._set_up()
         for thread in threads:
             thread.join()

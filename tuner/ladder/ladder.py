@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.bench import targets
-from tuner.bench.bench import UNDECIDED, Failure, RaceSamples, ratio_columns, reference_verdict, unpaired
+from tuner.bench.bench import Failure, RaceSamples, ratio_columns, unpaired
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
@@ -20,7 +20,7 @@ from tuner.hardware.roofline import Roof
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.stats import Ratio, Verdict, paired_ratio
+from tuner.stats import UNDECIDED, Ratio, Verdict, paired_ratio, reference_verdict
 from tuner.tuning.trials import metrics
 
 STEP_PREFIX = "rung:"

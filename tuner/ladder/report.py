@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from tuner.bench.bench import UNDECIDED
 from tuner.bench.report import comparison_text
 from tuner.ladder.ladder import InterleavedComparison, Ladder, Level, SpeedUp, Timing
 from tuner.model import value_text
@@ -14,6 +13,7 @@ from tuner.report.configurations import Texts, head_of
 from tuner.report.launch_note import launch_note
 from tuner.report.tables import duration, percent, show, show_pairs, show_text, throughput
 from tuner.report.terminal import printable
+from tuner.stats import UNDECIDED
 
 OTHER = " *"
 """After a speed-up over times of another comparison."""

@@ -174,7 +174,7 @@ def _initial(state: State, winner: Trial) -> str:
 
 def _occupied(result: Result) -> str:
     state = result.state
-    if state.occupied is None or state.device is None:
+    if state.occupied is None:
         return ""
     refined = state.device.busy.refined_s
     waiting = (

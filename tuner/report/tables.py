@@ -22,7 +22,7 @@ from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
 from tuner.report.layout import block_lines, message_lines, pair_lines, table_lines, wrapped
 from tuner.report.terminal import printable
-from tuner.stats import Ratio, Verdict
+from tuner.stats import Ratio, Verdict, ratio_record
 
 TRIAL_COLUMNS = (
     "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",
@@ -266,8 +266,7 @@ def timing_record(gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
 
 def comparison_record(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
     """Return a ratio with the ends of its interval, and the verdict; None for what there is not."""
-    values = (ratio.median, ratio.low, ratio.high) if ratio else (None, None, None)
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True)) | {"verdict": verdict}
+    return {**ratio_record(ratio), "verdict": verdict}
 
 
 def trial_record(stored: StoredTrial) -> dict[str, Any]:

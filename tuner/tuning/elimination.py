@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tuner.stats import Ratio, Verdict, median, paired_ratio, verdict
+from tuner.stats import UNDECIDED, Ratio, Verdict, median, paired_ratio, verdict
 
 HEATS = (12, 24, 48)
 """Rounds of each heat. Heats are few, because each loads and verifies every contestant again. 12 rounds are the fewest
@@ -97,11 +97,10 @@ class Standing:
 
     def tied_with(self, contestant: int) -> list[int]:
         """Return those left that are the same as a contestant, or cannot be told from it; itself not included."""
-        undecided = (Verdict.SAME, Verdict.AMBIGUOUS)
         return [
             other
             for other in self.left
-            if other != contestant and self.compare(other, contestant) in undecided
+            if other != contestant and self.compare(other, contestant) in UNDECIDED
         ]
 
 

@@ -56,7 +56,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         space, sampler = restricted, _sampler(run, restricted)
     initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
     roof = roof_of(kernel, problem, device.gpu)
-    state = State(run, roof, space, device=device, conditions_why=why, initial=initial)
+    state = State(run, roof, space, device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
     state.mark = mark or store.mark()
     if not device.recorded:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tuner.conditions import Mode
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.model import Configuration, Problem, Trial
-from tuner.stats import Ratio, Verdict, verdict
+from tuner.stats import Ratio, Verdict, reference_verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
@@ -226,17 +226,20 @@ class FinalRace:
     def _in_race(self, winner: int, contestants: Sequence[Trial], standing: Standing) -> InRace:
         first = standing.left[0]
         times = sorted((standing.time_ns(i), i) for i in standing.groups)
+        default_ns, ratio, against_default = _versus(self.default, winner, contestants, standing)
         return InRace(
-            standing.time_ns(winner),
-            *_versus(self.default, winner, contestants, standing),
-            behind(standing, winner),
+            time_ns=standing.time_ns(winner),
+            default_ns=default_ns,
+            ratio=ratio,
+            verdict=against_default,
+            behind=behind(standing, winner),
             # Where it is not the fastest: against that one.
-            standing.verdict if winner == first else standing.compare(winner, first),
-            [(contestants[i].configuration, median_ns) for median_ns, i in times],
-            standing.noise_floor,
-            standing.rounds,
-            standing.heats,
-            standing.seconds,
+            race_verdict=standing.verdict if winner == first else standing.compare(winner, first),
+            medians_ns=[(contestants[i].configuration, median_ns) for median_ns, i in times],
+            noise_floor=standing.noise_floor,
+            rounds=standing.rounds,
+            heats=standing.heats,
+            race_s=standing.seconds,
         )
 
 
@@ -256,6 +259,4 @@ def _versus(
     if index is None or index not in standing.groups:
         return None, None, Verdict.AMBIGUOUS
     ratio = standing.ratio(index, winner)
-    opposite = verdict(ratio, standing.noise_floor)
-    swapped = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    return standing.time_ns(index), ratio, swapped.get(opposite, opposite)
+    return standing.time_ns(index), ratio, reference_verdict(ratio, standing.noise_floor)

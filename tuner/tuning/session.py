@@ -115,8 +115,8 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         store.mark_unstable(run.id, trial.number, reason)
 
     trials = sorted(state.trials, key=lambda trial: trial.number)  # answers may have come in another order
-    before = state.best_before
-    incumbent = [trial for trial in trials if before and trial.configuration == before[0]][-1:]
+    before = state.best_before[0] if state.best_before else None
+    incumbent = next((trial for trial in reversed(trials) if trial.configuration == before), None)
     best_ns = state.incumbent.time_ns if state.incumbent else None
     race = FinalRace(
         loop.device,
@@ -125,7 +125,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         say,
         reject,
         run.seed,
-        incumbent[0] if incumbent else None,
+        incumbent,
         run.options.max_error,
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
@@ -140,7 +140,6 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
 
 
 def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:
-    assert state.device is not None
     return {
         "search_s": state.elapsed_s if state.search_began else 0.0,
         "occupied": state.occupied,

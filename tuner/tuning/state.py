@@ -28,6 +28,7 @@ class State:
     run: Run
     roof: Roof
     space: SearchSpace
+    device: Device
     trials: list[Trial] = field(default_factory=list)
     incumbent: Trial | None = None
     default: Trial | None = None
@@ -42,7 +43,6 @@ class State:
     """How what they measured differs, in words: other problems, other GPUs, an earlier text of the kernel."""
     search_began: float = 0.0
     search_ended: float = 0.0
-    device: Device | None = None
     conditions_why: str = ""
     """Why everything is timed under the run's conditions."""
     ceiling: Ceiling | None = None
@@ -96,7 +96,7 @@ class State:
 
         None for a shorter search and for a recorded one.
         """
-        if self.device is None or self.device.recorded or self.elapsed_s <= WARM_UP_S:
+        if self.device.recorded or self.elapsed_s <= WARM_UP_S:
             return None
         share = self.device.busy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
         return share / self.device.measuring

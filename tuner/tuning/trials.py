@@ -11,12 +11,12 @@ from tuner.database.records import Metrics, WarmTime, Winner
 from tuner.devices.base import Outcome
 from tuner.hardware.roofline import Roof
 from tuner.model import Resources, Status, Trial
-from tuner.stats import median_interval
+from tuner.stats import median_interval, ratio_record
 from tuner.tuning.finish import Finish, InRace, WarmFinish
 
 
 def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
-    """Make a trial of an answer.
+    """Return an answer as a trial.
 
     Args:
         outcome: the answer.
@@ -66,7 +66,7 @@ def told_time(trial: Trial) -> float | None:
 
 
 def metrics(roof: Roof, time_ns: float | None) -> Metrics:
-    """Turn a time into throughput and the fraction of the speed of light, None where no ceiling is known."""
+    """Return the throughput of a time and its share of the speed of light; None where no ceiling is known."""
     if not time_ns:
         return Metrics()
     return Metrics(
@@ -87,16 +87,14 @@ def winner_of(
         replayed: whether the samples were recorded earlier.
         known_before: whether the database knew a best before.
     """
-    confirmed, ratio = finish.confirmed, finish.ratio
+    confirmed = finish.confirmed
     return Winner(
         trial_id=ids[finish.winner.number],
         configuration=finish.winner.configuration,
         time_ns=finish.time_ns,
         default_trial_id=ids[finish.default.number] if finish.default and finish.default_ns else None,
         default_time_ns=finish.default_ns,
-        ratio=ratio.median if ratio else None,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
+        **ratio_record(finish.ratio),
         verdict=finish.verdict,
         confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         edges_verified=bool(finish.edge_cases) and not finish.reason,
@@ -116,15 +114,12 @@ def winner_of(
 
 
 def _warm_time(finish: Finish, warm: WarmFinish, *, known_before: bool) -> WarmTime:
-    ratio = warm.ratio
     return WarmTime(
-        warm.time_ns,
-        ratio.median if ratio else None,
-        ratio.low if ratio else None,
-        ratio.high if ratio else None,
-        str(warm.verdict),
-        warm.behind,
-        warm.behind_in_mode,
+        time_ns=warm.time_ns,
+        **ratio_record(warm.ratio),
+        verdict=str(warm.verdict),
+        behind=warm.behind,
+        behind_in_mode=warm.behind_in_mode,
         counts=finish.incumbent_ns is not None or not known_before,
     )
 
@@ -149,14 +144,11 @@ def _warm_record(warm: WarmFinish) -> dict[str, Any]:
 
 
 def _against_incumbent(finish: Finish, ids: Mapping[int, int]) -> dict[str, Any] | None:
-    ratio = finish.versus_incumbent
-    if finish.incumbent is None or ratio is None:
+    if finish.incumbent is None or finish.versus_incumbent is None:
         return None
     return {
         "trial_id": ids[finish.incumbent.number],
         "time_ns": finish.incumbent_ns,
-        "ratio": ratio.median,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+        **ratio_record(finish.versus_incumbent),
         "verdict": str(finish.incumbent_verdict),
     }
