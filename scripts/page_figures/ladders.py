@@ -11,7 +11,7 @@ from page_figures.evidence import Rows, table, text
 
 LINE = re.compile(
     r"(?P<name>\S+(?: \S+)*)\s+(?:(?P<kind>float32|float16|product=\w+)\s+)?"
-    r"(?P<time>[\d.]+ [um]?s|-)(?=\s|$)(?:\s+[\d.]+ (?:[GTM]B|[GT]FLOP)/s)?(?:\s+(?P<peak>[\d.]+)%)?"
+    r"(?P<time>[\d.]+ [um]?s|-)(?=\s|$)(?:\s+[\d.]+ (?:[GTM]B|[GT]FLOP)/s)?(?:\s+(?P<peak>[\d.]+) ?%)?"
     r"(?:\s+(?P<over>[\d.e+]+)x(?P<star> \*)?)?"
     r"(?:\s+(?:(?P<verdict>slower|faster|launch latency): (?P<ratio>[\d.]+)x \("
     r"|(?P<unsure>(?:same|ambiguous) \(.*?\))))?"

@@ -41,7 +41,7 @@ def test_query_prints_a_table(path: Path) -> None:
     assert len(lines) == 7
     for part in (
         "gemm", "m=4096 n=2048 k=1024 float16 layout=nn", "NVIDIA H200", "split_k block_m=128 double_buffer=no", "ok",
-        "190.1 us", "189.8 .. 190.4 us", "361.4 TFLOP/s", "36.5%", "measured",
+        "190.1 us", "189.8 .. 190.4 us", "361.4 TFLOP/s", "36.5 %", "measured",
         "cold, rested",
     ):  # fmt: skip
         assert part in lines[6]

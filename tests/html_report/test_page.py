@@ -24,6 +24,7 @@ from tuner.model import Configuration, RunOptions, Status, Trial
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
+NBSP = "\xa0"
 ROOT = Path(__file__).resolve().parents[2]
 ELEMENTS = set(
     re.findall(
@@ -88,6 +89,42 @@ def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest
     assert sum(key.endswith("-convergence") for key in kernel.data) == 1
     assert "A100" not in kernel.text
     assert "Run bbbbbbbb of gemm" in report(capsys, tmp_path / "t.db", "--run", "bb").text
+
+
+def test_a_run_says_where_the_stored_best_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The overview has the best of all runs, which need not be the one that is shown in detail."""
+    tuned(tmp_path / "t.db", make_run("a" * 32, gpu=CARD))
+    tuned(tmp_path / "t.db", make_run("b" * 32, gpu=CARD), count=5)
+    assert "995 ns in run aaaaaaaa" in report(capsys, tmp_path / "t.db").text.replace(NBSP, " ")
+    assert " in run " not in report(capsys, tmp_path / "t.db", "--run", "aaaa").text
+
+
+def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The winner is of another variant than the default: the kernel's file knows that variant's own default."""
+    command = [
+        "--kernel",
+        "gemm",
+        "--device",
+        "replay",
+        "--trials",
+        "3",
+        "-q",
+        "--db",
+        str(tmp_path / "t.db"),
+    ]
+    assert said_by(capsys, *command).code == 0
+    page = report(capsys, tmp_path / "t.db")
+    assert "wgmma" in page.text
+    marked = [
+        attributes
+        for tag, attributes in page.elements
+        if tag == "li" and attributes.get("class") == "unusual"
+    ]
+    assert 0 < len(marked) < 6  # of 20
+    assert "problem-1-convergence" in page.data
+    assert "problem-1-outcomes" not in page.data
 
 
 def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(

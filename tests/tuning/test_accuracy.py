@@ -302,7 +302,7 @@ def test_table_says_ties(capsys: pytest.CaptureFixture[str]) -> None:
     show_front(made)
     out = capsys.readouterr().out
     said = " ".join(out.split())
-    assert "as fast as bfloat16 within the noise (1.0%), and more accurate" in said
+    assert "as fast as bfloat16 within the noise (1.0 %), and more accurate" in said
     row = next(line for line in out.splitlines() if line.startswith("bfloat16") and "101.2 ns" in line)
     assert "tied" in row
     assert "not on the front" in row

@@ -136,7 +136,8 @@ def history(problem: TunedProblem) -> Figure | None:
         "history",
         "history",
         "History of the stored best",
-        "The winner of each run of this problem, and the best so far; only confirmed winners count."
+        "The winner of each run of this problem, and the best so far"
+        + ("." if problem.run.replayed else "; only confirmed winners count.")
         + (" Diamonds are benches of the stored best, with 95 % intervals." if benches else ""),
         f"{len(drawn)} runs; the best stored: {duration(best) or 'none is confirmed'}.",
         FigureTable(("when (UTC)", "what", ">time", ">best so far", "note"), sorted(rows)),

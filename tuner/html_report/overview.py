@@ -34,7 +34,8 @@ def overview(winners: Sequence[StoredWinner]) -> Figure:
         "overview",
         "overview",
         "The best of each problem",
-        f"How many times as fast as the default configuration, with 95 % intervals; 1 is as fast as the default.{rest}",
+        f"How many times as fast as the default configuration, with 95 % intervals; 1 is as fast as the default. "
+        f"Hollow points are not surely faster.{rest}",
         f"The best of {len(winners)} problems, compared with their defaults.",
         FigureTable(HEADS, rows),
         {

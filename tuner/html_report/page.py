@@ -28,6 +28,9 @@ from tuner.html_report.roofline_figures import roofline, rooflines
 from tuner.html_report.search_figures import convergence, outcomes
 from tuner.html_report.subjects import Subjects, TunedProblem
 from tuner.html_report.timing_figures import clocks, facts, samples
+from tuner.model import Value
+from tuner.report.configurations import StoredTexts
+from tuner.report.layout import kept_together
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 from tuner.report.terminal import printable
 
@@ -78,7 +81,7 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
         loader=FileSystemLoader(ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_written,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -138,6 +141,12 @@ def _shown(value: Any) -> Any:
     return seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}..."
 
 
+def _written(value: Any) -> Any:
+    """Return a text as the page's HTML has it: no line ends before a unit."""
+    shown = _shown(value)
+    return kept_together(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown
+
+
 def _section(number: int, problem: TunedProblem) -> Section:
     run, winner = problem.run, problem.winner
     importance, effects, lines = parameter_figures(problem)
@@ -153,11 +162,7 @@ def _section(number: int, problem: TunedProblem) -> Section:
         clocks(problem),
         history(problem),
     ]
-    default = problem.default.configuration if problem.default else None
-    same = (
-        default is not None and winner is not None and default.variant == winner.winner.configuration.variant
-    )
-    usual = default.values if default is not None and same else {}
+    usual = _defaults(problem)
     return Section(
         f"problem-{number + 1}",
         run.problem.kernel,
@@ -176,13 +181,24 @@ def _section(number: int, problem: TunedProblem) -> Section:
     )
 
 
+def _defaults(problem: TunedProblem) -> Mapping[str, Value]:
+    """Return the default values of the winner's variant: those that ran, else those of the kernel's file."""
+    if problem.winner is None:
+        return {}
+    variant = problem.winner.winner.configuration.variant
+    ran = problem.default.configuration if problem.default else None
+    return ran.values if ran and ran.variant == variant else StoredTexts().of(problem.run).defaults(variant)
+
+
 def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
     if problem.winner is None:
         if not (times := [one.time_ns for one in problem.timed if one.time_ns]):
             return [("winner", "none", "no configuration was verified and timed")]
         return [("winner", "none", f"no race was held; the fastest trial took {duration(min(times))}")]
     winner, metrics = problem.winner.winner, problem.winner.metrics
-    listed = [("winner", duration(winner.time_ns), throughput(metrics))]
+    better = problem.stored_best
+    of_another = f"; {duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else ""
+    listed = [("winner", duration(winner.time_ns), throughput(metrics) + of_another)]
     if winner.ratio:
         compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)
         listed.append(("versus the default", f"{winner.ratio:.3f}x", compared.partition(" ")[2].strip()))

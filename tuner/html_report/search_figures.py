@@ -81,8 +81,8 @@ def _steps(problem: TunedProblem, steps: Sequence[tuple[Trial, float]]) -> list[
 
 
 def outcomes(problem: TunedProblem) -> Figure | None:
-    """Return how the trials ended; None without trials."""
-    if not problem.stored:
+    """Return how the trials ended; None where none failed."""
+    if all(trial.status.ranked for trial in problem.trials):
         return None
     counts = Counter(str(trial.status) for trial in problem.trials)
     first: dict[str, Trial] = {}

@@ -79,6 +79,14 @@ class TunedProblem:
         return next((trial for trial in self.trials if number is not None and trial.id == number), None)
 
     @property
+    def stored_best(self) -> StoredWinner | None:
+        """The best winner of all runs of this problem; None if this run's is as good."""
+        winners = [one for one in self.winners if one.winner.exportable]
+        best = min(winners, key=lambda one: one.winner.time_ns, default=None)
+        own = self.winner.winner.time_ns if self.winner else 0.0
+        return best if best and best.winner.time_ns < own else None
+
+    @property
     def speed_of_light_ns(self) -> float | None:
         """The least time that the hardware allows, as the database has it; None where it is not known."""
         for one in self.stored:

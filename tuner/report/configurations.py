@@ -53,6 +53,10 @@ class Texts:
             return _ForeignTexts() if foreign else cls()
         return cls({v.name: {p.name: p.default for p in v.parameters} for v in space.variants})
 
+    def defaults(self, variant: str) -> Mapping[str, Value]:
+        """Return a variant's default values; nothing where they are not known."""
+        return self._defaults.get(variant, {})
+
     def cell(self, configuration: Configuration) -> str:
         """Return variant and values; what is not named is the default, which ``--config`` means, too."""
         shown = differing(configuration, self._defaults.get(configuration.variant))

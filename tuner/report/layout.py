@@ -66,7 +66,7 @@ def message_lines(text: str, stream: TextIO | None = None) -> list[str]:
 
 def _wrapped(text: str, columns: int, first: str = "", rest: str = "") -> list[str]:
     lines = textwrap.wrap(
-        _KEPT.sub(_TOGETHER, text),
+        kept_together(text),
         columns,
         initial_indent=first,
         subsequent_indent=rest,
@@ -74,6 +74,11 @@ def _wrapped(text: str, columns: int, first: str = "", rest: str = "") -> list[s
         break_on_hyphens=False,
     )
     return [line.replace(_TOGETHER, " ") for line in lines] or [first.rstrip()]
+
+
+def kept_together(text: str) -> str:
+    """Return text in which no line can end between a number and its unit, or within an interval."""
+    return _KEPT.sub(_TOGETHER, text)
 
 
 def pair_lines(pairs: Iterable[tuple[str, object]]) -> list[str]:
@@ -163,7 +168,7 @@ def _widths(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int
 def _narrowest(head: str, rows: Sequence[dict[str, str]], natural: int) -> int:
     if natural <= NARROWEST:
         return natural
-    texts = [_KEPT.sub(_TOGETHER, row[head]) for row in rows]
+    texts = [kept_together(row[head]) for row in rows]
     word = max((len(word) for text in [head, *texts] for word in text.split(" ")), default=0)
     return min(natural, max(word, NARROWEST, -(-natural // MOST_LINES)))
 

@@ -102,7 +102,7 @@ def throughput(metrics: Metrics) -> str:
 
 def percent(fraction: float | None) -> str:
     """Return a fraction as a percentage."""
-    return "" if fraction is None else f"{100 * fraction:.1f}%"
+    return "" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def problem_text(problem: Problem) -> str:

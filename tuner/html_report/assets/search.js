@@ -139,10 +139,13 @@ function convergence(d, width) {
   };
 }
 
+// Of figures that stand beside a taller one: a few bars share some of its height.
+const barsHeight = (each, count) => 56 + Math.max(each * count, Math.min(200, 66 * count));
+
 function outcomes(d) {
   const total = d.trials.reduce((a, b) => a + b, 0);
   return {
-    height: 34 * d.outcome.length + 56,
+    height: barsHeight(34, d.outcome.length),
     option: base({
       grid: { left: margin(d.outcome, 140), right: 90, top: 6, bottom: 46 },
       xAxis: axis("trials", { minInterval: 1 }),
@@ -160,7 +163,7 @@ function outcomes(d) {
 
 function importance(d) {
   return {
-    height: 30 * d.parameter.length + 56,
+    height: barsHeight(30, d.parameter.length),
     option: base({
       grid: { left: margin(d.parameter, 140), right: 64, top: 6, bottom: 46 },
       xAxis: axis("share of the differences in time", {
@@ -206,8 +209,9 @@ function effects(d, width) {
       height: panel,
     });
     option.xAxis.push(
-      names(p.values, Math.max(3, Math.floor(each / p.values.length / 8)), {
+      names(p.values, Math.max(3, Math.floor(each / p.values.length / (width < 560 ? 5.5 : 8))), {
         gridIndex: i,
+        axisLabel: { fontSize: width < 560 ? 10 : 12 },
         name: p.name,
         nameLocation: "middle",
         nameGap: 26,
@@ -302,7 +306,7 @@ function parallel(d, width) {
           name: one.name,
           type: "category",
           data: one.values,
-          axisLabel: { ...label, formatter: (value) => short(value, 12) },
+          axisLabel: { ...label, formatter: (value) => short(value, Math.max(12, Math.floor(each / 9))) },
         })),
         {
           ...common,

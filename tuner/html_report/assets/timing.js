@@ -90,7 +90,7 @@ function roofline(d, width) {
     if (!(narrow && d.points.length > 2) && ![...named].some(near)) named.add(i);
   });
   const side = (p) =>
-    narrow ? "bottom" : p.intensity < Math.sqrt(from * to) ? "right" : p.name.length < 14 ? "left" : "bottom";
+    p.intensity < Math.sqrt(from * to) ? "right" : !narrow && p.name.length < 14 ? "left" : "bottom";
   return {
     height: tall,
     option: base({
@@ -260,7 +260,7 @@ function history(d) {
   const moment = (at) => Date.parse(at);
   const value = (one) => [moment(one.at), one.time_ns / size, one.time_ns];
   const [low, high] = [Math.min(...times) / size, Math.max(...times) / size];
-  const room = Math.max(0.15 * (high - low), 0.002 * high);
+  const room = Math.max(0.15 * (high - low), 0.02 * high); // noise is not to look like progress
   return {
     height: 320,
     option: base({
