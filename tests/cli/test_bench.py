@@ -20,7 +20,6 @@ from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
-from tuner.report.plots import ParetoPoint, plot_pareto
 from tuner.space.space import SearchSpace
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune as run_tune
@@ -358,28 +357,6 @@ def test_plot_without_matplotlib(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert_refused(bench("--plot", "bars.svg"), 1, "pip install '.[plot]'")
     assert device.fields == []
-
-
-def test_pareto_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    points = [
-        ParetoPoint("float32", 2e6, 3e-7, front=True, winner=True),
-        ParetoPoint("float32", 3e6, 4e-7),
-        ParetoPoint("bfloat16", 5e5, 2e-3, front=True),
-        ParetoPoint("weird $x^", 6e5, 0.0, front=True),
-    ]
-    plot_pareto(points, tmp_path / "front.svg", "gemm $m", 1e-3)
-    text = " ".join(re.findall(r">([^<>]+)</t", (tmp_path / "front.svg").read_text()))
-    for word in (
-        "float32",
-        "bfloat16",
-        "weird $x^",
-        "winner",
-        "Pareto front",
-        "error allowed: 0.001",
-        "gemm $m",
-    ):
-        assert word in text, word
 
 
 # -- through the real device and a process that pretends to measure

@@ -15,15 +15,14 @@ from tests.commands import Said, assert_refused, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.faults.ladder_device import BEST, LAUNCH_NS, LadderDevice, kernel_with_ladder
 from tuner.cli import main
-from tuner.cli.sweep import MOST, make_sweep
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
-from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.ladder.progress import make_progress
 
 pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 Ladder = Callable[..., Said]
 
@@ -51,56 +50,6 @@ def ladder(
         return said_by(capsys, "ladder", of, *arguments)
 
     return run
-
-
-# -- sweeps
-
-
-@pytest.mark.parametrize(
-    ("texts", "found"),
-    [
-        ([], []),
-        (["m=4..16"], [{"m": 4}, {"m": 8}, {"m": 16}]),
-        (["m=2**10..2^12:4"], [{"m": 1024}, {"m": 4096}]),
-        (["m=10..79"], [{"m": 10}, {"m": 20}, {"m": 40}]),
-        (["m=7"], [{"m": 7}]),
-        (["m=3, 1,2..4, 4"], [{"m": 3}, {"m": 1}, {"m": 2}, {"m": 4}]),
-        (["m=n=k=1..2"], [{"m": 1, "n": 1, "k": 1}, {"m": 2, "n": 2, "k": 2}]),
-        (["m=1..2", "n = 10,30"], [{"m": 1, "n": 10}, {"m": 2, "n": 30}]),
-    ],
-)
-def test_sweep(texts: list[str], found: list[dict[str, int]]) -> None:
-    assert make_sweep(load_kernel("gemm"), texts) == found
-
-
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        (["m"], ("--sweep 'm'", "2**28")),
-        (["=5"], ("--sweep '=5'",)),
-        (["m="], ("--sweep 'm='",)),
-        (["m=n="], ("--sweep 'm=n='",)),
-        (["m=1,,2"], ("--sweep 'm=1,,2'",)),
-        (["m=1.."], ("--sweep 'm=1..'",)),
-        (["m=..4"], ("--sweep 'm=..4'",)),
-        (["m=one"], ("m=one", "whole number")),
-        (["m=1..4:x"], ("factor=x", "whole number")),
-        (["m=1..4:1"], ("factor 1", "from 2 up")),
-        (["m=8..4"], ("is empty", "smaller number first")),
-        (["m=0..4"], ("m=0", "start at 1")),
-        (["m=-1"], ("m=-1", "start at 1")),
-        (["q=1..4"], ("no size 'q'", "m, n, k")),
-        (["m=1..4", "m=1..4"], ("m twice",)),
-        (["m=1..4", "n=1..8"], ("different lengths", "3 of m, 4 of n")),
-        (["k=1..4"], ("--size and in --sweep",)),
-        (["m=" + ",".join(map(str, range(1, MOST + 2)))], (f"more than {MOST}", "factor")),
-    ],
-)
-def test_sweep_that_is_none(texts: list[str], words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError) as refused:
-        make_sweep(load_kernel("gemm"), texts, ["k"])
-    for word in words:
-        assert word in str(refused.value)
 
 
 # -- what it says
@@ -394,12 +343,8 @@ def test_plots(ladder: Ladder, device: LadderDevice) -> None:
     roofline = words_of("story-roofline.svg")
     for word in (
         *("one warp", "more", "half", "torch (float32)", "scale on NVIDIA H200; cold, rested"),
-        *(
-            "memory: 4.4 TB/s, measured",
-            "float32: 60 TFLOP/s, measured",
-            "tensor cores: 800 TFLOP/s, measured",
-        ),
-        *("arithmetic intensity", "n=4096"),
+        *("memory: 4.4 TB/s, measured", "float32: 60 TFLOP/s, measured"),
+        *("tensor cores: 800 TFLOP/s, measured", "arithmetic intensity", "n=4096"),
     ):
         assert word in roofline, word
     assert "numpy" not in roofline
@@ -448,10 +393,8 @@ def test_with_a_measuring_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tuner.cli.ladder.open_device", open_fake)
     said = ladder("--sweep", "n=1024..2048", "--json", "-q", of=str(kernel.file))
     assert said.code == 0, said.err
-    found = json.loads(said.out)
-    assert [level["contests"][0]["contestants"][0]["contestant"] for level in found["levels"]] == [
-        "plain"
-    ] * 2
+    contests = [level["contests"][0] for level in json.loads(said.out)["levels"]]
+    assert [contest["contestants"][0]["contestant"] for contest in contests] == ["plain", "plain"]
     done = [line.partition(" ")[2] for line in log.read_text().splitlines()]
     assert done.count("setup 0") == 2  # once a size: no confirmation in another process
     assert done.count("race") == 2

@@ -1,81 +1,33 @@
+"""An exported header: which configuration it selects, for which sizes that is valid, and its file."""
+
 from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kernel_files import MAP, write
-from tuner.database.records import Metrics, StoredWinner, WarmTime, Winner
+from tests.export.stored_winners import FLAGS, WINNERS, compile_cpp, make, needs_gpp
+from tuner.database.records import StoredWinner, WarmTime
 from tuner.errors import DatabaseError
-from tuner.export import cpp
 from tuner.export.conditions import Launchable
 from tuner.export.header import MARK, render_header
-from tuner.export.needs import KernelFiles, needs_lines, no_files
+from tuner.export.needs import KernelFiles, no_files
 from tuner.formats.files import new_file
 from tuner.hardware.roofline import ARCHITECTURES
-from tuner.kernel.load import load_kernel, read_kernel
-from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
+from tuner.kernel.load import load_kernel
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 
 pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
-GPP = shutil.which("g++")
+
 NVCC = shutil.which("nvcc")
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-H200 = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
-H100 = replace(H200, name="NVIDIA H100 PCIe", sm_count=114)
-A100 = replace(H200, name="NVIDIA A100-SXM4-80GB", cc=80)
-DTYPES = {"input": "float16", "accumulate": "float32", "output": "float16"}
-
-
-def make(
-    sizes: dict[str, int],
-    block_m: Value,
-    gpu: Gpu = H200,
-    dtypes: dict[str, str] = DTYPES,
-    options: dict[str, Value] | None = None,
-    kernel: str = "gemm",
-    variant: str = "tiled",
-    more: dict[str, Value] | None = None,
-    device: str = "cuda:0",
-    verdict: str = "faster",
-    run_id: str = "f" * 32,
-) -> StoredWinner:
-    configuration = Configuration.of(variant, {"block_m": block_m, **(more or {})})
-    problem = Problem(kernel, sizes, dtypes, {"layout": "nn"} if options is None else options)
-    run = Run(run_id, problem, gpu, device, 1, "tpe", 10, 1)
-    trial = Trial(3, configuration, Status.OK, 190_100.0, 189_800.0, 190_400.0, id=12)
-    winner = Winner(
-        12, configuration, 190_000.0, 1, 240_000.0, 1.263, 1.25, 1.27, verdict, 190_300.0, True, True
-    )
-    return StoredWinner(1, winner, run, trial, Metrics(), "2026-11-21T01:02:03.000000Z")
-
-
-def cube(n: int) -> dict[str, int]:
-    return {"m": n, "n": n, "k": n}
-
-
-WINNERS = [
-    make(cube(4096), 128, more={"double_buffer": True, "raster": "row"}),
-    make(cube(512), 64, more={"double_buffer": False, "raster": "128b"}),
-    make(cube(4096), 32, options={"layout": "nt"}),
-    make(cube(4096), 48, dtypes=dict.fromkeys(DTYPES, "float32")),
-    make(cube(1024), 96, gpu=H100),
-    make(cube(4096), 80, gpu=A100, device="replay:a100"),
-    make({"n": 1 << 40}, 1, kernel="vector_add", dtypes={"input": "float32"}, options={}),
-]
-
-needs_gpp = pytest.mark.skipif(GPP is None, reason="needs g++")
 
 
 class AnySize(KernelFiles):
@@ -83,15 +35,6 @@ class AnySize(KernelFiles):
 
     def launchable(self, stored: StoredWinner) -> Launchable:
         return Launchable((), "1", "0LL")
-
-
-def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
-    source = folder / "use.cpp"
-    source.write_text("\n".join([*lines, "int main() { return 0; }", ""]))
-    result = subprocess.run(
-        ["g++", *flags, "-fsyntax-only", str(source)], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[:3000]
 
 
 @needs_gpp
@@ -289,320 +232,6 @@ def test_it_says_where_each_figure_comes_from() -> None:
     assert "hold back to back, too: warm 170 us, 0.4 % behind the fastest" in render_header([stored])
     assert text.startswith(MARK)
     assert text == render_header(list(reversed(WINNERS)))
-
-
-# -- what the kernels' files say
-
-
-def map_files(tmp_path: Path) -> tuple[KernelSpec, KernelFiles]:
-    kernel = read_kernel(write(tmp_path, MAP))
-    return kernel, KernelFiles(lambda run: kernel if run.problem.kernel == "map" else no_files(run))
-
-
-def of_map(kernel: KernelSpec, op: str, n: int = 4096, dtype: str = "float32") -> StoredWinner:
-    problem = kernel.problem({"n": n}, {"": dtype}, {"op": op})
-    stored = make(problem.sizes, 1, dtypes=problem.dtypes, options=problem.options, kernel="map")
-    winner = replace(stored.winner, configuration=Configuration.of("plain", {"block_size": 64}))
-    return replace(stored, winner=winner)
-
-
-@needs_gpp
-def test_expressions_are_selected_by_their_text(tmp_path: Path) -> None:
-    kernel, files = map_files(tmp_path)
-    winners = [of_map(kernel, op) for op in ("x", "x * y + 1", "where(x <= y, x, -y)")]
-    text = render_header(winners, files=files)
-    assert_harmless(text)
-    (tmp_path / "tuned.hpp").write_text(text)
-    assert "// map n=4096 float32 order=up op=x * y + 1 on NVIDIA H200" in text
-    lines = ['#include "tuned.hpp"', "using namespace kernel_tune;"]
-    for number, (op, match) in enumerate(
-        [("x * y + 1", "exact"), ("x", "exact"), ("where(x <= y, x, -y)", "exact"), ("x*y+1", "fallback")]
-    ):
-        problem = f'map::Problem{{4096, map::order_option::up, "{op}", map::Types::float32}}'
-        lines.append(f"constexpr auto s{number} = map::select(90, {problem});")
-        lines.append(f'static_assert(s{number}.match == Match::{match}, "{op}");')
-    lines.append("constexpr auto none = map::select(90, map::Problem{});")
-    lines.append("static_assert(none.match == Match::none);")
-    compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-Wshadow", "-Wconversion", "-I", str(tmp_path)])
-
-
-def test_without_its_file_an_expression_is_known_by_its_form(tmp_path: Path) -> None:
-    kernel, _ = map_files(tmp_path)
-    text = render_header([of_map(kernel, "x * y"), of_map(kernel, "x")])
-    assert "const char* op;" in text
-    assert_harmless(text)
-    named = render_header([of_map(kernel, "x")])
-    assert "enum class op_option { x };" in named
-    for op in ("x*y", "x * y\\n", 'x * "', "é * x", "x * y " + "+ y" * 300):
-        stored = of_map(kernel, "x")
-        stored = replace(
-            stored, run=replace(stored.run, problem=replace(stored.run.problem, options={"op": op}))
-        )
-        with pytest.raises(DatabaseError):
-            render_header([stored])
-
-
-@needs_gpp
-def test_the_caller_learns_of_alignment_and_of_zeros(tmp_path: Path) -> None:
-    kernel, files = map_files(tmp_path)
-    winners = [of_map(kernel, "x * y"), of_map(kernel, "x * y", dtype="float16"), WINNERS[0]]
-    text = render_header(winners, files=files)
-    assert_harmless(text)
-    assert "// tensors start at multiples of 16 bytes\n" in text
-    assert "// zero ticket (4 bytes) once, before the first launch; every launch leaves it zero\n" in text
-    assert "// its kernel's file is gone: as when it was tuned, tensors start at multiples of 256;" in text
-    (tmp_path / "tuned.hpp").write_text(text)
-    (tmp_path / "use.cpp").write_text(
-        '#include "tuned.hpp"\nusing namespace kernel_tune;\n'
-        'constexpr auto single = map::select(90, {4096, map::order_option::up, "x * y", map::Types::float32});\n'
-        'constexpr auto half = map::select(90, {4096, map::order_option::up, "x * y", map::Types::float16});\n'
-        "static_assert(single.alignment == 16 && half.alignment == 8 && single.zeroed_once_bytes == 4);\n"
-        'constexpr auto other = map::select(80, {9, map::order_option::up, "x", map::Types::float32});\n'
-        "static_assert(other.match == Match::fallback && other.alignment == 16 && other.zeroed_once_bytes == 4);\n"
-        "constexpr auto unknown = gemm::select(90, {4096, 4096, 4096, gemm::layout_option::nn, "
-        "gemm::Types::float16_accumulate_float32});\n"
-        "static_assert(unknown.alignment == 256);\n"
-        "int main() {\n"
-        "    alignas(16) static float x[8]; const float* y = x + 4; void* z = x; const float* absent = nullptr;\n"
-        "    const bool right = map::misaligned(single, x, y, z, absent) == 0 && map::misaligned(single) == 0\n"
-        "        && map::misaligned(single, x, x + 2) == 716 && map::misaligned(half, x, x + 2) == 0\n"
-        "        && map::misaligned(half, x + 1) == 716 && map::misaligned(other, x) == 0;\n"
-        "    return right ? 0 : 1;\n"
-        "}\n"
-    )
-    command = ["g++", *FLAGS, "-Wshadow", "-Wconversion", "use.cpp", "-o", "use"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    assert subprocess.run([tmp_path / "use"], check=False).returncode == 0
-
-
-def test_a_configuration_that_the_file_has_no_more_gets_the_careful_answer(tmp_path: Path) -> None:
-    kernel, files = map_files(tmp_path)
-    stored = of_map(kernel, "x")
-    assert files.launchable(stored) is not None
-    for gone in (Configuration.of("plain", {"block": 64}), Configuration.of("other", {})):
-        other = replace(stored, winner=replace(stored.winner, configuration=gone))
-        assert files.launchable(other) is None
-        assert needs_lines(files.plan(other.run, gone)) == needs_lines(None)
-    assert KernelFiles(no_files).launchable(stored) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("x * y", "x * y"),
-        ("a */ b", "a _ b"),
-        ("a /* b", "a _ b"),
-        ("**//", "*_/"),
-        ("\\", "_"),
-        ("??/", "__/"),
-    ],
-)
-def test_comments_cannot_begin_or_end_another(text: str, safe: str) -> None:
-    assert cpp.comment(text) == safe
-
-
-HOSTILE = [
-    *(
-        "*/",
-        "/*",
-        "\\",
-        "\\\n",
-        "??/",
-        "??/\n",
-        "\n",
-        "\r",
-        "\0",
-        '"',
-        "'",
-        "//",
-        "#include </etc/passwd>",
-        "}",
-        ";",
-    ),
-    *(
-        "🙂",
-        "é",
-        "\u202e",
-        "\u2028",
-        'R"(',
-        ')"',
-        "%:define x",
-        "int x",
-        "{{ 7 * 7 }}",
-        "{% raw %}",
-        "__LINE__",
-    ),
-    *(
-        "class",
-        "linux",
-        "_X",
-        "a__b",
-        "Match",
-        "std",
-        "\x1b[31m",
-        "int",
-        "x" * 300,
-        "",
-        " ",
-        "1",
-        "-1",
-        "a-b",
-        "NULL",
-    ),
-    *(
-        "variant",
-        "types",
-        "Problem",
-        "Configuration",
-        "Variant",
-        "Types",
-        "entries",
-        "select",
-        "detail",
-        "none",
-    ),
-]
-
-
-def hostile_text(chance: random.Random) -> str:
-    if chance.random() < 0.4:
-        return chance.choice(HOSTILE)
-    return "".join(chance.choice([*HOSTILE, "a", "b", "_", "9"]) for _ in range(chance.randrange(1, 6)))
-
-
-def hostile_value(chance: random.Random) -> Any:
-    return chance.choice(
-        [
-            hostile_text(chance),
-            True,
-            0,
-            -5,
-            2**31,
-            -(2**31),
-            2**63 - 1,
-            2**63,
-            -(2**63),
-            10**30,
-            1.5,
-            float("nan"),
-        ]
-    )
-
-
-def hostile_option(chance: random.Random) -> Any:
-    value = hostile_value(chance)
-    return 2.5 if value != value else value  # the database cannot hold a NaN in a problem
-
-
-TOKEN = re.compile(
-    r"""\#(?:ifndef|define|endif)\b|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#*<>!-]*"|"""
-    r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9])?(?:e[0-9])?"""
-    r"""|::|<=|\+\+|&&|\|\||%(?= bytes| b )|[{}()\[\];,:<>=!*&?.+/-]|\n|\s"""
-)
-
-
-def assert_harmless(text: str) -> None:
-    """Nothing but known lines, comments and declarations of the shapes that the template has."""
-    assert text.isascii()
-    assert not re.search(r"[\\\0\r`$@]|\?\?|/\*|\*/", re.sub(r'"[^"\n]*"|//[^\n]*', "", text))
-    assert "\\" not in text
-    assert "??" not in text
-    position = 0
-    while position < len(text):
-        match = TOKEN.match(text, position)
-        assert match, text[position : position + 60]
-        position = match.end()
-    directives = [line.split()[0] for line in text.splitlines() if line.lstrip().startswith("#")]
-    parts = len(directives) // 3
-    assert directives == ["#ifndef", "#define", "#endif"] * parts
-    assert parts >= 3
-    plain = re.sub(r'"[^"\n]*"|//[^\n]*', "", text)
-    assert plain.count("{") == plain.count("}")
-
-
-def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
-    chance, headers = random.Random(11), []
-    refused = 0
-    for _ in range(1000):
-        text = [hostile_text(chance) for _ in range(8)]
-        what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
-        gpu = replace(
-            H200, name=text[0] if "gpu" in what else "x", driver=text[1] if "driver" in what else ""
-        )
-        deep = chance.random() < 0.5
-        winner = make(
-            {text[2]: chance.choice([4096, 10**30, -1])} if deep and chance.random() < 0.4 else cube(64),
-            hostile_value(chance) if deep and chance.random() < 0.5 else 64,
-            gpu=gpu,
-            dtypes={"input": text[3]} if deep and chance.random() < 0.3 else DTYPES,
-            options={text[4]: hostile_option(chance)} if deep and chance.random() < 0.3 else None,
-            kernel=text[5] if deep and chance.random() < 0.2 else "gemm",
-            variant=text[6] if deep and chance.random() < 0.3 else "tiled",
-            more={text[7]: hostile_value(chance)} if deep and chance.random() < 0.5 else None,
-            device=text[4] if "device" in what else "cuda:0",
-            verdict=text[5] if "verdict" in what else "",
-            run_id=text[6] if "run" in what else "a",
-        )
-        try:
-            header = render_header([winner, WINNERS[0]])
-        except DatabaseError as error:
-            assert str(error).isprintable()
-            refused += 1
-            continue
-        assert_harmless(header)
-        headers.append(header)
-    assert refused > 125
-    assert len(headers) > 500
-    if GPP is None:
-        pytest.skip("no g++ to compile them with")
-    unusual = [h for h in headers if "enum class Variant { tiled };" not in h]
-    batch = [*chance.sample(headers, 40), *chance.sample(unusual, min(40, len(unusual)))]
-    for number, header in enumerate(batch):  # each in a namespace of its own: one compiler run for all
-        body = re.sub(r"^#.*$", "", header, flags=re.MULTILINE)
-        (tmp_path / f"h{number}.inc").write_text(body)
-    lines = [f'namespace h{number} {{\n#include "h{number}.inc"\n}}' for number in range(len(batch))]
-    compile_cpp(tmp_path, *lines)
-    for header in chance.sample(batch, 8):  # and some just as they are
-        (tmp_path / "tuned.hpp").write_text(header)
-        compile_cpp(tmp_path, '#include "tuned.hpp"')
-
-
-@pytest.mark.parametrize(
-    "name", ["class", "co_await", "and", "1x", "a-b", "", "a" * 65, "é", "a\n", "_X", "a__b", "linux", 7]
-)
-def test_what_is_not_a_name_is_refused(name: object) -> None:
-    with pytest.raises(DatabaseError, match="cannot be a name"):
-        cpp.identifier(name, "the kernel")
-
-
-@pytest.mark.parametrize("value", [1.5, "x", None, 1 << 63, -(1 << 63)])
-def test_what_is_not_a_number_is_refused(value: object) -> None:
-    with pytest.raises(DatabaseError, match="cannot be exported"):
-        cpp.integer(value, "block")
-
-
-@needs_gpp
-def test_values_of_several_types_have_one(tmp_path: Path) -> None:
-    winners = [make(cube(1), "x", more={"share": 1}), make(cube(2), -3, more={"share": 0.25})]
-    (tmp_path / "tuned.hpp").write_text(text := render_header(winners))
-    assert_harmless(text)
-    lines = ["using namespace kernel_tune::gemm;"]
-    for size, block, share in ((1, "x", "1.0"), (2, "vminus3", "0.25")):
-        found = (
-            f"select(90, {{{size}, {size}, {size}, layout_option::nn, Types::float16_accumulate_float32}})"
-        )
-        lines.append(f"static_assert({found}.configuration.block_m == block_m_value::{block});")
-        lines.append(f"static_assert({found}.configuration.share - {share} == 0);")
-    compile_cpp(tmp_path, '#include "tuned.hpp"', *lines)
-
-
-def test_two_values_of_one_name_are_refused() -> None:
-    with pytest.raises(DatabaseError, match="one name"):
-        render_header([make(cube(1), "v3"), make(cube(2), "3")])
-
-
-# -- the file
 
 
 def test_it_is_written_in_one_step_with_plain_rights(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,28 +15,24 @@ from pathlib import Path
 import pytest
 
 from tests.cpp_interface import compiled
-from tests.export.test_header import make
+from tests.export.selection import FLAGS, Header, files_of, winner_of
 from tests.kernel_files import GOOD, write
 from tuner import paths
 from tuner.database.records import StoredWinner
 from tuner.export import defaults
 from tuner.export.header import render_header
-from tuner.export.needs import KernelFiles
-from tuner.export.structs import Structs
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Value
+from tuner.model import Configuration, Gpu, Problem, Resources
 from tuner.space.default import default_configuration, default_configurations
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason
-from tuner.winners.portfolios import Portfolio
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from version_matches import translated
 
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -65,16 +61,6 @@ def defaults_once() -> Iterator[None]:
         yield
 
 
-def winner_of(problem: Problem, configuration: Configuration, gpu: Gpu = HOPPER) -> StoredWinner:
-    stored = make(problem.sizes, 1, gpu, problem.dtypes, dict(problem.options), problem.kernel)
-    return replace(stored, winner=replace(stored.winner, configuration=configuration))
-
-
-def files_of(*kernels: KernelSpec) -> KernelFiles:
-    named = {kernel.name: kernel for kernel in kernels}
-    return KernelFiles(lambda run: named[run.problem.kernel])
-
-
 @cache
 def recorded_winners() -> list[StoredWinner]:
     """Return the measured winners of gemm's shapes, those that are still valid."""
@@ -92,75 +78,6 @@ def recorded_winners() -> list[StoredWinner]:
         if not invalid_reason(GEMM, problem, HOPPER, found):
             winners[problem.key] = winner_of(problem, found)
     return list(winners.values())
-
-
-class Header:
-    """A header that a program selects from, one line of numbers for each question."""
-
-    def __init__(
-        self,
-        folder: Path,
-        kernel: KernelSpec,
-        winners: Sequence[StoredWinner],
-        portfolios: Sequence[Portfolio] = (),
-    ) -> None:
-        self.kernel, self.folder = kernel, folder
-        self.slowdowns: list[float] = []
-        """Expected of what was selected."""
-        text = render_header(winners, files=files_of(kernel), portfolios=portfolios)
-        (folder / "tuned.hpp").write_text(text)
-        problems = [stored.run.problem for stored in winners]
-        configurations = [stored.winner.configuration for stored in winners]
-        configurations += [one for portfolio in portfolios for one, _ in portfolio.members]
-        self.structs = Structs(kernel.name, kernel, problems, configurations)
-
-    def select(
-        self, asked: Sequence[tuple[int, Problem]], compiler: str = "g++"
-    ) -> Iterator[tuple[str, Configuration, int, int]]:
-        """Yield match, configuration, alignment and bytes of zeroed scratch for pairs of cc and problem."""
-        rows = ",\n".join(f"{{{cc}, {{{self.structs.problem(problem)}}}}}" for cc, problem in asked)
-        members = " ".join(
-            f'std::printf(" %lld", static_cast<long long>(chosen.configuration.{field.name}));'
-            for field in self.structs.parameters
-        )
-        (self.folder / "use.cpp").write_text(
-            f"""#include "tuned.hpp"
-#include <cstdio>
-using namespace kernel_tune::{self.kernel.name};
-struct Asked {{ int cc; Problem problem; }};
-static const Asked all_asked[] = {{{rows}}};
-int main() {{
-    for (const Asked& asked : all_asked) {{
-        const Selection chosen = select(asked.cc, asked.problem);
-        std::printf("%.17g %d %d %lld %d", chosen.expected_slowdown, static_cast<int>(chosen.match),
-                    chosen.alignment, chosen.zeroed_once_bytes,
-                    static_cast<int>(chosen.configuration.variant));
-        {members}
-        std::printf("\\n");
-    }}
-}}
-"""
-        )
-        command = [compiler, *FLAGS, "use.cpp", "-o", "use"]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
-        said = subprocess.run([self.folder / "use"], capture_output=True, text=True, check=True).stdout
-        for line in said.splitlines():
-            slowdown, *numbers = line.split()
-            self.slowdowns.append(float(slowdown))
-            match, alignment, zeroed, variant, *values = map(int, numbers)
-            matches = ("exact", "portfolio", "other_size", "other_device", "fallback", "none")
-            yield matches[match], self._configuration(variant, values), alignment, zeroed
-
-    def _configuration(self, number: int, values: Sequence[int]) -> Configuration:
-        variant = self.kernel.variants[self.structs.variants[number]]
-        found: dict[str, Value] = {}
-        for field, value in zip(self.structs.parameters, values, strict=True):
-            if field.name in variant.parameters:
-                found[field.name] = field.enumerators[value] if field.enumerators else value
-                if field.type == "bool":
-                    found[field.name] = bool(value)
-        return Configuration.of(variant.name, {name: found[name] for name in variant.parameters})
 
 
 def shapes(count: int) -> Iterator[dict[str, int]]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.kernel_files import GOOD, MAP, refusal, write
-from tuner.errors import KernelError, UsageError
+from tuner.errors import KernelError
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
-from tuner.kernel.load import load_kernel, read_kernel
+from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import settle_reference
-from tuner.kernel.toml.file import MAX_FILE_BYTES
 from tuner.model import Configuration
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
@@ -367,94 +364,3 @@ def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
     assert invalid_reason(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
         f"scale.toml: {CONSTRAINT}'input > 3' has no value here"
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("[kernel", "not valid TOML"),
-        (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
-        (b"\xff\xfe", "byte 0 is not UTF-8"),
-        ("x = " + "[" * 5000, "not valid TOML"),
-        ("x = " + "9" * 5000, "not valid TOML"),
-        ("# " + "x" * MAX_FILE_BYTES, "too large"),
-        ("", "'name' is missing"),
-    ],
-)
-def test_what_is_not_a_kernel_file_is_refused(text: str | bytes, part: str, tmp_path: Path) -> None:
-    assert part in refusal(write(tmp_path, text))
-
-
-def test_cuda_reference_must_write_outputs_and_magnitudes(tmp_path: Path) -> None:
-    table = (
-        '[reference.cuda]\ntemplate = "scale.cu"\nentry = "scale"\n'
-        'arguments = ["x", "y"]\ngrid = ["1"]\nblock = ["32"]\n\n[work]'
-    )
-    text = GOOD.replace("[work]", table)
-    assert "'y_magnitude' is missing" in refusal(write(tmp_path, text))
-    kernel = read_kernel(write(tmp_path, text.replace('["x", "y"]', '["x", "y", "y_magnitude"]')))
-    assert kernel.reference.cuda is not None
-
-
-def test_unknown_names_of_kernels(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="did you mean vector_add"):
-        load_kernel("vectr_add")
-    with pytest.raises(UsageError, match="no kernel file"):
-        load_kernel(str(tmp_path / "none.toml"))
-    with pytest.raises(KernelError, match="cannot read"):
-        read_kernel(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        ({"sizes": {"m": 4}}, "no size 'm'"),
-        ({"sizes": {"n": 0}}, "size n=0"),
-        ({"sizes": {"n": 2**62 + 1}}, "size n=4611686018427387905"),
-        ({"dtypes": {"": "int8"}}, "no dtype of input 'int8'"),
-        ({"dtypes": {"output": "float16"}}, "fixes output to float32"),
-        ({"options": {"order": "sideways"}}, "value of option order"),
-        ({"preset": "smal"}, "did you mean small"),
-    ],
-)
-def test_problems_that_the_kernel_does_not_have(arguments: dict[str, Any], part: str, tmp_path: Path) -> None:
-    kernel = read_kernel(write(tmp_path, GOOD))
-    with pytest.raises(UsageError, match=part):
-        kernel.problem(**arguments)
-
-
-def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
-    """Cut, doubled and swapped pieces of a good file: each is read or refused, never a traceback."""
-    rng = random.Random(0)
-    pieces = [
-        "0",
-        "-1",
-        "true",
-        '""',
-        "[]",
-        "{}",
-        "nan",
-        '"\\u0000"',
-        "[[1]]",
-        "1e400",
-        '"cc"',
-        '"(" ',
-        "99999999999999999999",
-    ]
-    refused = 0
-    for _ in range(400):
-        lines = GOOD.splitlines()
-        row = rng.randrange(len(lines))
-        if "=" in lines[row] and rng.random() < 0.8:
-            key, _, rest = lines[row].partition("=")
-            lines[row] = f"{key}= {rng.choice(pieces)}" if rng.random() < 0.7 else f"{key}x={rest}"
-        else:
-            lines[row : row + rng.randrange(3)] = []
-        try:
-            kernel = read_kernel(write(tmp_path, "\n".join(lines)))
-            for preset in [None, *kernel.presets]:
-                kernel.problem(preset=preset)
-        except (KernelError, UsageError) as error:
-            assert "\n" not in str(error)
-            refused += 1
-    assert refused > 200

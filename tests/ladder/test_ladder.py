@@ -1,32 +1,25 @@
-"""A ladder run: what is searched, what is reused, what is compared, and what the results say."""
+"""A ladder run: what can go wrong, what is compared, and what the comparisons mean."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.faults.kernels import configuration
-from tests.faults.ladder_device import BEST, LAUNCH_NS, STEPS, LadderDevice, Recorder, kernel_with_ladder
+from tests.faults.ladder_device import BEST, LAUNCH_NS, LadderDevice, Recorder, kernel_with_ladder
 from tests.faults.stub_device import good, time_of
-from tuner.bench.targets import Against
-from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Conditions, Mode
+from tests.ladder.sweeps import sweep, up
+from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH
 from tuner.database.database import Database
-from tuner.database.records import Filters
-from tuner.devices.base import Device
-from tuner.errors import Interrupted, UsageError
-from tuner.kernel.baselines import baselines_of
+from tuner.errors import Interrupted
 from tuner.kernel.spec import KernelSpec
-from tuner.ladder.ladder import STOPPED, InterleavedComparison, Level, Sweep, choose_steps, problem_of
+from tuner.ladder.ladder import STOPPED, InterleavedComparison, choose_steps
 from tuner.ladder.run import COMPARISON_NS, levels_of
-from tuner.model import Configuration, Measurement, Problem, Status
+from tuner.model import Configuration, Measurement, Status
 from tuner.space.space import SearchSpace
 from tuner.stats import Verdict
-from tuner.tuning.lookahead import AHEAD, LONG_NS, lookahead_of
-from tuner.tuning.request import Request
-from tuner.tuning.session import tune
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -39,193 +32,6 @@ def kernel(tmp_path: Path) -> KernelSpec:
 @pytest.fixture
 def device() -> LadderDevice:
     return LadderDevice()
-
-
-def sweep(kernel: KernelSpec, *sizes: int, **changes: object) -> Sweep:
-    against = Against(default=False, baselines=tuple(baselines_of(kernel)), named=False)
-    levels = tuple({"n": n} for n in sizes or (1024,))
-    return replace(Sweep(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
-
-
-def up(
-    what: Sweep,
-    device: Device,
-    database: Database,
-    stop: Callable[[], bool] = lambda: False,
-    recorder: Recorder | None = None,
-) -> list[Level]:
-    return list(levels_of(what, device, database, recorder or Recorder(), stop))
-
-
-# -- what is searched
-
-
-def test_every_step_at_its_best_beside_the_others(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    recorder = Recorder()
-    (level,) = up(sweep(kernel), device, database, recorder=recorder)
-    singles, halves = level.comparisons
-    assert [timing.name for timing in singles.timings] == ["one warp", "more", "torch", "cupy", "numpy"]
-    assert [timing.name for timing in halves.timings] == ["half", "torch", "cupy", "numpy"]
-    for name, best in BEST.items():
-        found = level.find(name)
-        assert found is not None and found[1].tuned is not None
-        assert found[1].tuned.configuration == best
-    assert level.absent["tomorrow"].reason == "requires cc >= 990"
-    assert not level.absent["tomorrow"].failed
-    assert recorder.begun == ["one warp", "more", "tomorrow", "comparison of 5", "half", "comparison of 4"]
-    assert recorder.ended == recorder.steps == 6
-
-
-def test_problem_is_prepared_once_for_all_of_its_steps(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    up(sweep(kernel, 1024, 2048), device, database)
-    assert [(problem.sizes["n"], problem.dtype) for problem in device.prepared] == [
-        (1024, "float32"),
-        (1024, "float16"),
-        (2048, "float32"),
-        (2048, "float16"),
-    ]
-
-
-def test_trials_are_ordinary_runs(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    up(sweep(kernel), device, database)
-    problem = kernel.problem({"n": 1024})
-    stored = database.query(Filters(problem_key=problem.key)).rows
-    narrowed = {tuple(row.run.options.fixed.get("block_size", ())) for row in stored}
-    assert {(32,), (128, 256)} <= narrowed
-    assert all(database.run_state(row.run.id)["state"] == "finished" for row in stored)
-    reused = database.best_known(problem, device.gpu.name)
-    assert reused is not None
-    assert reused[0] == min(BEST.values(), key=time_of)
-
-
-def test_second_time_nothing_is_searched(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    first = up(sweep(kernel, 1024, 2048), device, database)
-    device.submitted.clear()
-    again = up(sweep(kernel, 1024, 2048), device, database)
-    assert device.submitted == []
-    assert len(device.fields) == 8  # but all are timed again
-    for level, before in zip(again, first, strict=True):
-        for name in ("one warp", "more", "half"):
-            now, then = level.find(name), before.find(name)
-            assert now is not None and now[1].tuned is not None and now[1].tuned.reused
-            assert then is not None and then[1].tuned is not None and not then[1].tuned.reused
-            assert now[1].text == then[1].text
-    up(sweep(kernel, from_scratch=True), device, database)
-    assert device.submitted
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"trials": 6},
-        {"mode": Mode.WARM},
-        {"base": {"order": "down"}},
-    ],
-)
-def test_other_request_is_another_search(
-    kernel: KernelSpec, device: LadderDevice, database: Database, changes: dict[str, object]
-) -> None:
-    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=3, time_s=1e6)
-    up(what, device, database)
-    device.submitted.clear()
-    up(what, device, database)
-    assert device.submitted == []
-    if "base" in changes:
-        changes = {"base": kernel.problem(options={"order": "down"})}
-    up(replace(what, **changes), device, database)  # type: ignore[arg-type]
-    assert device.submitted
-
-
-def test_fewer_trials_than_before_are_no_reason_to_search(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=5, time_s=1e6)
-    up(what, device, database)
-    device.submitted.clear()
-    up(replace(what, trials=4), device, database)
-    assert device.submitted == []
-
-
-def test_run_that_was_cut_off_does_not_count(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    what = sweep(kernel, steps=choose_steps(kernel, ["more"]))
-    with pytest.raises(Interrupted):
-        up(what, device, database, stop=lambda: len(device.submitted) > 3)
-    device.submitted.clear()
-    up(what, device, database)
-    assert device.submitted
-
-
-def test_changed_kernel_is_searched_again(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    up(sweep(kernel), device, database)
-    device.submitted.clear()
-    source = kernel.folder / "scale.cu.j2"
-    source.write_text(source.read_text() + "\n#define CHANGED\n")
-    up(sweep(kernel), device, database)
-    assert device.submitted
-
-
-def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    """The best of the step or the size before is worth a trial, as far as the step allows its values."""
-    up(sweep(kernel, 1024, 2048, steps=choose_steps(kernel, ["one warp", "more"])), device, database)
-    items = BEST["one warp"].values["items"]
-    runs = [
-        stored.run.options.fixed
-        for stored in database.query().rows
-        if stored.run.problem.sizes["n"] == 1024 and stored.run.trials == 1
-    ]
-    assert runs == [{"block_size": (128, 256), "fault": ("ok",), "items": (items,)}]
-    upper = [
-        stored.trial.configuration
-        for stored in database.query().rows
-        if stored.run.problem.sizes["n"] == 2048 and stored.run.trials == 1
-    ]
-    assert BEST["more"] in upper and BEST["one warp"] in upper
-
-
-def test_best_below_that_is_not_valid_is_no_failure(
-    tmp_path: Path, device: LadderDevice, database: Database
-) -> None:
-    story = """
-[[ladder]]
-name = "a"
-variant = "plain"
-parameters = { block_size = 256 }
-
-[[ladder]]
-name = "b"
-variant = "plain"
-parameters = { block_size = 32 }
-
-[variants.plain.constraints]
-"no large items" = "items <= 1 if block_size < 256 else items >= 2"
-
-"""
-    kernel = kernel_with_ladder(tmp_path / "constrained", story)
-    (level,) = up(sweep(kernel), device, database)
-    assert level.absent == {}
-
-
-def test_best_of_an_earlier_run_is_found_again(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    """Another search of the whole space has tried it, so that the step's own search would not."""
-    request = Request(kernel, kernel.problem(), 24, "brute-force")
-    tune(request, device, database, Recorder(), finish=False)
-    (level,) = up(sweep(kernel, steps=choose_steps(kernel, ["more"])), device, database)
-    found = level.find("more")
-    assert found is not None and found[1].tuned is not None
-    assert found[1].tuned.configuration == BEST["more"]
-    assert not found[1].tuned.reused
 
 
 # -- what can go wrong
@@ -317,50 +123,6 @@ def test_long_kernels_get_fewer_rounds(kernel: KernelSpec, device: LadderDevice,
     found = level.find("more")
     assert found is not None
     assert len(found[1].medians_ns) == 10
-
-
-# -- what the device is told
-
-
-def test_few_are_begun_ahead_where_the_time_is_short_for_them(device: LadderDevice) -> None:
-    device.lookahead = 40
-    assert lookahead_of(device, 0.0) == lookahead_of(device, None, LONG_NS) == 40
-    assert lookahead_of(device, LONG_NS) == lookahead_of(device, 0.0, LONG_NS) == AHEAD
-    device.lookahead = 1
-    assert lookahead_of(device, LONG_NS) == 1
-
-
-def test_refusal_is_remembered(kernel: KernelSpec, device: LadderDevice) -> None:
-    device.full = 10
-    for _ in range(2):
-        with pytest.raises(Exception, match="does not fit"):
-            device.prepare(kernel, kernel.problem(), 0, Conditions())
-    assert len(device.prepared) == 1
-    small = kernel.problem({"n": 4})
-    device.prepare(kernel, small, 0, Conditions())
-    device.prepare(kernel, small, 1, Conditions())
-    device.prepare(kernel, small, 1, Conditions(Mode.WARM))
-    assert len(device.prepared) == 4
-
-
-def test_answers_that_a_run_did_not_wait_for_do_not_reach_the_next(
-    kernel: KernelSpec, device: LadderDevice
-) -> None:
-    def prepare() -> None:
-        device.prepare(kernel, kernel.problem(), 0, Conditions())
-
-    prepare()
-    device.submit(0, BEST["more"])
-    assert [outcome.number for outcome in device.collect(0.0)] == [0]
-    device.busy.refined_s = 1.0
-    prepare()
-    assert len(device.prepared) == 1
-    assert device.busy.refined_s == 0.0, "the busy time begins anew"
-    device.submit(0, BEST["more"])
-    for _ in range(2):
-        prepare()
-        assert len(device.prepared) == 2
-    assert device.collect(0.0) == []
 
 
 # -- what it means
@@ -486,43 +248,6 @@ def test_comparisons_are_stored(kernel: KernelSpec, device: LadderDevice, databa
     assert singles["torch"].ratio == pytest.approx(2.5e5 / singles[fastest].time_ns, rel=0.01)
     assert all("ladder" in row.tags for row in rows)
     assert not database.check().problems
-
-
-# -- problems and steps
-
-
-def test_step_comes_before_the_user(kernel: KernelSpec) -> None:
-    base = kernel.problem({"n": 7}, {"": "float16"}, {"order": "down"})
-    steps = {step.name: step for step in kernel.steps}
-    assert tuple(steps) == STEPS
-    found = problem_of(kernel, base, {"n": 64}, steps["more"])
-    assert found == Problem("scale", {"n": 64}, {"input": "float16", "output": "float16"}, {"order": "down"})
-    other = replace(steps["more"], dtypes={"input": "float32"}, options={"order": "up"})
-    found = problem_of(kernel, base, {"n": 64}, other)
-    assert found == Problem("scale", {"n": 64}, {"input": "float32", "output": "float32"}, {"order": "up"})
-
-
-def test_steps_by_name(kernel: KernelSpec) -> None:
-    assert [step.name for step in choose_steps(kernel, ["more", "one warp"])] == ["one warp", "more"]
-    assert choose_steps(kernel, []) == kernel.steps
-    with pytest.raises(UsageError, match="did you mean 'more'"):
-        choose_steps(kernel, ["moer"])
-
-
-def test_every_step_of_the_built_in_kernels_has_a_space() -> None:
-    from tuner.hardware.roofline import ARCHITECTURES
-    from tuner.kernel.load import builtin_kernels, load_kernel
-
-    for name in builtin_kernels():
-        kernel = load_kernel(name)
-        small = {size: min(default, 4096) for size, default in kernel.sizes.items()}
-        for step in kernel.steps:
-            problem = problem_of(kernel, kernel.problem(small), {}, step)
-            space = SearchSpace.from_kernel(
-                kernel, problem, ARCHITECTURES[90], (step.variant,), step.parameters
-            )
-            assert len(space), (name, step.name)
-            assert not step.doc.endswith("."), (name, step.name)
 
 
 def test_configurations_of_the_tests_are_what_they_think(kernel: KernelSpec, device: LadderDevice) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cpp_interface import sanitized
-from tests.export.test_select import Header, winner_of
+from tests.export.selection import Header, winner_of
 from tests.faults.stub_device import Watcher
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.cli.commands.portfolio import portfolio as command

@@ -1,4 +1,4 @@
-"""scripts/gemm_shapes.py: what is done once, what is asked of the figures, and the table; with a `tune` of its own."""
+"""scripts/gemm_shapes.py: what is done once, and on which GPU; with a `tune` of its own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.faults.bench_device import GPU, remember
+from tests.scripts.shape_command import Command, given, problems, study
 from tuner.bench.targets import stored_winners
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
@@ -22,145 +21,14 @@ from tuner.model import Configuration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import gemm_shapes
-import pages
 import shape_gpus
 import shape_notes
 import shape_tables
 from gemm_shapes import Study
-from page_figures import evidence
 from shape_notes import Notes, Problem, Shape
 from shape_winners import keep_winners
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
-
-
-class Command:
-    """`tune` with scripted answers."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-        self.ratios = {"torch": 1.1, "cublaslt": 1.08}
-        self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
-        self.exportable = True
-        self.absent: set[str] = set()
-        self.kept: list[str] = []
-
-    def __call__(self, *words: str) -> tuple[str, float]:
-        self.calls.append(list(words))
-        if words[0] == "bench":
-            modes = [after for before, after in itertools.pairwise(words) if before == "--mode"]
-            regime = "sustained" if "sustained" in words else "rested"
-            found = [
-                self.bench(problem, "cold" if mode == "auto" else mode, regime)
-                for problem in self.problems(words)
-                for mode in modes or ["auto"]
-            ]
-            return json.dumps(found), 5.0
-        if words[0] == "sanitize":
-            return "memcheck: clean\n", 3.0
-        if words[0] == "ablate":
-            return json.dumps(self.ablation(words)), 9.0
-        if words[0] == "--kernel":
-            for suffix in ("", "-journal", "-lock"):
-                Path(words[words.index("--db") + 1] + suffix).touch()
-            return json.dumps([self.run(words)]), 12.0
-        return "", 0.1
-
-    def ablation(self, words: tuple[str, ...]) -> dict[str, Any]:
-        sizes = {
-            pair.split("=")[0]: int(pair.split("=")[1])
-            for pair in words[words.index("--size") + 1].split(",")
-        }
-        timed = {
-            "value": 3,
-            "besides": {},
-            "unsearched": "",
-            "ratio": 1.03,
-            "ratio_low": 1.02,
-            "ratio_high": 1.04,
-            "verdict": "faster",
-            "error": "",
-        }
-        refused = {
-            "value": 5,
-            "besides": {},
-            "unsearched": "",
-            "ratio": None,
-            "error": "not valid: the stages fit into shared memory",
-        }
-        return {
-            **{
-                "problem": {"sizes": sizes, "dtypes": {"input": "bfloat16"}},
-                "gpu": "NVIDIA H200",
-                "driver": "13.0",
-            },
-            **{
-                "mode": "cold",
-                "regime": "rested",
-                "time_ns": 1.7e5,
-                "noise_floor": 0.002,
-                "variant": "wgmma",
-            },
-            "parameters": {"block_m": 128, "stages": 4},
-            "choices": [
-                {"parameter": "block_m", "value": 128, "worth": None, "instead": None, "alternatives": []},
-                {
-                    **{"parameter": "stages", "value": 4, "worth": 1.03, "instead": 3},
-                    "alternatives": [timed, refused],
-                },
-            ],
-        }
-
-    def problems(self, words: tuple[str, ...]) -> Iterator[dict[str, int]]:
-        for before, text in itertools.pairwise(words):
-            if before == "--problem":
-                yield {pair.split("=")[0]: int(pair.split("=")[1]) for pair in text.split(",")}
-
-    def run(self, words: tuple[str, ...]) -> dict[str, Any]:
-        winner = {
-            "variant": "wgmma",
-            "configuration": {"block_m": 128, "stages": 4},
-            "time_ns": 1.7e5,
-            "edge_sizes_verified": 12,
-            "exportable": self.exportable,
-            "reason": "" if self.exportable else "in a fresh process: hang",
-        }
-        found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
-        if "1000" in words:
-            found["versus_incumbent"] = {"ratio": 1.015, "low": 1.01, "high": 1.02, "verdict": "faster"}
-        return found
-
-    def bench(self, sizes: dict[str, int], mode: str = "cold", regime: str = "rested") -> dict[str, Any]:
-        def entry(name: str, ratio: float | None) -> dict[str, Any]:
-            verdict = (
-                None if ratio is None else "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
-            )
-            low, high = (None, None) if ratio is None else (ratio - 0.001, ratio + 0.001)
-            return {
-                **{"contestant": name, "time_ns": 1.7e5 * (ratio or 1.0), "ratio": ratio, "ratio_low": low},
-                **{"ratio_high": high, "verdict": verdict, "verified": True, "sm_clock_hz": 1.6e9},
-                **{"variant": "wgmma", "parameters": {"stages": 4}, "tflops": 800.0, "gbytes_per_s": 600.0},
-                "speed_of_light": 0.75,
-            }
-
-        libraries = [
-            entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
-            for name, ratio in (self.warm_ratios if mode == "warm" else self.ratios).items()
-            if name not in self.absent
-        ]
-        failed = [
-            {"contestant": f"cublaslt.py:{name}", "what": "", "error": "no list"} for name in self.absent
-        ]
-        return {
-            "problem": {"sizes": sizes},
-            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": regime},
-            **{
-                "noise_floor": 0.002,
-                "tags": [],
-                "contestants": [entry("best", None), *libraries],
-                "failed": failed,
-            },
-        }
 
 
 @pytest.fixture
@@ -169,24 +37,6 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(gemm_shapes, "tune", command)
     monkeypatch.setattr(gemm_shapes, "keep_winners", lambda own, winners: command.kept.append(own.name))
     return command
-
-
-def given(**changes: Any) -> argparse.Namespace:
-    usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
-    usual |= {"longer": 1000, "longer_time": 60.0, "edges": 5, "seconds": 0.0, "jobs": 0}
-    return argparse.Namespace(**{**usual, "shapes": "", **changes})
-
-
-def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
-    return [Problem(shape, dtype) for shape in shapes]
-
-
-def study(
-    folder: Path, *shapes: Shape, steps: str = "search,race", **changes: Any
-) -> tuple[Notes, list[Any]]:
-    notes = Notes(folder)
-    Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
-    return notes, shape_tables.rows_of(notes, problems(*shapes))
 
 
 def test_shapes_are_those_of_the_table() -> None:
@@ -248,53 +98,6 @@ def test_only_large_products_run_under_sustained_load(tmp_path: Path, command: C
     assert race[race.index("--regime") + 1] == "sustained"
 
 
-def test_met(tmp_path: Path, command: Command) -> None:
-    _, rows = study(tmp_path, CUBE, FEW, steps="search,race,longer")
-    assert dict(rows[0].asked()) == {
-        "1.00 of torch, as tuned": True,
-        "0.99 of torch, back to back": True,
-        "faster than torch": True,
-        "faster than cublaslt": True,
-        "found in 90 s": True,
-        "within 2 % of a longer search": True,
-    }
-    assert set(dict(rows[1].asked())) >= {"not slower than torch", "not slower than cublaslt"}
-    assert shape_tables.means(rows) == pytest.approx({"torch": 1.1, "cublaslt": 1.08})
-    text = shape_tables.table(rows, {"gpu": "NVIDIA H200", "driver": "13.0"})
-    assert "geometric mean against torch, rested, 2 shapes: 1.100 (2 faster); asked 1.05: met" in text
-    assert "MISSED" not in text
-    line = "4096 x 4096 x 4096      170.00 us in 12 s,    170.00 us after  200 trials and 12 s more: "
-    assert f"{line}1.015 (1.010..1.020) faster; asked 1.02: met" in text
-
-
-def test_longer_searches_alone_are_a_table_of_their_own(tmp_path: Path, command: Command) -> None:
-    _, rows = study(tmp_path, CUBE, steps="search,longer")
-    text = shape_tables.table(rows, {"gpu": "NVIDIA H200"})
-    assert "a race" not in text and "torch.mm us" not in text and "1.015 (1.010..1.020) faster" in text
-
-
-@pytest.mark.parametrize(("shape", "asked"), [(CUBE, "faster than torch"), (ODD, "3.5 of torch")])
-def test_missed(shape: Shape, asked: str, tmp_path: Path, command: Command) -> None:
-    command.ratios = {"torch": 1.005}
-    _, rows = study(tmp_path, shape)
-    assert dict(rows[0].asked())[asked] is False
-    assert f"MISSED: {asked}" in shape_tables.table(rows, {})
-
-
-def test_most_need_only_be_as_fast(tmp_path: Path, command: Command) -> None:
-    command.ratios = {"torch": 1.001, "cublaslt": 0.95}
-    _, rows = study(tmp_path, FEW)
-    said = dict(rows[0].asked())
-    assert (said["not slower than torch"], said["not slower than cublaslt"]) == (True, False)
-
-
-def test_odd_rows_are_no_part_of_the_mean(tmp_path: Path, command: Command) -> None:
-    command.ratios = {"torch": 4.0}
-    _, rows = study(tmp_path, ODD)
-    assert shape_tables.means(rows) == {}
-    assert dict(rows[0].asked())["3.5 of torch"]
-
-
 def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: Command) -> None:
     command.exportable = False
     _, rows = study(tmp_path, CUBE)
@@ -309,19 +112,6 @@ def test_a_library_that_fails_is_named(tmp_path: Path, command: Command) -> None
     text = shape_tables.table(rows, {})
     assert "no list" in text
     assert shape_tables.means(rows) == pytest.approx({"torch": 1.1})
-
-
-def test_evidence(tmp_path: Path, command: Command) -> None:
-    notes, rows = study(tmp_path / "work", CUBE, ODD)
-    shape_tables.write(rows, notes.data["where"], tmp_path / "out")
-    found = json.loads((tmp_path / "out" / "gemm-shapes.json").read_text())
-    assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "13.0")
-    assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
-        *((4096, 4096, 4096, "bfloat16"), (4095, 4097, 4093, "bfloat16")),
-    ]
-    assert notes.problems() == problems(CUBE, ODD)
-    text = (tmp_path / "out" / "gemm-shapes.txt").read_text()
-    assert "bfloat16-4096x4096x4096          wgmma block_m=128 stages=4" in text
 
 
 def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
@@ -339,45 +129,6 @@ def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     assert json.loads((tmp_path / "out" / "gemm-ablation.json").read_text()) == found
     study(tmp_path / "work", other, steps="search,ablate", shapes=str(other))
     assert sum(words[0] == "ablate" for words in command.calls) == 2
-
-
-def test_the_table_has_all_that_is_known(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever pieces it was measured in."""
-    for dtype, layout, shape in (
-        ("float16", "nn", ODD),
-        ("bfloat16", "nn", FEW),
-        ("bfloat16", "nt", CUBE),
-        ("float16", "nn", CUBE),
-    ):
-        words = [
-            "--work",
-            str(tmp_path / "work"),
-            "--out",
-            str(tmp_path),
-            "--dtypes",
-            dtype,
-            "--shapes",
-            str(shape),
-        ]
-        monkeypatch.setattr(
-            sys, "argv", ["gemm_shapes.py", *words, "--layout", layout, "--steps", "search,race"]
-        )
-        gemm_shapes.main()
-    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
-    assert [(one["dtype"], one["layout"], one["m"]) for one in found] == [
-        ("float16", "nn", 4096),
-        ("float16", "nn", 4095),
-        ("bfloat16", "nn", 16),
-        ("bfloat16", "nt", 4096),
-    ]
-    text = (tmp_path / "gemm-shapes.txt").read_text()
-    assert (
-        text.index("float16, layout nn")
-        < text.index("bfloat16, layout nn")
-        < text.index("bfloat16, layout nt")
-    )
 
 
 def test_problems_are_shared_out_to_gpus() -> None:
@@ -486,18 +237,6 @@ def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command)
     assert dict(rows[0].asked())["0.99 of torch, back to back"]
 
 
-def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = Notes(tmp_path / "work")
-    everything = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
-    Study(notes, everything, given()).run(["search", "race", "sustained"])
-    shape_tables.report(notes, tmp_path)
-    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
-    assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
-    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm-shapes"](
-        "bfloat16", "nt"
-    )
-
-
 def test_problems_are_drawn_by_a_seed() -> None:
     found = shape_notes.drawn(60, 7, ["bfloat16", "float16"])
     assert found == shape_notes.drawn(60, 7, ["bfloat16", "float16"])
@@ -508,42 +247,6 @@ def test_problems_are_drawn_by_a_seed() -> None:
     sizes = [size for problem in found for size in vars(problem.shape).values()]
     assert min(sizes) < 16 and 8192 < max(sizes) <= 16384
     assert sum(size < 128 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
-
-
-@pytest.mark.parametrize(
-    ("layout", "shape", "odd"),
-    [
-        *(("nn", "5x8x8", False), ("nn", "8x8x5", True), ("nt", "5x8x8", False), ("nt", "8x5x8", True)),
-        *(("tn", "5x8x8", True), ("tn", "8x8x5", False), ("tt", "8x8x5", True), ("tt", "8x5x8", True)),
-    ],
-)
-def test_rows_that_are_no_whole_16_bytes_are_odd(layout: str, shape: str, odd: bool) -> None:
-    """Of A, B or C."""
-    assert Problem(Shape.parse(shape), "float16", layout).odd == odd
-
-
-def test_drawn_problems_have_a_table_of_their_own(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command.ratios = {"torch": 1.03}
-    words = ["--work", str(tmp_path / "work"), "--out", str(tmp_path), "--steps", "search,race"]
-    words += ["--random", "9", "--random-seed", "3"]
-    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words])
-    gemm_shapes.main()
-    data = json.loads((tmp_path / "gemm-random.json").read_text())
-    assert data["drawn"] == {"count": 9, "seed": 3, "dtypes": ["bfloat16", "float16"]}
-    assert len(data["problems"]) == 9
-    text = (tmp_path / "gemm-random.txt").read_text()
-    assert "9 problems drawn by seed 3" in text
-    assert "as tuned: 0 of 9 intervals against torch.mm wholly below 0.98" in text
-    assert "geometric mean of 6 with whole 16-byte rows: 1.030 to torch; asked 1.04: MISSED" in text
-    assert not (tmp_path / "gemm-shapes.txt").exists()
-    before = len(command.calls)
-    gemm_shapes.main()
-    assert len(command.calls) == before
-    monkeypatch.setattr(sys, "argv", ["gemm_shapes.py", *words, "--random-seed", "4"])
-    with pytest.raises(SystemExit):
-        gemm_shapes.main()
 
 
 def test_all_layouts(tmp_path: Path) -> None:

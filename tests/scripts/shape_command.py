@@ -1,0 +1,163 @@
+"""A `tune` that answers scripts/gemm_shapes.py without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+import shape_tables
+from gemm_shapes import Study
+from shape_notes import Notes, Problem, Shape
+
+
+class Command:
+    """`tune` with scripted answers."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.ratios = {"torch": 1.1, "cublaslt": 1.08}
+        self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
+        self.exportable = True
+        self.absent: set[str] = set()
+        self.kept: list[str] = []
+
+    def __call__(self, *words: str) -> tuple[str, float]:
+        self.calls.append(list(words))
+        if words[0] == "bench":
+            modes = [after for before, after in itertools.pairwise(words) if before == "--mode"]
+            regime = "sustained" if "sustained" in words else "rested"
+            found = [
+                self.bench(problem, "cold" if mode == "auto" else mode, regime)
+                for problem in self.problems(words)
+                for mode in modes or ["auto"]
+            ]
+            return json.dumps(found), 5.0
+        if words[0] == "sanitize":
+            return "memcheck: clean\n", 3.0
+        if words[0] == "ablate":
+            return json.dumps(self.ablation(words)), 9.0
+        if words[0] == "--kernel":
+            for suffix in ("", "-journal", "-lock"):
+                Path(words[words.index("--db") + 1] + suffix).touch()
+            return json.dumps([self.run(words)]), 12.0
+        return "", 0.1
+
+    def ablation(self, words: tuple[str, ...]) -> dict[str, Any]:
+        sizes = {
+            pair.split("=")[0]: int(pair.split("=")[1])
+            for pair in words[words.index("--size") + 1].split(",")
+        }
+        timed = {
+            "value": 3,
+            "besides": {},
+            "unsearched": "",
+            "ratio": 1.03,
+            "ratio_low": 1.02,
+            "ratio_high": 1.04,
+            "verdict": "faster",
+            "error": "",
+        }
+        refused = {
+            "value": 5,
+            "besides": {},
+            "unsearched": "",
+            "ratio": None,
+            "error": "not valid: the stages fit into shared memory",
+        }
+        return {
+            **{
+                "problem": {"sizes": sizes, "dtypes": {"input": "bfloat16"}},
+                "gpu": "NVIDIA H200",
+                "driver": "13.0",
+            },
+            **{
+                "mode": "cold",
+                "regime": "rested",
+                "time_ns": 1.7e5,
+                "noise_floor": 0.002,
+                "variant": "wgmma",
+            },
+            "parameters": {"block_m": 128, "stages": 4},
+            "choices": [
+                {"parameter": "block_m", "value": 128, "worth": None, "instead": None, "alternatives": []},
+                {
+                    **{"parameter": "stages", "value": 4, "worth": 1.03, "instead": 3},
+                    "alternatives": [timed, refused],
+                },
+            ],
+        }
+
+    def problems(self, words: tuple[str, ...]) -> Iterator[dict[str, int]]:
+        for before, text in itertools.pairwise(words):
+            if before == "--problem":
+                yield {pair.split("=")[0]: int(pair.split("=")[1]) for pair in text.split(",")}
+
+    def run(self, words: tuple[str, ...]) -> dict[str, Any]:
+        winner = {
+            "variant": "wgmma",
+            "configuration": {"block_m": 128, "stages": 4},
+            "time_ns": 1.7e5,
+            "edge_sizes_verified": 12,
+            "exportable": self.exportable,
+            "reason": "" if self.exportable else "in a fresh process: hang",
+        }
+        found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
+        if "1000" in words:
+            found["versus_incumbent"] = {"ratio": 1.015, "low": 1.01, "high": 1.02, "verdict": "faster"}
+        return found
+
+    def bench(self, sizes: dict[str, int], mode: str = "cold", regime: str = "rested") -> dict[str, Any]:
+        def entry(name: str, ratio: float | None) -> dict[str, Any]:
+            verdict = (
+                None if ratio is None else "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
+            )
+            low, high = (None, None) if ratio is None else (ratio - 0.001, ratio + 0.001)
+            return {
+                **{"contestant": name, "time_ns": 1.7e5 * (ratio or 1.0), "ratio": ratio, "ratio_low": low},
+                **{"ratio_high": high, "verdict": verdict, "verified": True, "sm_clock_hz": 1.6e9},
+                **{"variant": "wgmma", "parameters": {"stages": 4}, "tflops": 800.0, "gbytes_per_s": 600.0},
+                "speed_of_light": 0.75,
+            }
+
+        libraries = [
+            entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
+            for name, ratio in (self.warm_ratios if mode == "warm" else self.ratios).items()
+            if name not in self.absent
+        ]
+        failed = [
+            {"contestant": f"cublaslt.py:{name}", "what": "", "error": "no list"} for name in self.absent
+        ]
+        return {
+            "problem": {"sizes": sizes},
+            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": regime},
+            **{
+                "noise_floor": 0.002,
+                "tags": [],
+                "contestants": [entry("best", None), *libraries],
+                "failed": failed,
+            },
+        }
+
+
+def given(**changes: Any) -> argparse.Namespace:
+    usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
+    usual |= {"longer": 1000, "longer_time": 60.0, "edges": 5, "seconds": 0.0, "jobs": 0}
+    return argparse.Namespace(**{**usual, "shapes": "", **changes})
+
+
+def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
+    return [Problem(shape, dtype) for shape in shapes]
+
+
+def study(
+    folder: Path, *shapes: Shape, steps: str = "search,race", **changes: Any
+) -> tuple[Notes, list[Any]]:
+    notes = Notes(folder)
+    Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
+    return notes, shape_tables.rows_of(notes, problems(*shapes))
