@@ -393,8 +393,8 @@ def test_with_a_measuring_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tuner.cli.ladder.open_device", open_fake)
     said = ladder("--sweep", "n=1024..2048", "--json", "-q", of=str(kernel.file))
     assert said.code == 0, said.err
-    contests = [level["contests"][0] for level in json.loads(said.out)["levels"]]
-    assert [contest["contestants"][0]["contestant"] for contest in contests] == ["plain", "plain"]
+    first = [level["contests"][0]["contestants"][0] for level in json.loads(said.out)["levels"]]
+    assert [one["contestant"] for one in first] == ["plain", "plain"]
     done = [line.partition(" ")[2] for line in log.read_text().splitlines()]
     assert done.count("setup 0") == 2  # once a size: no confirmation in another process
     assert done.count("race") == 2
