@@ -101,7 +101,7 @@ def _roof(result: Bench) -> Roof:
 
 
 def comparison_text(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
-    """Say how much faster the reference is, unless the difference is within the noise or not sure."""
+    """Return how much faster the reference is, unless the difference is within the noise or not sure."""
     if ratio is None or low is None or high is None:
         return verdict
     ends = f"({_factor(low)} .. {_factor(high)})"
@@ -125,7 +125,7 @@ def show_check(result: SpeedCheck) -> None:
 
 
 def check_text(result: SpeedCheck) -> str:
-    """Say what was compared, and what was allowed."""
+    """Return what was compared, and what was allowed."""
     before = f"{duration(result.before_ns)} on {result.before[:10]}"
     if result.now_ns is None:
         return f"it cannot be run: {printable(result.reason)}; it took {before}"

@@ -165,7 +165,7 @@ def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Targe
 
 
 def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:
-    """Order the winners of the same kind by how many times larger or smaller their sizes are, as the header does."""
+    """Return the winners of the same kind, first those of the nearest sizes, by their factor, as the header does."""
     alike = [
         stored
         for stored in sorted(winners, key=lambda stored: stored.created_at, reverse=True)

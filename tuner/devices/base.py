@@ -166,7 +166,7 @@ class Device(ABC):
         """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
 
     def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
-        """How far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it.
+        """Return how far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it.
 
         Args:
             time_ns: the time.
@@ -186,7 +186,7 @@ class Device(ABC):
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
     ) -> tuple[Conditions, str]:
-        """Settle how a problem is timed, and say why; None leaves the mode to the problem."""
+        """Return how a problem is timed, and why; None leaves the mode to the problem."""
 
     def prepare(
         self,
@@ -236,7 +236,7 @@ class Device(ABC):
         """Return whether what was prepared last is still there, and nothing that was submitted is unanswered."""
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
-        """Leave the configurations that this device can answer for."""
+        """Return a space with the configurations that this device can answer for."""
         return space
 
     @abstractmethod
@@ -261,7 +261,7 @@ class Device(ABC):
         raise NotImplementedError
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
-        """Say what became of :meth:`compile`; None while it is under way."""
+        """Return what became of :meth:`compile`; None while it is under way."""
         raise NotImplementedError
 
     def forget(self, configuration: Configuration) -> None:

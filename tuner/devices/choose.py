@@ -26,7 +26,7 @@ def open_device(
     cache: Path | None,
     say: Callable[[str], None] = say_nothing,
 ) -> Device:
-    """Open a device.
+    """Return a device, opened.
 
     Args:
         text: ``auto``, ``cuda``, ``cuda:1``, ``replay`` or ``replay:<name or file>``.
@@ -86,7 +86,7 @@ def kernel_for(device: str, kernel: str) -> str:
 def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]) -> Device:
     if index and not index.isdigit():
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
-    version = nvrtc_version()  # said before anything is started
+    version = nvrtc_version()  # where it is missing, that is said before anything is started
     return LocalDevice(int(index or 0), jobs, cache, say=say, compiler=version)
 
 

@@ -127,7 +127,7 @@ class Guard:
         return bool(self._in_flight) and time.monotonic() < self._deadline
 
     def hello(self) -> Hello:
-        """Wait for the process's first message.
+        """Return the process's first message.
 
         Raises:
             DeviceError: it has no GPU to offer.
@@ -153,7 +153,7 @@ class Guard:
     def call(self, request: Release) -> Released | Unanswered: ...
 
     def call(self, request: MeasuringRequest) -> Answer | Unanswered:
-        """Send a request and wait for its answer."""
+        """Send a request, and return its answer."""
         answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
         self._requests.put(_Pending(request, answer.put))
         return answer.get()
@@ -269,7 +269,7 @@ class Guard:
         self._drifted = False
 
     def _with_drift(self, answer: Measured) -> Measured:
-        """Say in an answer what was seen at a restart before it; only in one for which something was timed."""
+        """Return an answer that also says what was seen at a restart before it, if something was timed for it."""
         if answer.measurement.drifted:  # the process goes on with another reference, which only it knows
             self._reference_ns, self._drifted = None, False
         elif self._drifted and answer.span is not None:

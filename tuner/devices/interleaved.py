@@ -55,7 +55,7 @@ def race(
 
 
 def _culprit(guard: Guard, message: Race) -> RaceFailed | Unanswered | None:
-    """Let each contestant run alone, and give the answer of the first that fails, under its index."""
+    """Let each contestant run alone, and return the answer of the first that fails, under its index."""
     for i, contestant in enumerate(message.contestants):
         answer = guard.call(structs.replace(message, contestants=(contestant,), rounds=1))
         match answer:

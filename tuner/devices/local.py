@@ -107,7 +107,7 @@ class LocalDevice(Device):
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
     ) -> tuple[Conditions, str]:
-        """Settle how a problem is timed: by its roofline."""
+        """Return how a problem is timed: its roofline decides."""
         return choose_conditions(roof_of(kernel, problem, self.gpu), mode, regime)
 
     def _prepare(
@@ -215,7 +215,7 @@ class LocalDevice(Device):
         return self._requests.rendering(self._submissions.problem, configuration)
 
     def compiled(self, configuration: Configuration) -> Compiled | None:
-        """Say what became of :meth:`compile`."""
+        """Return what became of :meth:`compile`."""
         return self._prefetches.get(configuration)
 
     def forget(self, configuration: Configuration) -> None:

@@ -52,7 +52,7 @@ class Requests:
         *,
         timed: bool = True,
     ) -> Setup:
-        """Ask for a problem's data, reference and limits.
+        """Return the request for a problem's data, reference and limits.
 
         Args:
             problem: what is computed.
@@ -82,7 +82,7 @@ class Requests:
         return batch_of(roof_of(self._kernel, problem, self._gpu), tensors, self._gpu, conditions)
 
     def problem_setup(self, problem: Problem) -> ProblemSetup:
-        """Describe the tensors of a problem, and how to find out what its outputs must be.
+        """Return the tensors of a problem, and how to find out what its outputs must be.
 
         Raises:
             DeviceError: the CUDA reference does not compile.
@@ -105,7 +105,7 @@ class Requests:
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
     def rendering(self, problem: Problem, configuration: Configuration) -> RenderRequest:
-        """Ask for a configuration to be rendered and compiled from the text that the kernel has now."""
+        """Return the request to render and compile a configuration from the text that the kernel has now."""
         return RenderRequest(self._kernel.file, problem, self._gpu, configuration, code=self._code)
 
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
@@ -116,7 +116,7 @@ class Requests:
         return candidate_of(compilation), compilation
 
     def contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
-        """Describe contestants of a race one after the other; what there is to compile begins with the first.
+        """Yield contestants of a race, described, one after the other; what there is to compile begins with the first.
 
         Raises:
             TunerError: the next does not compile, or cannot be launched.
@@ -139,7 +139,7 @@ class Requests:
         return self._pool.begin(requests.rendering(problem, contestant.configuration))
 
     def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
-        """Describe a baseline: compiled, if there is something to compile."""
+        """Return a baseline, described: compiled, if there is something to compile."""
         baseline = contestant.baseline
         assert baseline is not None
         if baseline.kind is not BaselineKind.LAUNCH:
@@ -157,7 +157,7 @@ class Requests:
         )
 
     def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
-        """Compile a user's own kernel, unless it is a cubin already."""
+        """Return a user's own kernel, compiled unless it is a cubin already."""
         assert baseline.file is not None
         launch = launch_of(baseline, self._kernel, problem, self._gpu)
         if baseline.file.suffix == ".cubin":

@@ -93,7 +93,7 @@ class Submissions:
                 deadline = 0.0
 
     def join(self, key: SourceKey, submission: Submission) -> bool:
-        """Join the submissions with an equal source; returns whether this one is to be measured now.
+        """Join the submissions with an equal source; return whether this one is to be measured now.
 
         A configuration that is submitted again is measured again; any other gets the answer that is there, or the one
         that is under way.
@@ -153,7 +153,7 @@ class Prefetches:
         self._lock = threading.Lock()
 
     def begin(self, configuration: Configuration) -> Prefetch:
-        """Expect a compilation."""
+        """Return a compilation that is expected from now on."""
         prefetch = Prefetch(configuration)
         with self._lock:
             self._prefetches[configuration] = prefetch
@@ -184,7 +184,7 @@ class Prefetches:
         return self._prefetches[configuration].compiled
 
     def submit(self, configuration: Configuration, go_on: GoOn) -> bool:
-        """Go on with a compilation, now or when it ends; False where there is none."""
+        """Go on with a compilation, now or when it ends; return False where there is none."""
         with self._lock:
             if (prefetch := self._prefetches.get(configuration)) is None:
                 return False

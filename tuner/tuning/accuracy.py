@@ -94,7 +94,7 @@ class Best:
 
     @classmethod
     def of(cls, finish: Finish) -> Best:
-        """Take what matters here from a run's finish."""
+        """Return what matters here of a run's finish."""
         confirmed = finish.confirmed
         verification = confirmed.verification if confirmed else None
         return cls(
@@ -109,7 +109,7 @@ class Best:
 
     @classmethod
     def stored(cls, row: StoredWinner) -> Best:
-        """Take it from the database, for a run that ended earlier."""
+        """Return it from the database, for a run that ended earlier."""
         winner = row.winner
         return cls(winner.trial_id, winner.time_ns, winner.confirmed_ns, None, winner.exportable)
 

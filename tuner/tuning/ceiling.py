@@ -38,7 +38,7 @@ def roof_under(roof: Roof, mode: Mode) -> Roof:
 def ceiling_of(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, roof: Roof, calibration: Calibration | None
 ) -> Ceiling | None:
-    """Choose the measured ceiling that a problem is to be compared with; None where none was measured."""
+    """Return the measured ceiling that a problem is to be compared with; None where none was measured."""
     if calibration is None:
         return None
     work: float

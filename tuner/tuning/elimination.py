@@ -155,7 +155,7 @@ def eliminate(
 def _standing(
     groups: Mapping[int, Groups], running: Sequence[int], heats: int, seconds: float, before: Standing
 ) -> Standing:
-    """Order the contestants of the last heat, and eliminate those that are surely slower than the leader."""
+    """Return the contestants of the last heat, ordered, without those that are surely slower than the leader."""
     medians = {i: [median(group) for group in taken] for i, taken in groups.items()}
     standing = replace(
         before,
