@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from tests.filled_database import (
+from tests.cli.filled_database import (
     GEMM,
     HOT,
     SMALL,

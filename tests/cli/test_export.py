@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.filled_database import (
+from tests.cli.filled_database import (
     COLD,
     GEMM,
     HOT,

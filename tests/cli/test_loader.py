@@ -13,8 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.filled_database import call
 from tests.commands import assert_refused, said_by
-from tests.filled_database import call
 from tests.test_imports import HEAVY
 from tuner.cli import cli
 from tuner.cli.commands.best import best

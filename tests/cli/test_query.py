@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.commands import assert_refused, said_by
-from tests.filled_database import (
+from tests.cli.filled_database import (
     call,
     fails,
     two_runs,
 )
+from tests.commands import assert_refused, said_by
 from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export

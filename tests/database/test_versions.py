@@ -72,7 +72,7 @@ def test_a_read_only_older_file_is_refused(path: Path, monkeypatch: pytest.Monke
     refused(path, "older schema", write=False)
 
 
-VERSION_1 = (ROOT / "tests/version-1.sql").read_text()
+VERSION_1 = (ROOT / "tests/database/version-1.sql").read_text()
 """What ``iterdump`` gave of a file that version 1 wrote.
 
 Runs: a, measured and finished; b, replayed; c, interrupted, with its trial 1 altered behind the database's back; d,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.fake_measuring import log, log_into, starts, wait_until
 from tests.devices.guards import Reply, assert_good_afterwards, measure, set_up, status_of, unanswered
-from tests.fake_measuring import log, log_into, starts, wait_until
 from tests.faults.fake_worker import GPU
 from tests.faults.processes import gone
 from tuner.devices import guard as guard_module

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.fake_measuring import log_into, starts, wait_until
 from tests.devices.guards import Reply, measure, set_up, unanswered
-from tests.fake_measuring import log_into, starts, wait_until
 from tests.faults.fake_worker import REFERENCE_NS
 from tests.faults.processes import gone
 from tuner.conditions import Regime

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_measuring import log, log_into, starts
+from tests.devices.fake_measuring import log, log_into, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel

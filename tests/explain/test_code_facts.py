@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.small_code import by_hand, counts, kernel
+from tests.explain.small_code import by_hand, counts, kernel
 from tuner.compile.nvrtc import compile_source
 from tuner.explain.code_facts import ptx_facts
 from tuner.explain.instructions import Kind, loops

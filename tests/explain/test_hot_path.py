@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.small_code import by_hand, kernel
+from tests.explain.small_code import by_hand, kernel
 from tuner.explain.hot_path import walk
 from tuner.explain.instructions import Code, Instruction, Kind, build, loops
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.small_code import HEAD, by_hand
+from tests.explain.small_code import HEAD, by_hand
 from tuner.explain.code_facts import Access
 from tuner.explain.instructions import Kind
 from tuner.explain.ptx import parse_ptx

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.small_code import counts
+from tests.explain.small_code import counts
 from tuner.explain.code_facts import sass_facts
 from tuner.explain.instructions import Kind
 

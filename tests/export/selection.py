@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.export.stored_winners import make
+from tests.export.exported_winners import make
 from tuner.database.records import StoredWinner
 from tuner.export.header import render_header
 from tuner.export.needs import KernelFiles

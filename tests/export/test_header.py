@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.stored_winners import FLAGS, WINNERS, compile_cpp, make, needs_gpp
+from tests.export.exported_winners import FLAGS, WINNERS, compile_cpp, make, needs_gpp
 from tuner.database.records import StoredWinner, WarmTime
 from tuner.errors import DatabaseError
 from tuner.export.conditions import Launchable

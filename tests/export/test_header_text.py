@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.export.stored_winners import (
+from tests.export.exported_winners import (
     DTYPES,
     GPP,
     H200,

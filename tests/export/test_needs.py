@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.stored_winners import (
+from tests.export.exported_winners import (
     FLAGS,
     WINNERS,
     assert_harmless,

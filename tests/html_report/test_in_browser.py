@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import FROZEN, Browser, exceptions, open_browser, webdriver
-from tests.reports import CARD, hostile, several, tuned
+from tests.html_report.browser import FROZEN, Browser, exceptions, open_browser, webdriver
+from tests.html_report.reports import CARD, hostile, several, tuned
 from tests.stored import make_run
 from tuner.cli import main
 from tuner.database.database import Database

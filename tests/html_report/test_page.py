@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import assert_refused, said_by
-from tests.reports import CARD, Page, hostile, make_tuned, several, tuned
+from tests.html_report.reports import CARD, Page, hostile, make_tuned, several, tuned
 from tests.stored import make_run, make_trial, make_winner
 from tuner.database.database import Database
 from tuner.database.records import Metrics

@@ -11,7 +11,7 @@ import pytest
 
 import tuner
 from tests.fake_driver.programs import ROOT
-from tests.manifests import NAME, write_bundle
+from tests.runtime.manifests import NAME, write_bundle
 from tests.runtime.programs import launches, run
 from tuner.errors import BundleError, CallError
 

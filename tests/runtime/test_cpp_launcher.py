@@ -21,7 +21,7 @@ from tests.cpp_interface import (
     sanitized,
 )
 from tests.fake_driver import include_options
-from tests.manifests import NAME, product_manifest, write_bundle
+from tests.runtime.manifests import NAME, product_manifest, write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpp_interface import sanitized
-from tests.drawn_plans import KERNELS, draw, manifest_of
+from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Launch

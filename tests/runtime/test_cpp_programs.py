@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpp_interface import ROOT, STRICT, program_output
-from tests.manifests import product_manifest, write_bundle
+from tests.runtime.manifests import product_manifest, write_bundle
 from tuner.export.bundle import bundle_files
 from tuner.export.bundle import write_bundle as write_folder
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cpp_interface import sanitized
-from tests.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
+from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.errors import BundleError, TunerError
 from tuner.runtime.dispatch import Match, Policy, dispatch
 from tuner.runtime.manifest import read_manifest

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.manifests import LIMITS, SHA, manifest_with
+from tests.runtime.manifests import LIMITS, SHA, manifest_with
 from tuner.errors import CallError
 from tuner.runtime.interpret import (
     ConcretePlan,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.cpp_interface import sanitized
-from tests.manifests import MANIFEST, SHA
+from tests.runtime.manifests import MANIFEST, SHA
 from tuner.errors import BundleError
 from tuner.runtime.manifest import read_manifest
 

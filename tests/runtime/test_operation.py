@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manifests import product_manifest, write_bundle
+from tests.runtime.manifests import product_manifest, write_bundle
 from tests.runtime.programs import launches, run
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.drawn_plans import KERNELS, draw, manifest_of
+from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.model import Gpu, Problem
 from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fake_driver.programs import run_program
-from tests.manifests import write_bundle
+from tests.runtime.manifests import write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -10,8 +10,18 @@ from typing import Any
 import jinja2
 import pytest
 
-from tests.machine_code import LDG, LDGSTS, STG, THREADS_PER_SM, UBLKCP, code_of, count_of, gpu, moves
-from tests.sources import GENERATIONS, draw
+from tests.templates.machine_code import (
+    LDG,
+    LDGSTS,
+    STG,
+    THREADS_PER_SM,
+    UBLKCP,
+    code_of,
+    count_of,
+    gpu,
+    moves,
+)
+from tests.templates.sources import GENERATIONS, draw
 from tuner import paths
 from tuner.compile.nvrtc import Cubin, compile_source
 from tuner.kernel.load import load_kernel

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.machine_code import gpu
 from tests.on_host import HostConfiguration
-from tests.sources import draw
+from tests.templates.machine_code import gpu
+from tests.templates.sources import draw
 from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.emulator.source import code_of
 from tuner.kernel.load import load_kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sources import GENERATIONS, broken, compiled, draw, ptx, widest_load
+from tests.templates.sources import GENERATIONS, broken, compiled, draw, ptx, widest_load
 from tuner.compile.nvrtc import compile_source
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.on_host import HostConfiguration
-from tests.sources import GENERATIONS
+from tests.templates.sources import GENERATIONS
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES

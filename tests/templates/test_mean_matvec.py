@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_share, problem
-from tests.sources import GENERATIONS, compiled, draw, ptx, widest_load
+from tests.templates.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_share, problem
+from tests.templates.sources import GENERATIONS, compiled, draw, ptx, widest_load
 from tuner.compile.nvrtc import compile_source
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.plan import make_plan

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.mean_matvec import KERNEL, LAYOUTS, mean_share, problem
 from tests.on_host import HostConfiguration
-from tests.sources import broken
+from tests.templates.mean_matvec import KERNEL, LAYOUTS, mean_share, problem
+from tests.templates.sources import broken
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.plan import tensors_of

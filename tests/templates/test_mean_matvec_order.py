@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.mean_matvec import KERNEL, LAYOUTS, problem
-from tests.sources import draw
+from tests.templates.mean_matvec import KERNEL, LAYOUTS, problem
+from tests.templates.sources import draw
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.plan import make_plan
 from tuner.model import Configuration

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sm90 import HOPPER, Emulated, chosen, problem
+from tests.templates.sm90 import HOPPER, Emulated, chosen, problem
 from tuner.emulator.host import COMPILER, Schedule
 from tuner.model import Value
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.machine_code import LDG, code_of, moves
-from tests.machine_code import gpu as limits_of
 from tests.on_host import HostConfiguration
-from tests.sources import GENERATIONS, draw
+from tests.templates.machine_code import LDG, code_of, moves
+from tests.templates.machine_code import gpu as limits_of
+from tests.templates.sources import GENERATIONS, draw
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sources import GENERATIONS
+from tests.templates.sources import GENERATIONS
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import render, render_launch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.machine_code import PREEXIT, count_of
-from tests.sm90 import GEMM, HOPPER, LAYOUTS, chosen, drawn, problem
+from tests.templates.machine_code import PREEXIT, count_of
+from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, chosen, drawn, problem
 from tests.templates.test_wgmma import SERIALISED
 from tuner.compile.nvrtc import compile_source
 from tuner.kernel.plan import make_plan

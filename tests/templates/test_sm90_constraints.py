@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
+from tests.templates.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
 from tuner.model import Configuration, Problem, Value
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason, pruning_reason

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sm90 import GEMM, HOPPER, Emulated, chosen, problem, slices_of_c
+from tests.templates.sm90 import GEMM, HOPPER, Emulated, chosen, problem, slices_of_c
 from tuner.emulator.host import COMPILER, Schedule
 from tuner.model import Configuration, Gpu, Problem, Value
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.sm90 import GEMM, HOPPER, LAYOUTS, plain_source, problem, tensor_maps, together
+from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, plain_source, problem, tensor_maps, together
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.kernel.plan import make_plan
 from tuner.model import Configuration, Gpu, Problem, Value

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sm90 import chosen, plain_source, problem, together
+from tests.templates.sm90 import chosen, plain_source, problem, together
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.model import Value
 

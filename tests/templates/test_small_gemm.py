@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
-from tests.sources import GENERATIONS, ptx
+from tests.templates.sources import GENERATIONS, ptx
 from tuner.compile.nvrtc import compile_source
 from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.hardware.roofline import ARCHITECTURES

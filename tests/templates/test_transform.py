@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.machine_code import gpu
+from tests.templates.machine_code import gpu
 from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch, tensors_of

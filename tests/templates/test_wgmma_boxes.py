@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sources import pieces
+from tests.templates.sources import pieces
 from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.manifests import MANIFEST, SHA
+from tests.runtime.manifests import MANIFEST, SHA
 from tuner.errors import SpaceError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -25,7 +25,7 @@ from tuner.winners.records import (
     configuration_record,
 )
 
-EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[1] / "docs" / "examples").glob("*/*.toml"))
+EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[2] / "docs" / "examples").glob("*/*.toml"))
 KERNELS = [*builtin_kernels(), *EXAMPLES]
 DRAWN = 3
 """Valid configurations of each variant and GPU, besides defaults."""
