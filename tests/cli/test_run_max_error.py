@@ -179,8 +179,8 @@ def test_bound_without_a_reference(tune: Tune, rounding: Rounding, tmp_path: Pat
 
 
 def test_notes_are_said_once_and_not_under_quiet(tune: Tune, rounding: Rounding) -> None:
-    rounding.note = "another process has a context; NVML does not answer"
     notes = ("another process has a context", "NVML does not answer", "clocks are free")
+    rounding.notes = notes[:2]
     rounding.calibration = Calibration({"cold, rested": 0.002}, notes=notes)
     problems = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=2**21", "--trials", "5")
     said = tune(*problems)

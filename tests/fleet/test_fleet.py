@@ -85,7 +85,7 @@ def test_a_device_that_cannot_be_opened_is_left_out(
 
 def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.MonkeyPatch) -> None:
     device = SimpleNamespace(
-        name="cuda:0", gpu=ARCHITECTURES[90], note="", calibration=None, working=False, close=lambda: None
+        name="cuda:0", gpu=ARCHITECTURES[90], notes=(), calibration=None, working=False, close=lambda: None
     )
     monkeypatch.setattr(searcher, "open_for_searcher", lambda *_: device)
     monkeypatch.setattr("tuner.fleet.heartbeat.BEAT_S", 0.01)

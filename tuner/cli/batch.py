@@ -266,7 +266,7 @@ class _Runs:
     ) -> None:
         self._device, self._database, self._stop = device, database, stop
         self._printing, self._alone = printing, alone
-        self._shown = {device.note, *device.note.split("; ")}
+        self._shown = set(device.notes)
         """Notes on the device that were printed."""
 
     def run(self, job: TuningJob, request: Request) -> bool:

@@ -143,13 +143,13 @@ class Device(ABC):
     def __init__(
         self,
         say: Callable[[str], None] = say_nothing,
-        note: str = "",
+        notes: Sequence[str] = (),
         versions: Mapping[str, str] | None = None,
     ) -> None:
         self.say = say
         """Told when something takes seconds that the user did not ask for."""
-        self.note = note
-        """What the user should know about the choice of this device."""
+        self.notes = tuple(notes)
+        """What the user should know about this device."""
         self.versions = dict(versions or {})
         """Of the driver and the compiler, for the record."""
         self.busy = BusyTime()
@@ -176,6 +176,11 @@ class Device(ABC):
             return DEFAULT_NOISE_FLOOR
         conditions = replace(self.conditions, mode=mode) if mode else self.conditions
         return self.calibration.noise_floor(conditions, time_ns)
+
+    @property
+    def note(self) -> str:
+        """The notes in one line."""
+        return "; ".join(self.notes)
 
     @property
     def working(self) -> bool:

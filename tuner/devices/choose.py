@@ -54,7 +54,7 @@ def open_device(
             f"no NVIDIA GPU here: replaying what an {recording.gpu.name} answered ({path.name}); "
             "--device cuda requires a GPU"
         )
-        return ReplayDevice(recording, say, note)
+        return ReplayDevice(recording, say, [note])
     if kind == "cuda":
         if not has_gpu():
             raise NoGpuError(

@@ -39,7 +39,7 @@ class ForeignDevice(ReplayDevice):
     def __init__(self, results: ForeignResults, say: Callable[[str], None] = say_nothing) -> None:
         rate = f"{results.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
         notes = [*results.notes, *([rate] if results.objective != "time" else [])]
-        super().__init__(results.recording, say, "; ".join(notes))
+        super().__init__(results.recording, say, notes)
         self.results = results
         self._by_values = {_values(configuration): row for configuration, row in results.rows.items()}
         self._noise_floor = noise_floor_of(list(results.rows.values()))

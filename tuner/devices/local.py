@@ -77,8 +77,6 @@ class LocalDevice(Device):
         try:
             hello = self._guard.hello()
             self.gpu, self.notes = hello.gpu, hello.notes
-            """What a reader of any time should know about this GPU."""
-            self.note = "; ".join(self.notes)
             self._alone = not hello.other_processes
             if compiler:
                 self.versions = {"nvrtc": compiler, "driver": self.gpu.driver}
@@ -132,7 +130,7 @@ class LocalDevice(Device):
 
     def adopt_facts(self, notes: tuple[str, ...], calibration: Calibration | None) -> None:
         """Take over what another process of this tuner found out about the GPU before this one was there."""
-        self.notes, self.note, self.calibration = notes, "; ".join(notes), calibration
+        self.notes, self.calibration = notes, calibration
 
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0

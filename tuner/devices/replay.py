@@ -40,7 +40,7 @@ class ReplayDevice(Device):
     Args:
         source: the recording, or its file.
         say: told how the recording and a space differ.
-        note: what the user should know about the choice of this device.
+        notes: what the user should know about the choice of this device.
 
     Raises:
         RecordingError: it cannot be read.
@@ -50,12 +50,12 @@ class ReplayDevice(Device):
     lookahead = 1  # each answer is there before the next submission
 
     def __init__(
-        self, source: Path | Recording, say: Callable[[str], None] = say_nothing, note: str = ""
+        self, source: Path | Recording, say: Callable[[str], None] = say_nothing, notes: Sequence[str] = ()
     ) -> None:
         self.recording = read_recording(source) if isinstance(source, Path) else source
         self.gpu = self.recording.gpu
         self.name = f"replay:{self.recording.name}"
-        super().__init__(say, note, self.recording.versions)
+        super().__init__(say, notes, self.recording.versions)
         self._outcomes: list[Outcome] = []
         self._recorded: RecordedProblem
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}

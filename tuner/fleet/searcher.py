@@ -209,8 +209,7 @@ def serve(conversation: Conversation) -> None:
         return
     with closing(device):
         conversation.working = lambda: device.working
-        notes = tuple(note for note in device.note.split("; ") if note)
-        conversation.say(DeviceReady(device.name, device.gpu, notes, device.calibration))
+        conversation.say(DeviceReady(device.name, device.gpu, device.notes, device.calibration))
         while isinstance(task := conversation.work.get(), Task):
             answer = _tuned(task, device, conversation)
             conversation.say(answer)
