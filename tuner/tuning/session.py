@@ -20,7 +20,7 @@ from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
-from tuner.tuning.state import Observer, Result, State
+from tuner.tuning.state import Observer, Result
 from tuner.tuning.store import DatabaseStore, Store
 from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters
@@ -55,7 +55,8 @@ def tune(
     state, search = open_run(request, device, store)
     run_id = state.run.id
     ending, innocent = "failed", True
-    end: tuple[Finish | None, int | None] = (None, None)
+    end: Finish | None = None
+    winner_row: int | None = None
     with search:
         loop = SearchLoop(state, search, device, store, observer, stop, request)
         loop.begin(resumed=request.resume)
@@ -64,7 +65,7 @@ def tune(
             loop.search()
             observer.phase(state, "searched")
             if finish:
-                end = _finish(loop, request.kernel)
+                end, winner_row = _finish(loop, request.kernel)
             ending = "finished"
         except (KeyboardInterrupt, Interrupted):
             ending = "interrupted"
@@ -75,7 +76,7 @@ def tune(
         finally:
             with uninterrupted():
                 _close(loop, ending, innocent=innocent)
-    store.confirm(run_id, list(store.rows(run_id).values()), end[1])
+    store.confirm(run_id, list(store.rows(run_id).values()), winner_row)
     if ending == "interrupted":
         done = len(state.trials)
         how_far = (
@@ -84,7 +85,7 @@ def tune(
             else "before its first trial"
         )
         raise Interrupted(f"stopped {how_far}", "go on with --resume")
-    return Result(state, *end, _stats(state, loop))
+    return Result(state, end, winner_row, _stats(loop))
 
 
 def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
@@ -98,7 +99,7 @@ def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
     """
     with contextlib.suppress(OSError):  # of a terminal that is gone
         loop.observer.close()
-    loop.store.finish_run(loop.run.id, ending, _stats(loop.state, loop), forget_attempts=innocent)
+    loop.store.finish_run(loop.run.id, ending, _stats(loop), forget_attempts=innocent)
 
 
 def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | None]:
@@ -139,7 +140,8 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     return finish, store.record_winner(run.id, winner)
 
 
-def _stats(state: State, loop: SearchLoop) -> dict[str, Any]:
+def _stats(loop: SearchLoop) -> dict[str, Any]:
+    state = loop.state
     return {
         "search_s": state.elapsed_s if state.search_began else 0.0,
         "occupied": state.occupied,
