@@ -88,7 +88,7 @@ def test_stored_problems_are_found_by_any_way_to_write_it(kernel: KernelSpec) ->
 
 
 def test_show_tells_expressions_absent_tensors_and_steps(kernel: KernelSpec) -> None:
-    text = CliRunner().invoke(show, [str(kernel.file)]).stdout
+    text = CliRunner().invoke(show, [str(kernel.file), "--full"]).stdout
     for line in (
         "  options  order: up, down\n",
         "  option   op: x + 0.5 * (20 - x), or any expression of x, y\n",

@@ -268,7 +268,7 @@ def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:
 
 def test_show_of_a_variant_has_nothing_of_the_others(tune: Tune) -> None:
     whole, one = (
-        tune("show", "gemm", device="").out,
+        tune("show", "gemm", "--full", device="").out,
         tune("show", "gemm", "--variant", "tiled", device="").out,
     )
     assert "\nwgmma  (" in whole
@@ -279,6 +279,14 @@ def test_show_of_a_variant_has_nothing_of_the_others(tune: Tune) -> None:
         assert parameter in left_out.out and parameter not in whole
     assert "  small_k: needs k of at most 32" in whole.splitlines()
     assert_one_line(tune("show", "gemm", "--variant", "wgma", device=""), "did you mean wgmma?")
+
+
+def test_show_of_several_variants_is_a_page_and_names_the_rest(tune: Tune) -> None:
+    lines = tune("show", "gemm", device="").out.splitlines()
+    variants = load_kernel("gemm").variants
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(variants)
+    assert len(lines) < 100 and not any("prefetch" in line for line in lines)
+    assert lines[-1].endswith("tune show gemm --variant NAME, or --full")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_formats(add: Add, show: Show) -> None:
     add(2, 1, problem=other)
     text = show()
     assert "2 of 2" in text.out and "1 of 1" in text.out
-    assert "2 problems; all runs agree on 1 of 1 tuned more than once (100%)" in text.err
+    assert "2 problems; all runs agree on 1 of 1 tuned more than once (100 %)" in text.err
     markdown = show("--markdown").out.splitlines()
     assert markdown[1].count("---") == markdown[0].count("|") - 1
     assert len({line.count(" | ") for line in markdown[:4]}) == 1

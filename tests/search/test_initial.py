@@ -259,7 +259,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = (line for line in out.splitlines() if "1. plain" in line)
     assert line.startswith("  unused   1. plain  (large): holds when n >= 1024 and n + 0")
     assert out.count("+ 0") < 40 and " ...\n" in out
-    out = said_by(capsys, "show", "gemm", "--cc", "80", "--size", "m=64,n=64,k=64").out
+    out = said_by(capsys, "show", "gemm", "--full", "--cc", "80", "--size", "m=64,n=64,k=64").out
     _, _, left_out = " ".join(out.split()).partition("variants that are left out here: ")
     assert "(wgmma);" in left_out
     assert sum("wgmma " in line for line in out.splitlines() if line.startswith("  unused")) == 0

@@ -41,6 +41,6 @@ def test_list_names_a_few_presets_and_show_all(capsys: pytest.CaptureFixture[str
     line = next(line for line in said_by(capsys, "list").out.splitlines() if line.startswith("gemm "))
     assert f"and {len(presets) - 6} more" in line and len(line) < 500
     shown = said_by(capsys, "show", "gemm").out
-    assert all(f" {name}: " in shown.replace("  ", " ") for name in presets)
+    assert set(presets) <= set(shown.split())
     listed = json.loads(said_by(capsys, "list", "--json").out)
     assert next(kernel["presets"] for kernel in listed if kernel["kernel"] == "gemm") == list(presets)

@@ -28,7 +28,7 @@ from tuner.report.tables import (
 from tuner.report.terminal import printable
 from tuner.tuning.trials import metrics
 
-HEADS = ("choice", "instead", "time", "95% interval", f"{ITSELF} is")
+HEADS = ("choice", "instead", "time", "95 % interval", f"{ITSELF} is")
 
 
 class SaidProgress:
@@ -89,7 +89,7 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
             rows.append((name, _instead(alternative), *_cells(alternative)))
             name = ""
     if rows:
-        show(HEADS, rows, right=("time",), stacked=("95% interval",))
+        show(HEADS, rows, right=("time",), stacked=("95 % interval",))
     if any(one.change.unsearched for one in ablation.alternatives):
         show_text("  * left out of a search at this size; `tune show` has the reasons", "", "    ")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):

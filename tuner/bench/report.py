@@ -35,7 +35,7 @@ from tuner.tuning.ceiling import roof_under
 from tuner.tuning.trials import metrics
 
 HISTORY_HEADS = (
-    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95% interval"),
+    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95 % interval"),
     "best is",
 )
 
@@ -56,7 +56,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
         return
     compared = f"{result.reference} is" if result.reference else ""
     what = head_of("what", full=full)
-    heads = ("contestant", what, "time", "95% interval", "rate", "of peak", compared, "verified")
+    heads = ("contestant", what, "time", "95 % interval", "rate", "of peak", compared, "verified")
     roof = _roof(result)
     rows = [
         (
@@ -77,7 +77,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
         heads,
         rows,
         right=("time", "rate", "of peak"),
-        stacked=[head for head in (what, "verified", "95% interval", compared, "of peak") if head],
+        stacked=[head for head in (what, "verified", "95 % interval", compared, "of peak") if head],
     )
     note = launch_note(result.calibration, target.conditions, result.entries[0].time_ns, tied=_tied(result))
     if result.reference and note:
@@ -200,7 +200,7 @@ def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
     ]
     head = head_of("configuration", full=full)
     heads = [head if name == "configuration" else name for name in HISTORY_HEADS]
-    show(heads, rows, right=("time",), stacked=(head, "95% interval", "timed", "gpu", "when"))
+    show(heads, rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:

@@ -32,7 +32,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "status": ("status", lambda stored, _: stored.trial.status),
     "time": ("time", lambda stored, _: tables.duration(stored.trial.time_ns)),
     "interval": (
-        "95% interval",
+        "95 % interval",
         lambda stored, _: tables.interval(stored.trial.ci_low_ns, stored.trial.ci_high_ns),
     ),
     "rate": ("rate", lambda stored, _: tables.throughput(stored.metrics)),
@@ -48,7 +48,7 @@ HELD = 1000
 RIGHT = ("trial", "time", "rate", "of peak")
 FAILED = "failed"
 """For ``--status``: all but those that can be the best."""
-STACKED = ("timed", "source", "95% interval", "problem", "gpu", "kernel", "rate")
+STACKED = ("timed", "source", "95 % interval", "problem", "gpu", "kernel", "rate")
 """Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
 
 

@@ -33,9 +33,10 @@ def show(
     variants: tuple[str, ...],
     cc: int,
     rules: tuple[str, ...],
+    full: bool,
     as_json: bool,
 ) -> None:
-    """Print a kernel and the size of its space.
+    """Print a kernel and the size of its space; of several variants a line each, unless one is named or ``full``.
 
     Raises:
         TunerError: no configuration is valid.
@@ -55,9 +56,10 @@ def show(
     data = describe(kernel, problem, gpu, parse_rules(rules))
     if as_json:
         show_json(data)
+    elif full or len(kernel.variants) == 1 or variants:
+        _show_lines(_lines(data, kernel, kernel_name, whole=bool(variants)))
     else:
-        for first, text in _lines(data, kernel, whole=bool(variants)):
-            show_text(text, first)
+        _show_lines(_overview(data, kernel, kernel_name))
     if not variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
@@ -70,21 +72,60 @@ Line = tuple[str, str]
 """What a line begins with, and the text that is broken under itself where it does not fit."""
 
 
-def _lines(data: dict[str, Any], kernel: KernelSpec, *, whole: bool) -> list[Line]:
+def _show_lines(lines: Sequence[Line]) -> None:
+    for first, text in lines:
+        show_text(text, first)
+
+
+def _overview(data: dict[str, Any], kernel: KernelSpec, called: str) -> list[Line]:
+    """Return the lines for people who see a kernel for the first time: what each variant does, not how.
+
+    ``called`` is the kernel's name or path on the command line.
+    """
+    here = [variant for variant in data["variants"] if "valid" in variant["space"]]
+    left_out = [variant for variant in data["variants"] if variant not in here]
+    width = max(len(variant["name"]) for variant in data["variants"])
+    lines = [*_problem_lines(data), ("", ""), ("", _space_line(data, kernel))]
+    for variant in here:
+        lines.append((f"  {variant['name']:<{width}}  ", variant["summary"] or _size(variant["space"])))
+        if variant["summary"]:
+            lines.append((" " * (width + 4), _size(variant["space"])))
+        lines += [(" " * (width + 4), text) for _, text in (*_default_lines(variant), *_rule_lines(variant))]
+    if left_out:
+        lines += [("", ""), ("", "left out for this problem")]
+        lines += [(f"  {one['name']:<{width}}  ", one["space"]["left_out"]) for one in left_out]
+    if data["presets"]:
+        lines += [("", ""), ("", "presets: --preset NAME")]
+        width = max(map(len, data["presets"]))
+        for name, values in data["presets"].items():
+            given = " ".join(f"{key}={value_text(value)}" for key, value in values.items())
+            lines.append((f"  {name:<{width}}  ", given))
+    if data["ladder"]:
+        steps = "; ".join(step["name"] for step in data["ladder"])
+        lines += [("", ""), ("", f"steps of its ladder (tune ladder {called}): {steps}")]
+    more = f"parameters and constraints: tune show {called} --variant NAME, or --full"
+    return [*lines, ("", ""), ("", more)]
+
+
+def _space_line(data: dict[str, Any], kernel: KernelSpec) -> str:
+    return f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {_size(data['space'])}"
+
+
+def _lines(data: dict[str, Any], kernel: KernelSpec, called: str, *, whole: bool) -> list[Line]:
     """Return the lines for people; ``whole``: variants that are left out, too."""
-    space = _size(data["space"])
-    lines = [
-        *_problem_lines(data, kernel),
-        ("", ""),
-        ("", f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {space}"),
-    ]
+    lines = _problem_lines(data)
+    for name, values in data["presets"].items():
+        given = ", ".join(f"{key}={value_text(value)}" for key, value in values.items())
+        lines.append(("  preset   ", f"{name}: {given}"))
+    lines += [("  ladder   ", _step_line(i, step)) for i, step in enumerate(data["ladder"], 1)]
+    lines += [*_initial_lines(data), ("", ""), ("", _space_line(data, kernel))]
     shown = [variant for variant in data["variants"] if whole or "valid" in variant["space"]]
     for variant in shown:
         lines += _variant_lines(variant, kernel)
     if left_out := [variant for variant in data["variants"] if variant not in shown]:
         lines += [
             ("", ""),
-            ("", f"left out, all of each with --variant: tune show {data['kernel']} --variant NAME"),
+            ("", f"left out, all of each with --variant: tune show {called} --variant NAME"),
         ]
         lines += [(f"  {variant['name']}: ", variant["space"]["left_out"]) for variant in left_out]
     conditions = "\n".join(text for first, text in lines if first in CONDITIONS)
@@ -104,14 +145,14 @@ def _used(definitions: Mapping[str, str], text: str) -> list[str]:
     return [name for name in definitions if name in used]
 
 
-def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
+def _problem_lines(data: dict[str, Any]) -> list[Line]:
     dtypes = "; ".join(
         f"{role}: {_choices(choices)}" if isinstance(choices, list) else f"{role} = {choices}"
         for role, choices in data["dtypes"].items()
     )
     lines = [
         ("", f"{data['kernel']}: {data['summary']}"),
-        ("  file     ", str(kernel.file)),
+        ("  file     ", data["file"]),
         ("  sizes    ", ", ".join(f"{name}={value}" for name, value in data["sizes"].items())),
         ("  dtypes   ", dtypes),
     ]
@@ -126,11 +167,7 @@ def _problem_lines(data: dict[str, Any], kernel: KernelSpec) -> list[Line]:
     if not data["references"]:
         none = "none: no result can be verified, so nothing is ever best; add [reference]"
         lines.append(("  reference  ", none))
-    for name, values in data["presets"].items():
-        given = ", ".join(f"{key}={value_text(value)}" for key, value in values.items())
-        lines.append(("  preset   ", f"{name}: {given}"))
-    lines += [("  ladder   ", _step_line(i, step)) for i, step in enumerate(data["ladder"], 1)]
-    return lines + _initial_lines(data)
+    return lines
 
 
 def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
@@ -149,12 +186,21 @@ def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
         )
         for p in variant["parameters"]
     ]
-    if variant["default_refused"] and "valid" in variant["space"]:
-        lines.append(("  ", f"the default is not valid here: {variant['default_refused']}"))
+    lines += _default_lines(variant)
     lines += [("  - ", f"{c['reason']}:  {c['written']}") for c in variant["constraints"]]
     lines += [("  - ", f"tried only where: {c['reason']}:  {c['written']}") for c in variant["worthwhile"]]
+    return lines + _rule_lines(variant)
+
+
+def _default_lines(variant: dict[str, Any]) -> list[Line]:
+    if not variant["default_refused"] or "valid" not in variant["space"]:
+        return []
+    return [("  ", f"the default is not valid here: {variant['default_refused']}")]
+
+
+def _rule_lines(variant: dict[str, Any]) -> list[Line]:
     excluded = variant["space"].get("excluded_by_rules", {})
-    return lines + [("  - ", f"rule of thumb {name}: {_excluded(count)}") for name, count in excluded.items()]
+    return [("  - ", f"rule of thumb {name}: {_excluded(count)}") for name, count in excluded.items()]
 
 
 def _excluded(count: int | None) -> str:

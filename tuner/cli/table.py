@@ -161,7 +161,8 @@ def _in_words(rows: Sequence[AgreedWinner]) -> str:
     if not several:
         return f"{count}, each tuned once: tune again with another --seed to see how reproducible they are"
     same = sum(not row.others for row in several)
-    text = f"{count}; all runs agree on {same} of {len(several)} tuned more than once ({same / len(several):.0%})"
+    share = f"{100 * same / len(several):.0f} %"
+    text = f"{count}; all runs agree on {same} of {len(several)} tuned more than once ({share})"
     if texts := sum(row.other_texts for row in rows):
         text += f"; {tables.counted(texts, 'run')} of another text of the kernel left out"
     return text

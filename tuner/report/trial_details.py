@@ -46,7 +46,7 @@ def show_trial(stored: StoredTrial, launches: Launches) -> None:
             ("status", trial.status),
             ("error", trial.error),
             ("time", tables.duration(trial.time_ns)),
-            ("95% interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
+            ("95 % interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
             ("rate", tables.throughput(stored.metrics)),
             ("speed of light", tables.percent(stored.metrics.speed_of_light)),
             ("samples", _samples_text(trial)),
@@ -123,6 +123,6 @@ def show_again(old: Trial, new: Trial, *, as_json: bool) -> None:
         (name, t.status, tables.duration(t.time_ns), tables.interval(t.ci_low_ns, t.ci_high_ns), t.error)
         for name, t in (("then", old), ("now", new))
     ]
-    tables.show(("", "status", "time", "95% interval", "error"), rows)
+    tables.show(("", "status", "time", "95 % interval", "error"), rows)
     if change is not None:
         click.echo(f"now takes {change:.3f} times as long as then")

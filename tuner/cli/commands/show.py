@@ -32,10 +32,12 @@ from tuner.cli.options import problem_options
     metavar="NAME[,NAME...]",
     help="Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
 )
+@click.option("--full", is_flag=True, help="Show all variants with their parameters and constraints.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @runs("tuner.cli.show:show")
 def show() -> None:
-    """Show a kernel: problem, presets, variants, parameters, constraints, and the number of configurations.
+    """Show a kernel: its problem, presets and variants, and the number of configurations.
 
-    For a variant that the problem excludes it shows only the reason; --variant shows that variant in full.
+    Of several variants it shows what each does; --variant adds the parameters and constraints of one, --full those of
+    all that the problem allows.
     """
