@@ -111,6 +111,26 @@ def test_a_pipe_has_a_line_a_row(database: Path, capsys: pytest.CaptureFixture[s
     assert sum(map(len, full)) > 1.5 * sum(map(len, lines))
 
 
+def test_a_terminal_is_told_what_to_do_next(tmp_path: Path) -> None:
+    """The commands that it names work; with --quiet, and in a pipe, there are none."""
+    run = "--kernel vector_add --device replay --trials 3 --db a.db"
+    loud, quiet = on_terminal([run, f"{run} -q"], 80, tmp_path)
+    commands = [line.removeprefix("  next").strip() for line in loud[1] if "  # " in line]
+    assert [command.split()[1] for command in commands] == ["explain", "report"]
+    assert not [line for line in quiet[1] if line.startswith("  next")]
+    asked = [command.partition("  # ")[0].removeprefix("tune ") for command in commands]
+    assert [status for status, _ in on_terminal(asked, 80, tmp_path)] == [0, 0]
+    assert (tmp_path / "report.html").is_file()
+    piped = subprocess.run(
+        [sys.executable, "-m", "tuner", *run.split()],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+    )
+    assert "  winner  " in piped.stdout and "  next  " not in piped.stdout + piped.stderr
+
+
 def test_ten_trials_are_a_screenful(screens: dict[tuple[str, int], Screen]) -> None:
     """The configuration of a trial of gemm has up to 20 parameters."""
     for columns, most in ((80, 40), (120, 30), (200, 20)):

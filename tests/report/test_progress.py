@@ -87,3 +87,10 @@ def test_what_several_variants_need_is_said_once() -> None:
         "left out: a, c: needs m of at most 8",
         "left out: b: needs a newer GPU",
     ]
+
+
+def test_many_reasons_take_one_line() -> None:
+    (line,) = left_out_lines(
+        {"a": "needs m of at most 8", "b": "needs n of at most 8", "c": "needs a newer GPU"}
+    )
+    assert line.startswith("left out") and line.endswith(": a, b, c")

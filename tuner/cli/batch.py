@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Problem, Status
 from tuner.report.configurations import Texts
+from tuner.report.next_steps import next_steps
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
 from tuner.report.progress import make_observer
@@ -296,7 +298,12 @@ class _Runs:
             self._shown.update(result.state.run.calibration.notes)
         path = self._database.path
         if not printing.as_json:
+            seen = not printing.quiet and sys.stdout.isatty() and sys.stderr.isatty()
+            if seen:
+                click.echo(err=True)
             click.echo(summary(result, path, full=printing.full))
+            for line in next_steps(result, path) if seen and self._alone else ():
+                click.echo(line, err=True)
         if printing.plot is not None and job.comparison is None:
             plot_run(result, printing.plot)
         return _compare(job, problem, result, path, aloud=printing.as_json)

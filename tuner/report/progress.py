@@ -24,6 +24,8 @@ from tuner.tuning.trials import metrics
 
 PLAIN_EVERY_S = 5.0
 REDRAW_EVERY_S = 0.1
+MOST_REASONS = 2
+"""Why variants are left out, a line each: more would hide what matters."""
 
 
 def make_observer(quiet: bool, shown: Collection[str] = ()) -> SilentProgress:
@@ -179,10 +181,14 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
 
 
 def left_out_lines(left_out: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason why variants are not searched."""
+    """Return a line for each reason why variants are not searched; one line if there are many reasons."""
     reasons: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         reasons.setdefault(reason, []).append(name)
+    if len(reasons) > MOST_REASONS:
+        return [
+            f"left out, because the problem does not suit them (tune show says why): {', '.join(left_out)}"
+        ]
     return [f"left out: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
@@ -213,7 +219,7 @@ def progress_line(state: State) -> str:
 def _how_far(state: State) -> list[str]:
     done, total = len(state.trials), state.budget
     rate = (done - state.resumed_trials) / state.elapsed_s if state.elapsed_s > 0 else 0.0
-    parts = [f"trial {done}/{total}", f"{rate:.1f}/s"]
+    parts = [f"trial {done}/{total}", f"{rate:.{1 if rate < 10 else 0}f}/s"]
     if rate > 0 and done < total and not state.search_ended:
         parts.append(f"ETA {(total - done) / rate:.0f} s")
     return parts
