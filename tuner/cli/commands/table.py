@@ -18,9 +18,9 @@ from tuner.cli.options import database_option, filter_options, full_option
 def table() -> None:
     """Show the winners, and how many runs and cards agree on each.
 
-    Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table then shows
-    the configuration that most cards and runs chose, unless another one is surely faster; how many chose it; how far
-    its times are apart; and how far it was behind the other winners where they raced.
+    Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table shows the
+    configuration that most cards and runs chose, unless another one is clearly faster. It also shows how many chose it,
+    how far its times are apart, and how much longer it took than other winners in the same race.
 
     \b
     Examples:
