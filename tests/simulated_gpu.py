@@ -12,7 +12,7 @@ import random
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
 
@@ -87,15 +87,15 @@ class SimulatedGpu(StubDevice):
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), ""
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         self.races.append(request.configurations)
         failed = self.fail_in_race(request.contestants)
         if failed is not None:
-            return RaceRound([], failed=failed, error="it gave a wrong result")
+            return RaceResult([], failed=failed, error="it gave a wrong result")
         self.timed += len(request.contestants)
         draw = random.Random(f"{request.seed} {len(self.races)}")
         times = [time_ns(one, self.prepared[-1]) for one in request.configurations]
-        return RaceRound(
+        return RaceResult(
             [
                 [
                     [time * (1 + self.noise * draw.gauss(0, 1)) for _ in range(request.samples)]

@@ -22,7 +22,7 @@ from typing import Any
 
 from tuner.conditions import Mode
 from tuner.database.database import Database
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.kernel.load import load_kernel
@@ -114,11 +114,11 @@ class SimulatedCard(ReplayDevice):
         compilation = Compilation(Status.OK, resources=(row.resources or Resources(),))
         self._outcomes.append(Outcome(number, configuration, compilation, measured))
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         """Time contestants in turn, each loaded once."""
         times = [self.time_ns(one) for one in request.configurations]
         loaded = [time_ns * (1 + self._noise.gauss(0, LOAD_NOISE)) for time_ns in times]
-        return RaceRound(
+        return RaceResult(
             [
                 [[t * (1 + self._noise.gauss(0, ROUND_NOISE))] * request.samples for t in loaded]
                 for _ in range(request.rounds)

@@ -13,7 +13,7 @@ from tests.faults.stub_device import StubDevice
 from tuner.conditions import Calibration, Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Winner
-from tuner.devices.base import Contestant, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, RaceRequest, RaceResult
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.identity import KernelIdentity
@@ -68,14 +68,14 @@ class BenchDevice(StubDevice):
         super()._prepare(kernel, problem, seed, conditions, truth)
         self.timed.append((problem, conditions))
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         self.during_race()
         names = [_name(contestant) for contestant in request.contestants]
         self.fields.append(names)
         self.contestants.append(list(request.contestants))
         for i, name in enumerate(names):
             if name in self.absent:
-                return RaceRound([], failed=i, error=self.absent[name])
+                return RaceResult([], failed=i, error=self.absent[name])
         draw = random.Random(request.seed)
         factor, self.slower_once = self.slower_once, 1.0
         host: dict[int, list[float]] = {}
@@ -91,7 +91,7 @@ class BenchDevice(StubDevice):
                     own = 1.0 + draw.gauss(0.0, self.noise)
                     row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(request.samples)])
             groups.append(row)
-        return RaceRound(
+        return RaceResult(
             groups,
             ("power_cap",),
             verified=tuple(name not in self.wrong for name in names),

@@ -9,7 +9,7 @@ from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
 from tuner.conditions import Calibration
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
@@ -88,7 +88,7 @@ class LadderDevice(BenchDevice):
             raise DeviceError(f"{problem}: this problem does not fit on the GPU")
         self.prepared_problem = problem
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         assert self.prepared_problem is not None
         return super().race(request)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import DeviceError
@@ -122,7 +122,7 @@ class SimulatedDevice(ReplayDevice):
         self._due = [(due, outcome) for due, outcome in self._due if due > now]
         return ended
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         time.sleep(self._setting("finishing_s"))
         answer = super().race(request)
         factors = [self._speed * self._factor(one) for one in request.configurations]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent
+from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
@@ -89,19 +89,19 @@ class StubDevice(Device):
         compilation = Compilation(Status.OK, resources=(Resources(32),))
         return [Outcome(number, configuration, compilation, self.answer(configuration))]
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         running = request.configurations
         self.races.append(running)
         failed = self.fail_in_race(request.contestants)
         if failed is not None:
-            return RaceRound([], failed=failed, error="it failed in the race")
+            return RaceResult([], failed=failed, error="it failed in the race")
         draw = random.Random(request.seed)
         times = [time_of(configuration) for configuration in running]
         noisy = [
             [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(request.samples)] for t in times]
             for _ in range(request.rounds)
         ]
-        return RaceRound(noisy)
+        return RaceResult(noisy)
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         return self.confirmed(configuration, time_ns)

@@ -14,7 +14,7 @@ from tests.stored import make_benchmark
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Benchmark
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.kernel.load import load_kernel
 from tuner.model import Configuration
 from tuner.portfolio.racing import Races
@@ -53,13 +53,13 @@ class Scripted(SimulatedGpu):
 
     rounds: Sequence[dict[Configuration, float]] = ()
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         running = request.configurations
         self.races.append(running)
         for number, one in enumerate(running):
             if one not in self.rounds[0]:
-                return RaceRound([], failed=number, error="no")
-        return RaceRound([[[times[one]] * request.samples for one in running] for times in self.rounds])
+                return RaceResult([], failed=number, error="no")
+        return RaceResult([[[times[one]] * request.samples for one in running] for times in self.rounds])
 
 
 def test_comparisons_are_by_rounds_and_leave_out_what_failed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.bench_device import GPU, BenchDevice
 from tuner.compile.pool import CompilePool
-from tuner.devices.base import Contestant, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, RaceRequest, RaceResult
 from tuner.devices.requests import Requests
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -99,14 +99,14 @@ class Versions(BenchDevice):
         self.now_ns = {"cold": 1000.0, "warm": 1000.0}
         self.raced: list[str] = []
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         mode = request.mode or self.conditions.mode
         self.raced.append(f"{self.timed[-1][0].sizes['m']} {mode}")
         earlier = [
             one.kernel is not None and one.kernel.variants.keys() == {"naive"} for one in request.contestants
         ]
         times = [1000.0 if then else self.now_ns[str(mode)] for then in earlier]
-        return RaceRound([[[ns + turn % 2] for ns in times] for turn in range(request.rounds)])
+        return RaceResult([[[ns + turn % 2] for ns in times] for turn in range(request.rounds)])
 
 
 @pytest.fixture

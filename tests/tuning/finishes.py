@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.faults.stub_device import StubDevice, good
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.model import Configuration, Problem, Status, Trial
 from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
@@ -35,13 +35,13 @@ class Track(StubDevice):
         number = int(configuration.values["number"])
         return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         self.shuffles.append(request.seed)
         answer = super().race(request)
         if answer.failed is not None:
             return answer
         draw = random.Random(request.seed)
-        return RaceRound(
+        return RaceResult(
             [
                 [
                     [self.time(c) * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
 from tuner.conditions import Calibration, Conditions, Mode
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.stats import Verdict
 from tuner.tuning.decision import Preference
 from tuner.tuning.elimination import HEATS
@@ -172,7 +172,7 @@ def test_long_kernels_get_fewer_samples_a_round(us: float, samples: int) -> None
     class Counting(Track):
         samples = 0
 
-        def race(self, request: RaceRequest) -> RaceRound:
+        def race(self, request: RaceRequest) -> RaceResult:
             self.samples = request.samples
             return super().race(request)
 

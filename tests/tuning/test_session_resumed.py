@@ -12,7 +12,7 @@ from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, run, sequence
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
-from tuner.devices.base import Outcome, RaceRequest, RaceRound
+from tuner.devices.base import Outcome, RaceRequest, RaceResult
 from tuner.errors import DeviceError, Interrupted, TunerError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import (
@@ -127,7 +127,7 @@ def test_a_rejected_trial_stays_so_when_the_finish_is_interrupted(
 
 def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, kernel: KernelSpec) -> None:
     class Failing(StubDevice):
-        def race(self, request: RaceRequest) -> RaceRound:
+        def race(self, request: RaceRequest) -> RaceResult:
             if self.races:
                 raise DeviceError("the measuring process ended twice in a race")
             return super().race(request)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, good
 from tuner.conditions import Conditions, Mode
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.model import Configuration, Problem, Resources, Status, Trial
 from tuner.stats import Verdict
 from tuner.tuning.finalists import FINALISTS, LEADERS, TIMED_WARM
@@ -41,7 +41,7 @@ class TwoModes(StubDevice):
         self.conditions = Conditions(Mode.ROTATING)
         self.confirmed = lambda c, time_ns: good(self.times[number_of(c)][0] * 1e3)
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         self.modes.append(request.mode)
         numbers = [number_of(one) for one in request.configurations]
         if request.mode is Mode.WARM:
@@ -51,7 +51,7 @@ class TwoModes(StubDevice):
             return answer
         draw = random.Random(request.seed + (request.mode is Mode.WARM))
         times_ns = [self.times[number][request.mode is Mode.WARM] * 1e3 for number in numbers]
-        return RaceRound(
+        return RaceResult(
             [
                 [[t * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)] for t in times_ns]
                 for _ in range(request.rounds)
@@ -134,7 +134,7 @@ def test_a_preferred_one_has_to_be_equally_fast_in_both_modes() -> None:
 
 def test_what_warm_samples_leave_open_changes_nothing() -> None:
     class NoisyWarm(TwoModes):
-        def race(self, request: RaceRequest) -> RaceRound:
+        def race(self, request: RaceRequest) -> RaceResult:
             self.noise = 0.3 if request.mode is Mode.WARM else 1e-4
             return super().race(request)
 

@@ -20,7 +20,7 @@ from tests.sessions import run
 from tuner.conditions import Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.errors import Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
@@ -47,11 +47,11 @@ class Short(StubDevice):
         warm_now = mode is Mode.WARM or self.conditions.mode is Mode.WARM
         return 1e3 * self.unit_us * ((warm if warm_now else cold) + 1e-5 * block)
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         self.modes.append(request.mode)
         draw = random.Random(request.seed)
         times_ns = [self.time_ns(one, request.mode) for one in request.configurations]
-        return RaceRound(
+        return RaceResult(
             [
                 [[t * (1 + draw.gauss(0, 1e-4)) for _ in range(request.samples)] for t in times_ns]
                 for _ in range(request.rounds)

@@ -17,7 +17,7 @@ from typing import Protocol
 from tuner.ablation.changes import Change, changes
 from tuner.ablation.results import AblatedParameter, Ablation, AblationRequest, Alternative
 from tuner.bench.bench import SAMPLES, RaceSamples
-from tuner.devices.base import Contestant, Device, Outcome, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, Device, Outcome, RaceRequest, RaceResult
 from tuner.hardware.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
@@ -218,7 +218,7 @@ class _Comparisons:
             self.alternatives[failed] = Alternative(failed, error=race.error)
         self._keep(group, race)
 
-    def _keep(self, group: Sequence[Change], race: RaceRound) -> None:
+    def _keep(self, group: Sequence[Change], race: RaceResult) -> None:
         own = RaceSamples.of(race, 0, on_host=False, ours=True)
         self.medians += own.medians_ns
         self.samples += own.samples_ns

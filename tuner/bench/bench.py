@@ -15,7 +15,7 @@ from typing import Any, Self
 from tuner.bench.targets import BEST, DEFAULT, Against, Target
 from tuner.conditions import Calibration
 from tuner.database.records import Benchmark
-from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceResult
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.identity import KernelIdentity
@@ -79,7 +79,7 @@ class RaceSamples:
         return median_interval(self.medians_ns)
 
     @classmethod
-    def of(cls, race: RaceRound, index: int, *, on_host: bool, ours: bool, **own: Any) -> Self:
+    def of(cls, race: RaceResult, index: int, *, on_host: bool, ours: bool, **own: Any) -> Self:
         """Return the samples of a contestant.
 
         Args:
@@ -189,7 +189,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
         failures.append(
             Failure(BEST, str(target.winner.winner.configuration), target.broken, configuration=True)
         )
-    race: RaceRound | None = None
+    race: RaceResult | None = None
     while contestants:
         race = device.race(RaceRequest([named.contestant for named in contestants], rounds, SAMPLES, seed))
         if race.failed is None:
@@ -309,7 +309,7 @@ def _named_contestants(
 
 
 def _compared(
-    contestants: Sequence[NamedContestant], race: RaceRound, noise_of: Callable[[float], float]
+    contestants: Sequence[NamedContestant], race: RaceResult, noise_of: Callable[[float], float]
 ) -> tuple[tuple[Entry, ...], float]:
     """Return the contestants compared with the first configuration, and its noise floor."""
     entries = [_entry(contestant, race, i) for i, contestant in enumerate(contestants)]
@@ -330,6 +330,6 @@ def _compared(
     return (reference, *sorted(compared, key=lambda entry: entry.time_ns)), noise_floor
 
 
-def _entry(contestant: NamedContestant, race: RaceRound, index: int) -> Entry:
+def _entry(contestant: NamedContestant, race: RaceResult, index: int) -> Entry:
     ours = contestant.configuration is not None
     return Entry.of(race, index, on_host=contestant.on_host, ours=ours, contestant=contestant)

@@ -71,7 +71,7 @@ class RaceRequest:
 
 
 @dataclass(frozen=True)
-class RaceRound:
+class RaceResult:
     """What a race measured: ``samples_ns[round][contestant]`` is one group of each, taken in turn."""
 
     samples_ns: Sequence[Sequence[Sequence[float]]]
@@ -279,7 +279,7 @@ class Device(ABC):
         """Begin to compile what a problem that is not prepared yet will need; only a hint."""
 
     @abstractmethod
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         """Time contestants in turn."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.conditions import Conditions, Mode, Regime
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceRound, no_incumbent, say_nothing
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
 from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import ForeignResults, read_foreign
@@ -51,12 +51,12 @@ class ForeignDevice(ReplayDevice):
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
         return self._noise_floor
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         """Draw each recorded runtime at most once: more rounds than runtimes would look surer than these are."""
         rows = [self._by_values[_values(one)] for one in request.configurations]
         count = min([request.rounds, *(len(row.samples_ns) for row in rows)])
         if count < MIN_SAMPLES or not self._noise_floor:
-            return RaceRound([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
+            return RaceResult([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
         draw = random.Random(request.seed)
         columns = []
         for row in rows:
@@ -64,7 +64,7 @@ class ForeignDevice(ReplayDevice):
             # The file ranks by a mean or a minimum, or by a rate: the runtimes say how much that varies.
             scale = (row.ranked_ns or 0.0) / median(drawn)
             columns.append([[scale * time_ns] for time_ns in drawn])
-        return RaceRound(list(zip(*columns, strict=True)), ("replayed",))
+        return RaceResult(list(zip(*columns, strict=True)), ("replayed",))
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime

@@ -7,7 +7,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuner.conditions import Conditions
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests
 from tuner.errors import DeviceError, TunerError
@@ -17,7 +17,7 @@ from tuner.protocol.measuring import Race, RaceContestant, Raced, RaceFailed
 
 def race(
     guard: Guard, requests: Requests, problem: Problem, conditions: Conditions, request: RaceRequest
-) -> RaceRound:
+) -> RaceResult:
     """Time contestants in turn, in a process that is set up for the problem.
 
     Args:
@@ -34,7 +34,7 @@ def race(
     try:
         described.extend(requests.contestants(request.contestants, problem))
     except TunerError as error:
-        return RaceRound([], failed=len(described), error=str(error))
+        return RaceResult([], failed=len(described), error=str(error))
     mode = request.mode
     batch = None if mode is None else requests.batch(problem, replace(conditions, mode=mode))
     message = Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
@@ -43,11 +43,11 @@ def race(
         answer = _culprit(guard, message) or guard.call(message)
     match answer:
         case Raced():
-            return RaceRound(
+            return RaceResult(
                 answer.rounds, answer.tags, verified=answer.verified, sm_clock_hz=answer.sm_clock_hz
             )
         case RaceFailed():
-            return RaceRound([], failed=answer.contestant, error=answer.error)
+            return RaceResult([], failed=answer.contestant, error=answer.error)
         case Unanswered(fatal=True):
             raise DeviceError(answer.error)
         case Unanswered():

@@ -18,7 +18,7 @@ from tuner.devices.base import (
     Incumbent,
     Outcome,
     RaceRequest,
-    RaceRound,
+    RaceResult,
     SizesChecked,
     no_incumbent,
     say_nothing,
@@ -227,7 +227,7 @@ class LocalDevice(Device):
             raise DeviceError(self._fatal)
         return outcomes
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         """Time contestants in turn, in the measuring process of the search."""
         if self._released:
             self._set_up()

@@ -16,7 +16,7 @@ from tuner.devices.base import (
     Incumbent,
     Outcome,
     RaceRequest,
-    RaceRound,
+    RaceResult,
     SizesChecked,
     no_incumbent,
     say_nothing,
@@ -181,11 +181,11 @@ class ReplayDevice(Device):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def race(self, request: RaceRequest) -> RaceRound:
+    def race(self, request: RaceRequest) -> RaceResult:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
         draw = random.Random(request.seed)
         recorded = [self._row(one).samples_ns for one in request.configurations]
-        return RaceRound(
+        return RaceResult(
             [[[draw.choice(samples_ns)] for samples_ns in recorded] for _ in range(request.rounds)],
             ("replayed",),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import structs
@@ -30,7 +30,7 @@ MAX_DEATHS = 3
 
 @dataclass(eq=False)
 class _Member:
-    """A further GPU."""
+    """One of the GPUs."""
 
     name: str
     guard: Guard
@@ -41,7 +41,6 @@ class _Member:
     """How often its process has ended since it last gave an answer."""
     failed: str = ""
     """Why it measures no more."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def set_up(self, request: Setup) -> None:
         """Set the card up for a problem, and note how that ended."""
@@ -78,6 +77,8 @@ class SpreadDevice(LocalDevice):
         pool: CompilePool | None = None,
     ) -> None:
         self._members: list[_Member] = []
+        """All but the first."""
+        self._pending_lock = threading.Lock()
         super().__init__(indices[0], None, cache, worker, say, compiler, pool)
         self._first = _Member(self.name, self._guard)
         try:
@@ -137,7 +138,7 @@ class SpreadDevice(LocalDevice):
 
     def _measure(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
         """Hand a candidate to the card with the fewest, and its answer on, as the first card would have given it."""
-        with self._first.lock:
+        with self._pending_lock:
             usable = [self._first, *(member for member in self._members if not member.failed)]
             member = min(usable, key=lambda member: member.pending)
             member.pending += 1
@@ -146,7 +147,7 @@ class SpreadDevice(LocalDevice):
             request = structs.replace(request, incumbent_ns=request.incumbent_ns / ratio)
 
         def answered(answer: Measured | Unanswered) -> None:
-            with self._first.lock:
+            with self._pending_lock:
                 member.pending -= 1
             if isinstance(answer, Measured):
                 member.deaths = 0

@@ -11,7 +11,7 @@ from tuner import __version__
 from tuner.bench.bench import SAMPLES, Failure, NamedContestant, RaceSamples
 from tuner.conditions import Conditions
 from tuner.database.database import Database
-from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceResult
 from tuner.errors import Interrupted, TunerError
 from tuner.hardware.roofline import Roof, roof_of
 from tuner.kernel.baselines import settle_baseline
@@ -105,7 +105,7 @@ class _Entry(NamedContestant):
 
     tuned: Tuned | None = None
 
-    def timing(self, race: RaceRound, index: int) -> Timing:
+    def timing(self, race: RaceResult, index: int) -> Timing:
         """Return its times in a comparison, in which it has this index."""
         samples = RaceSamples.of(race, index, on_host=self.on_host, ours=self.tuned is not None)
         own = (self.name, self.text, self.tuned, self.on_host)
@@ -267,7 +267,7 @@ class _LadderRun:
 
     def _race(
         self, entries: list[_Entry], failures: list[Failure], absent: dict[str, Absence]
-    ) -> RaceRound | None:
+    ) -> RaceResult | None:
         """Time all of them in turn; one that fails leaves ``entries``, and the others start again."""
         sweep = self._sweep
         while any(entry.tuned is not None for entry in entries):

@@ -10,7 +10,7 @@ from tuner import __version__
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.database.database import Database
 from tuner.database.records import Benchmark
-from tuner.devices.base import Contestant, Device, RaceRequest, RaceRound
+from tuner.devices.base import Contestant, Device, RaceRequest, RaceResult
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem
@@ -121,7 +121,7 @@ class Races:
         problem: Problem,
         conditions: Conditions,
         configurations: Sequence[Configuration],
-        race: RaceRound,
+        race: RaceResult,
         tag: str,
     ) -> dict[Configuration, float]:
         groups = [[median(round_[i]) for round_ in race.samples_ns] for i in range(len(configurations))]
