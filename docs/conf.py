@@ -21,8 +21,11 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4
 exclude_patterns = ["examples"]
 root_doc = "index"
+smartquotes_action = "qe"  # not dashes: --size is an option
 html_theme = "furo"
 html_title = f"kernel-tune {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 # The site's names of pages that lie beside docs/; docs/project/ has a stand-in for each.
 BESIDE = {
