@@ -42,6 +42,8 @@ OF_VARIANTS = [
         "launched: block of 4096",
     ),
     Fault("grid", TOML, '"ceil_div(columns, width)"', '"columns // 2**20"', "2**20", "= 0"),
+    Fault("rows", TOML, 'width)", "rows"]', 'width)", "64 * rows"]', "64 * rows", "launched: grid of 65536"),
+    Fault("threads", TOML, '["width"]', '["width", "64"]', '"width", "64"', "a block of 2048 threads"),
     Fault("shared", TOML, '"4 * width"', '"width * 2**20"', "2**20", "shared memory"),
     Fault("gpu", TOML, '"cc >= 75"', '"cc >= 990"', "cc >= 990", "no known GPU"),
     Fault(

@@ -15,6 +15,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.model import Configuration, Gpu, Problem
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.space.default import default_configuration
 from tuner.space.enumeration import enumerate_valid
 from tuner.space.space import VariantSpace
@@ -22,9 +23,6 @@ from tuner.space.validity import invalid_reason
 
 MOST_CHOICES = 64
 """Combinations of dtypes and options that are tried for each set of sizes."""
-
-LIMITED = {"grid": "grid", "block": "block", "bytes": "shared_bytes"}
-"""Words of errors about what cannot be launched, and the keys that they are about."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +188,8 @@ def report_launch(
         try:
             make_plan(alone, problem, gpu, configuration)
         except TunerError as error:
-            word = next((word for word in LIMITED if word in error.problem.split(" of ")[0]), "")
-            key = ("variants", variant.name, "launches", number, LIMITED.get(word, ""))
+            limited = error.key if isinstance(error, UnlaunchableError) else ""
+            key = ("variants", variant.name, "launches", number, limited)
             line, text = report.lines.locate(error.problem)
             line = line or report.lines.line(key)
             remedy = error.remedy or "correct the launch, or choose other values"

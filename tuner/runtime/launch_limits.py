@@ -40,7 +40,17 @@ Triple = tuple[int, int, int]
 
 
 class UnlaunchableError(TunerError):
-    """The GPU cannot launch this configuration; raised before compiling."""
+    """The GPU cannot launch this configuration; raised before compiling.
+
+    Args:
+        problem: what it cannot.
+        remedy: what it can.
+        key: of the launch in a kernel's file, if one says it.
+    """
+
+    def __init__(self, problem: str, remedy: str = "", key: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.key = key
 
 
 class ArgumentRangeError(UnlaunchableError):
@@ -55,7 +65,7 @@ def triple(sizes: Sequence[int], what: str, limits: Triple) -> Triple:
     """
     for size, limit in zip(sizes, limits, strict=False):
         if size > limit:
-            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}")
+            raise UnlaunchableError(f"{what} of {size}", f"the limit in this dimension is {limit}", what)
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
 
@@ -77,7 +87,7 @@ def cluster_of(sizes: Sequence[int], grid: Triple, cc: int) -> Triple | None:
     if cc < 90:
         raise UnlaunchableError("a launch in clusters", "clusters need compute capability 9.0")
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}")
+        raise UnlaunchableError(f"grid {grid} is no multiple of cluster {cluster}", key="grid")
     return None if cluster == (1, 1, 1) else cluster
 
 
@@ -93,12 +103,15 @@ def check_launch(launch: Launch, limits: Mapping[str, int]) -> None:
     """
     if launch.threads > limits["max_threads_per_block"]:
         raise UnlaunchableError(
-            f"a block of {launch.threads} threads", f"this GPU allows {limits['max_threads_per_block']}"
+            f"a block of {launch.threads} threads",
+            f"this GPU allows {limits['max_threads_per_block']}",
+            "block",
         )
     if launch.shared_bytes > limits["shared_bytes_optin"]:
         raise UnlaunchableError(
             f"{launch.shared_bytes} bytes of shared memory",
             f"this GPU allows {limits['shared_bytes_optin']}",
+            "shared_bytes",
         )
     if launch.carveout is not None and launch.carveout > 100:
         raise UnlaunchableError(f"carveout of {launch.carveout}", "it is a percentage")
