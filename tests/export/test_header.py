@@ -229,7 +229,7 @@ def test_it_says_where_each_figure_comes_from() -> None:
         assert part in text
     warm = WarmTime(170e3, 1.2, 1.19, 1.21, "faster", 1.004, 1.01, counts=True)
     stored = replace(WINNERS[0], winner=replace(WINNERS[0].winner, warm=warm))
-    assert "hold back to back, too: warm 170 us, 0.4 % behind the fastest" in render_header([stored])
+    assert "also chosen by its warm time: 170 us, 0.4 % behind the fastest" in render_header([stored])
     assert text.startswith(MARK)
     assert text == render_header(list(reversed(WINNERS)))
 

@@ -125,7 +125,7 @@ def _origin(stored: StoredWinner) -> list[str]:
         versus = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, "")
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
     if warm := warm_text(winner.warm):
-        lines.append(f"chosen to hold back to back, too: warm {warm}")
+        lines.append(f"also chosen by its warm time: {warm}")
     lines.append(_confirmation(stored))
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines

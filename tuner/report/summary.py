@@ -216,7 +216,7 @@ def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
         return f"among the finalists {here} {mode}, {there} warm"
     instead = _behind(warm.passed_over_behind, warm.noise_floor)
     return (
-        f"chosen because it holds back to back: {here} {mode}, {there} warm; "
+        f"chosen because it is also fast with warm caches: {here} {mode}, {there} warm; "
         f"the winner of {mode} alone, trial {warm.passed_over.id}, is {instead} warm"
     )
 
