@@ -83,7 +83,7 @@ def test_a_profile_of_the_default(run: Run, kernel: KernelSpec) -> None:
     for words in (
         "plain fault=ok block_size=32 items=1 (default)", "emptied before each pass", "--clock-control none",
         "scale__ok <<<(2, 1, 1), (256, 1, 1)>>>", "10.2 us at 1.75 GHz", "41.2 % (3000 GB/s)", "33.3 % hits",
-        "71.5 % achieved of 100.0 % possible, 1.94 waves", "26 a thread", "no spills", "50 % of the bytes moved",
+        "71.5 % achieved of 100.0 % possible, 1.94 waves", "26 per thread", "no spills", "50 % of the bytes moved",
         "long_scoreboard: waits for data", "-> loads use 50 %", f"report  {report}", "latency: nothing is busy",
     ):  # fmt: skip
         assert words in said.out, words

@@ -101,7 +101,7 @@ def test_lanes_without_threads() -> None:
 def test_blocks_too_small_for_the_slots() -> None:
     verdict, text = said(explanation(launch(threads=32)), "block size: occupancy")
     assert verdict is TRY
-    assert "have only 1024 of its 2048 threads: 64 threads a block would fill it" in text
+    assert "have only 1024 of its 2048 threads: 64 threads per block would fill it" in text
 
 
 def test_blocks_that_fill_an_sm() -> None:
@@ -150,7 +150,7 @@ def test_few_warps_say_what_one_more_block_takes() -> None:
     found = explanation(launch(registers=168), flops=1e13)
     assert said(found, "resident warps") == (
         TRY,
-        "8 of 64 warps are resident (12 %); one more block needs 40 registers a thread fewer",
+        "8 of 64 warps are resident (12 %); one more block needs 40 registers per thread fewer",
     )
 
 
@@ -169,7 +169,7 @@ def test_no_block_fits() -> None:
 def test_one_more_block() -> None:
     limits = (Limit("registers", 2, 1), Limit("shared memory", 2, 4 * 1024 + 512), Limit("threads", 2, 64))
     assert one_more(limits) == (
-        "1 register a thread fewer and 4.5 KiB less shared memory a block and 64 threads a block fewer"
+        "1 register per thread fewer and 4.5 KiB less shared memory per block and 64 threads per block fewer"
     )
     assert one_more((Limit("blocks", 32, None),)) == "more slots for blocks than an SM has"
     assert one_more((Limit("barriers", 2, 3),)) == "3 barriers fewer"
@@ -225,7 +225,7 @@ def test_bulk_copies_have_no_width() -> None:
 def test_bytes_in_flight() -> None:
     # 4.814 TB/s x 600 to 800 ns / 132: 21 to 28 KiB.
     sufficient = explanation(launch(under_way=32 * 1024))
-    assert said(sufficient, "bytes in flight") == (OK, "32 KiB an SM; Little's law asks for 21 to 28 KiB")
+    assert said(sufficient, "bytes in flight") == (OK, "32 KiB per SM; Little's law asks for 21 to 28 KiB")
     verdict, text = said(sufficient, "bytes in flight, CUB's")
     assert verdict is TRY and "48 KiB" in text and about(sufficient, "bytes in flight, CUB's").rule_of_thumb
     assert said(explanation(launch(under_way=16 * 1024)), "bytes in flight")[0] is TRY

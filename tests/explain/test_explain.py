@@ -168,13 +168,13 @@ def test_in_words() -> None:
         "at least 137.4 GFLOP and 100.7 MB",
         "matrix: 311.9 TFLOP/s for float16 by the data sheet",
         "1024 blocks of 128 threads",
-        "32768 B dynamic a block, and 1024 B of the system's",
+        "32768 B dynamic per block, and 1024 B of the system's",
         "limited by",
         "one more block takes",
         "by the PTX, as written: each instruction counts once",
         "asynchronous copies, by the PTX",
         "Little's law",
-        "KiB an SM, as CUB has it for this architecture",
+        "KiB per SM, as CUB has it for this architecture",
         "rule of thumb: 128 threads are 4 whole warps",
         "nvidia-cuda-nvdisasm",
     ):
@@ -204,7 +204,7 @@ def test_clusters_and_carveout(tmp_path: Path) -> None:
     assert (launch["cluster"], launch["carveout"]) == ([2, 1, 1], 25)
     assert limits(launch)["shared memory"] == 3  # 64 KiB set aside, 21 for each
     text = run(str(path), "--size", "n=4096").output
-    assert "2: 2 blocks start together on SMs of one GPC" in text and "25 % of the L1 asked for" in text
+    assert "2: 2 blocks start together on SMs of one GPC" in text and "25 % of the L1 requested" in text
 
 
 def test_a_kernel_that_does_not_compile_is_one_line(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _heuristics() -> Diagnosis:
         return _ok("heuristics", matmul_heuristics.source())
     return _note(
         "heuristics",
-        f"{matmul_heuristics.PACKAGE} is not here; searches for products of matrices begin without it",
+        f"{matmul_heuristics.PACKAGE} is not installed; searches for matrix products start without its proposals",
         "in the checkout: pip install '.[heuristics]'",
     )
 

@@ -131,17 +131,17 @@ def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) ->
         case "occupancy":
             return (
                 f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
-                f"threads: {-(-most // slots)} threads a block would fill it"
+                f"threads: {-(-most // slots)} threads per block would fill it"
             )
         case "divides_sm" if holds:
             return f"the {most} threads of an SM are {most // threads} blocks of {threads}"
         case "divides_sm":
             return f"{most // threads} blocks of {threads} leave {most % threads} of the {most} threads of an SM empty"
         case _ if holds:
-            return f"{registers} registers a thread are few enough for as many blocks as the threads allow"
+            return f"{registers} registers per thread are few enough for as many blocks as the threads allow"
         case _:
             return (
-                f"{registers} registers a thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
+                f"{registers} registers per thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
                 "kernels that keep a tile in registers do so on purpose"
             )
 
@@ -184,11 +184,11 @@ def _less(limit: Limit) -> str:
     amount = limit.too_much
     match limit.name:
         case "registers":
-            return f"{amount} register{'s' * (amount > 1)} a thread fewer"
+            return f"{amount} register{'s' * (amount > 1)} per thread fewer"
         case "threads":
-            return f"{amount} threads a block fewer"
+            return f"{amount} threads per block fewer"
         case "shared memory":
-            return f"{size_text(amount)} less shared memory a block"
+            return f"{size_text(amount)} less shared memory per block"
         case _:
             return f"{amount} {limit.name} fewer"
 
@@ -257,7 +257,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     under_way, (least_bytes, most_bytes) = launch.under_way, explanation.wanted_bytes
     if under_way is None or not least_bytes or not under_way.bytes:
         return
-    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
+    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
     if under_way.low >= least_bytes:
         yield Advice("bytes in flight", OK, f"{have}; {want}")
@@ -285,6 +285,6 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     yield Advice(
         "bytes in flight, CUB's",
         TRY if short else OK,
-        f"{have}; CUB chooses items a thread for {customary >> 10} KiB on this architecture",
+        f"{have}; CUB chooses items per thread for {customary >> 10} KiB on this architecture",
         rule_of_thumb=True,
     )

@@ -131,15 +131,15 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     if plan.cluster:
         size = math.prod(plan.cluster)
         yield "cluster", f"{_extent(plan.cluster)}: {size} blocks start together on SMs of one GPC"
-    yield "registers", f"{resources.registers} a thread"
+    yield "registers", f"{resources.registers} per thread"
     yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
-    yield "stack", f"{resources.stack_bytes} B a thread" if resources.stack_bytes else ""
+    yield "stack", f"{resources.stack_bytes} B per thread" if resources.stack_bytes else ""
     *most, last = (_limit_name(limit) for limit in fit.limiters)
     binding = f"{', '.join(most)} and {last}" if most else last
     yield (
         "resident",
-        f"{_number(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps an SM "
+        f"{_number(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
         f"({100 * fit.fraction:.0f} % occupancy); limited by {binding}",
     )
     if waves.slots:
@@ -159,10 +159,10 @@ def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
         if size
     ]
     reserved = explanation.gpu.reserved_shared_bytes
-    text = f"{' and '.join(parts) or 'none'} a block"
+    text = f"{' and '.join(parts) or 'none'} per block"
     text += f", and {reserved} B of the system's" if reserved else ""
     carveout = launch.launch.carveout
-    return f"{text}; {carveout} % of the L1 asked for" if carveout is not None else text
+    return f"{text}; {carveout} % of the L1 requested" if carveout is not None else text
 
 
 def _waves(launch: LaunchExplanation) -> str:
@@ -170,7 +170,7 @@ def _waves(launch: LaunchExplanation) -> str:
     if launch.persistent:
         each = waves.blocks / waves.sm_count
         blocks = "a block" if each == 1 else f"{each:.3g} blocks"
-        return f"one: a persistent grid, {blocks} an SM, each of which goes on to further tiles"
+        return f"one: a persistent grid, {blocks} per SM, each of which loops over further tiles"
     if waves.at_once:
         blocks = (
             "the only block is resident"
@@ -190,7 +190,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
         return
     seen, count = facts.in_flight, under_way.threads
     threads = f"{count:.0f} threads" if count >= 10 else f"{count:.2g} threads"
-    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} an SM"
+    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
     if launch.waves.blocks < launch.waves.slots:
         threads += " on average"
     if under_way.at_most:
@@ -206,18 +206,18 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     yield "bytes in flight", f"{have}: {how}, by the {facts.language}"
     if under_way.bounds:
         ends = " to ".join(map(size_text, under_way.bounds))
-        yield "  once compiled", f"{ends} an SM: the compiler will still arrange what the PTX says"
+        yield "  once compiled", f"{ends} per SM: the compiler may still rearrange the PTX"
     least_bytes, most_bytes = explanation.wanted_bytes
     if least_bytes:
         ends = " to ".join(f"{ns:.0f}" for ns in LATENCY_NS)
         yield (
             "  Little's law",
-            f"{least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB an SM: "
+            f"{least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB per SM: "
             f"bandwidth x {ends} ns / {explanation.gpu.sm_count} SMs",
         )
         yield (
             "  rule of thumb",
-            f"{explanation.customary_bytes >> 10} KiB an SM, as CUB has it for this architecture",
+            f"{explanation.customary_bytes >> 10} KiB per SM, as CUB has it for this architecture",
         )
 
 

@@ -120,8 +120,8 @@ def _show_figures(figures: Figures, spill_bytes: int) -> None:
             ("  tensor pipe", _percent(figures.tensor_percent, " of the cycles busy")),
             ("  issue slots", _percent(figures.issue_percent, " of the cycles used")),
             ("  occupancy", _occupancy(figures)),
-            ("  registers", _figure(figures.registers, "{:.0f} a thread")),
-            ("  shared memory", _figure(figures.shared_bytes, "{:.0f} bytes a block")),
+            ("  registers", _figure(figures.registers, "{:.0f} per thread")),
+            ("  shared memory", _figure(figures.shared_bytes, "{:.0f} bytes per block")),
             ("  local memory", _local(figures.local_bytes, spill_bytes)),
             ("  global loads", _access(figures.load_efficiency_percent, figures.sectors_per_load)),
             ("  global stores", _access(figures.store_efficiency_percent, figures.sectors_per_store)),
@@ -163,12 +163,12 @@ def _occupancy(figures: Figures) -> str:
 
 
 def _local(moved: float | None, spill_bytes: int) -> str:
-    spilled = f"the compiler spills {spill_bytes} bytes a thread" if spill_bytes else "no spills"
+    spilled = f"the compiler spills {spill_bytes} bytes per thread" if spill_bytes else "no spills"
     return spilled if moved is None else f"{moved:.0f} bytes moved; {spilled}"
 
 
 def _access(efficiency: float | None, sectors: float | None) -> str:
     if efficiency is None:
         return ""
-    requests = f", {sectors:.1f} sectors a request" if sectors is not None else ""
+    requests = f", {sectors:.1f} sectors per request" if sectors is not None else ""
     return f"{efficiency:.0f} % of the bytes moved are used{requests}"

@@ -37,7 +37,7 @@ class Reason:
 REASONS: dict[str, Reason] = {
     "long_scoreboard": Reason(
         "waits for data from global or local memory",
-        "more bytes in flight: more items a thread, wider loads, all loads before the first use, asynchronous copies "
+        "more bytes in flight: more items per thread, wider loads, all loads before the first use, asynchronous copies "
         "with more stages, or more warps",
     ),
     "short_scoreboard": Reason(
@@ -56,7 +56,7 @@ REASONS: dict[str, Reason] = {
     ),
     "lg_throttle": Reason(
         "the queue of global and local memory instructions is full",
-        "fewer and wider instructions: vectors of 16 bytes a thread in the place of single elements",
+        "fewer and wider instructions: vectors of 16 bytes per thread instead of single elements",
     ),
     "math_pipe_throttle": Reason(
         "the pipe that its next instruction needs is busy",
@@ -70,7 +70,7 @@ REASONS: dict[str, Reason] = {
     ),
     "wait": Reason(
         "waits the fixed latency of the instruction before",
-        "independent work between dependent instructions: several items a thread, unrolled, or several accumulators",
+        "independent work between dependent instructions: several items per thread, unrolled, or several accumulators",
     ),
     "membar": Reason(
         "waits at a memory fence until its writes are visible",
@@ -147,9 +147,7 @@ def remedy_of(reason: str, figures: Figures) -> str:
         scattered = f"loads use {loads:.0f} % of what they move: neighbouring threads should read neighbours"
         return f"{scattered}; then {general}"
     if reason == "lg_throttle" and figures.local_bytes:
-        return (
-            f"registers spill to local memory: fewer live values, or more registers a thread; then {general}"
-        )
+        return f"registers spill to local memory: fewer live values, or more registers per thread; then {general}"
     if reason in ("short_scoreboard", "mio_throttle") and conflicts is not None and conflicts >= CONFLICTING:
         return f"{conflicts:.0f} % of the shared memory's wavefronts are bank conflicts: padding or a swizzle first"
     return general
