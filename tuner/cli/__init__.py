@@ -81,6 +81,15 @@ COMMANDS = {
         "Show what this machine has, what is missing, and how to get it.",
     ),
 }
+GROUPS = {
+    "Tune": "run portfolio cluster",
+    "See what was found": "best table query trial report bench",
+    "Understand a kernel": "explain ladder ablate profile sanitize render",
+    "Use winners": "bundle export",
+    "Kernels": "list show check",
+    "Database and machine": "db import doctor",
+}
+"""The commands as help lists them, by what people want."""
 ON_GPU = ("bench", "portfolio", "ablate", "profile", "sanitize")
 """Commands that measure, and have nothing to replay."""
 READER_LEFT = 141
@@ -126,11 +135,18 @@ class _LazyGroup(click.Group):
             raise click.exceptions.Exit(READER_LEFT) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        for title, on_gpu in (("Commands", False), ("Commands that need an NVIDIA GPU", True)):
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
-                    [(name, text) for name, (_, text) in COMMANDS.items() if (name in ON_GPU) is on_gpu]
+                    [
+                        (name.ljust(width), COMMANDS[name][1] + (" [GPU]" if name in ON_GPU else ""))
+                        for name in names.split()
+                    ]
                 )
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("[GPU] needs an NVIDIA GPU. Without one, run and ladder replay a recording.")
 
 
 @click.group(
