@@ -14,7 +14,6 @@ from tests.commands import Tune, assert_refused, said_by
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.devices.base import RaceRequest, RaceResult
 from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Measurement, Problem, Verification
@@ -67,10 +66,8 @@ class Rounding(StubDevice):
         found = good(time_of(configuration) * FACTORS[self.dtype])
         return replace(found, verification=Verification(True, true_error=error))
 
-    def race(self, request: RaceRequest) -> RaceResult:
-        found = super().race(request)
-        factor = FACTORS[self.dtype]
-        return replace(found, samples_ns=[[[ns * factor for ns in g] for g in r] for r in found.samples_ns])
+    def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
+        return time_of(configuration) * FACTORS[self.dtype]
 
 
 @pytest.fixture

@@ -89,19 +89,22 @@ class StubDevice(Device):
         compilation = Compilation(Status.OK, resources=(Resources(32),))
         return [Outcome(number, configuration, compilation, self.answer(configuration))]
 
+    def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
+        return time_of(configuration)
+
     def race(self, request: RaceRequest) -> RaceResult:
-        running = request.configurations
-        self.races.append(running)
+        self.races.append(request.configurations)
         failed = self.fail_in_race(request.contestants)
         if failed is not None:
             return RaceResult([], failed=failed, error="it failed in the race")
         draw = random.Random(request.seed)
-        times = [time_of(configuration) for configuration in running]
-        noisy = [
-            [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(request.samples)] for t in times]
-            for _ in range(request.rounds)
-        ]
-        return RaceResult(noisy)
+        times = [self.raced_ns(configuration, request.mode) for configuration in request.configurations]
+        return RaceResult(
+            [
+                [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(request.samples)] for t in times]
+                for _ in range(request.rounds)
+            ]
+        )
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         return self.confirmed(configuration, time_ns)

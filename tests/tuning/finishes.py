@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
 from tests.faults.stub_device import StubDevice, good
+from tuner.conditions import Mode
 from tuner.devices.base import RaceRequest, RaceResult
 from tuner.model import Configuration, Problem, Status, Trial
 from tuner.tuning.finish import Finish
@@ -27,7 +27,7 @@ class Track(StubDevice):
     def __init__(self, truth: dict[int, float] | None = None, noise: float = 0.0) -> None:
         super().__init__()
         self.truth = truth or {}
-        self.noise = noise
+        self.race_noise = noise
         self.shuffles: list[int] = []
         self.confirmed = lambda c, time_ns: good(self.time(c))
 
@@ -35,21 +35,12 @@ class Track(StubDevice):
         number = int(configuration.values["number"])
         return self.truth[number] * 1e3 if number in self.truth else float(configuration.values["time"])
 
+    def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
+        return self.time(configuration)
+
     def race(self, request: RaceRequest) -> RaceResult:
         self.shuffles.append(request.seed)
-        answer = super().race(request)
-        if answer.failed is not None:
-            return answer
-        draw = random.Random(request.seed)
-        return RaceResult(
-            [
-                [
-                    [self.time(c) * (1 + draw.gauss(0, self.noise)) for _ in range(request.samples)]
-                    for c in self.races[-1]
-                ]
-                for _ in range(request.rounds)
-            ]
-        )
+        return super().race(request)
 
 
 def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:

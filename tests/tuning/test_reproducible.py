@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
+from tuner.conditions import Mode
 from tuner.database.database import Database
-from tuner.devices.base import RaceRequest, RaceResult
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
@@ -25,9 +25,8 @@ class Card(StubDevice):
         self.time_ns = time_ns
         self.confirmed = lambda c, _: good(time_ns(c))
 
-    def race(self, request: RaceRequest) -> RaceResult:
-        times = [self.time_ns(one) for one in request.configurations]
-        return RaceResult([[[t] * request.samples for t in times] for _ in range(request.rounds)])
+    def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
+        return self.time_ns(configuration)
 
 
 def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:
