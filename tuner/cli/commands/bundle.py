@@ -26,7 +26,7 @@ from tuner.cli.options import database_option, jobs_option, result_options, time
     metavar="DIR",
     help="A new folder.",
 )
-@click.option("--force", is_flag=True, help="Replace the bundle DIR if it is there.")
+@click.option("--force", is_flag=True, help="Replace the bundle DIR if it exists.")
 @click.option("--replayed", is_flag=True, help="Include winners of replays.")
 @click.option("--few", is_flag=True, help="Where there is a portfolio, only winners that it keeps.")
 @jobs_option

@@ -34,7 +34,7 @@ def check() -> None:
 )
 @runs("tuner.cli.db:merge")
 def merge() -> None:
-    """Add the runs and benchmarks of the database files OTHER; those that are there already are not added again.
+    """Add the runs and benchmarks of the database files OTHER; none is added twice.
 
     Damaged rows are reported and left out. Then differences between the databases are reported: in the cards' times of
     the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.

@@ -43,7 +43,7 @@ def _body(arguments: dict[str, Any]) -> str:
     metavar="NAME",
     help="C++ namespace; needed if one source file includes two headers of a kernel.",
 )
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @click.option("--replayed", is_flag=True, help="Include winners of replays; they are marked.")
 @runs(_body)
 def export() -> None:

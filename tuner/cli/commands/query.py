@@ -32,7 +32,7 @@ from tuner.cli.options import Count, database_option, filter_options, full_optio
     show_default=True,
     help="At most this many rows; 0 for all.",
 )
-@click.option("--sql", "text", metavar="TEXT", help="One SELECT statement in place of filters.")
+@click.option("--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters.")
 @click.option(
     "--columns",
     default="",

@@ -14,7 +14,7 @@ from tuner.cli.options import database_option, kind_filter_options, output_optio
 @kind_filter_options
 @click.option("--all", "everything", is_flag=True, help="Every problem and GPU of the database.")
 @output_option("FILE.html")
-@click.option("--force", is_flag=True, help="Replace FILE.html if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.html if it exists.")
 @runs("tuner.cli.report:report")
 def report() -> None:
     """Write an HTML report with figures and tables: one file, which needs no network.

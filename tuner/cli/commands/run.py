@@ -45,7 +45,7 @@ Examples:
     "space_file",
     type=FILE,
     metavar="FILE.T1.json",
-    help="In place of a kernel: the valid set of another tool's recording.",
+    help="Instead of a kernel: the valid set of another tool's recording.",
 )
 @trials_option(200, "Configurations to try.")
 @time_option("Start no new configuration after this time.")

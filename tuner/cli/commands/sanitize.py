@@ -24,7 +24,7 @@ Examples:
     "--sample",
     type=Whole(min=1),
     metavar="N",
-    help="N random configurations in place of one.",
+    help="N random configurations instead of one.",
 )
 @click.option(
     "--variant",
@@ -50,7 +50,7 @@ Examples:
     "size_texts",
     multiple=True,
     metavar="NAME=N[,...]",
-    help="Run at these sizes, in place of edge cases; repeat for several.",
+    help="Run at these sizes instead of edge cases; repeat for several.",
 )
 @click.option(
     "--edges",
