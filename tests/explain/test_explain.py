@@ -266,6 +266,15 @@ def test_the_stored_winner_and_its_time(tmp_path: Path) -> None:
     assert data("--trial", "1")["parameters"]["block_size"] == 256
 
 
+def test_what_is_amiss_comes_first(tmp_path: Path) -> None:
+    """Two accesses that could be wider, say, stand above what is as it should be."""
+    _, _, advice = run("vector_add", "--config", "vectorized vector_width=1").output.partition("--- advice")
+    urgency = ("problem", "worth a try", "not known", "ok")
+    verdicts = [line.split("  ")[0] for line in advice.strip().splitlines()[1:]]
+    assert len(set(verdicts)) > 1
+    assert verdicts == sorted(verdicts, key=urgency.index)
+
+
 def test_warm_times_have_no_share_of_the_bandwidth(tmp_path: Path) -> None:
     path = write_kernel(tmp_path / "k").resolve()
     know(path, conditions=Conditions(Mode.WARM))

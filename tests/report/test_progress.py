@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
 from tuner.hardware.roofline import ARCHITECTURES, roof_of
 from tuner.model import Run, Status, Trial
+from tuner.report.next_steps import next_steps
 from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
 from tuner.report.summary import summary
 from tuner.space.space import SearchSpace
@@ -64,6 +66,17 @@ def test_rates_leave_out_what_was_there_before(state: State) -> None:
     finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0])
     text = summary(Result(state, finish, 1, {}), Path("x.db"))
     assert "60 trials (40 of them before the interruption), 20 in 10.0 s" in text
+
+
+def test_a_winner_is_to_be_explained_reported_and_once_confirmed_bundled(state: State) -> None:
+    finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0], exportable=True)
+    state.run = replace(state.run, kernel_file="/kernels/my scale.toml")
+    one, several = Result(state, finish, 1, {}), [Result(state, finish, 1, {})] * 2
+    assert "--kernel '/kernels/my scale.toml' --db x.db" in " ".join(next_steps([one], Path("x.db")))
+    unconfirmed = Result(state, replace(finish, exportable=False), 1, {})
+    assert "bundle" not in " ".join(next_steps([unconfirmed], Path("x.db")))
+    assert "tune best --db x.db" in next_steps(several, Path("x.db"))[0]
+    assert next_steps([Result(state, None, 1, {})], Path("x.db")) == []
 
 
 def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,11 @@ class Printing:
     plot: Path | None = None
     """Where to draw the only problem's run, or the front of a bounded job."""
 
+    @property
+    def seen(self) -> bool:
+        """Whether all of it goes to a terminal."""
+        return not (self.quiet or self.as_json) and sys.stdout.isatty() and sys.stderr.isatty()
+
 
 def run_jobs(
     jobs: Sequence[TuningJob],
@@ -243,6 +248,9 @@ def run_jobs(
             one = replace(alike, problem=problem, options=options, resume=going_on)
             failed |= not runs.run(job, one)
         finish_job(job, request.kernel, printing)
+    if printing.seen:
+        for line in next_steps([result for job in jobs for result in job.results], database.path):
+            click.echo(line, err=True)
     return failed
 
 
@@ -298,12 +306,9 @@ class _Runs:
             self._shown.update(result.state.run.calibration.notes)
         path = self._database.path
         if not printing.as_json:
-            seen = not printing.quiet and sys.stdout.isatty() and sys.stderr.isatty()
-            if seen:
+            if printing.seen:
                 click.echo(err=True)
             click.echo(summary(result, path, full=printing.full))
-            for line in next_steps(result, path) if seen and self._alone else ():
-                click.echo(line, err=True)
         if printing.plot is not None and job.comparison is None:
             plot_run(result, printing.plot)
         return _compare(job, problem, result, path, aloud=printing.as_json)

@@ -10,7 +10,7 @@ import click
 
 from tuner.conditions import Calibration, Conditions
 from tuner.database.records import Metrics
-from tuner.explain.advice import Advice, one_more, size_text
+from tuner.explain.advice import Advice, AdviceVerdict, one_more, size_text
 from tuner.explain.code_facts import Access, CodeFacts, Part
 from tuner.explain.explanation import Explanation, LaunchExplanation
 from tuner.explain.instructions import GLOBAL, Kind
@@ -22,6 +22,8 @@ from tuner.tuning.ceiling import Ceiling
 
 MANY_LOOPS = 12
 """Rows of the table of loops at most."""
+URGENCY = (AdviceVerdict.PROBLEM, AdviceVerdict.TRY, AdviceVerdict.UNKNOWN, AdviceVerdict.OK)
+"""The order of the advice."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +311,7 @@ def _accesses(explanation: Iterable[Access]) -> str:
 
 
 def _advice(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ...]]:
-    for line in lines:
+    for line in sorted(lines, key=lambda line: URGENCY.index(line.verdict)):
         reason = f"rule of thumb: {line.text}" if line.rule_of_thumb else line.text
         launch = ((line.launch or ""),) if several else ()
         yield (line.verdict, line.name, *launch, reason)

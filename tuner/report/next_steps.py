@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner import paths
@@ -11,12 +12,20 @@ from tuner.report.terminal import printable
 from tuner.tuning.state import Result
 
 
-def next_steps(result: Result, database: Path) -> list[str]:
-    """Return lines with the commands that make use of a winner, below those of the summary; none without a winner."""
-    run, finish = result.state.run, result.finish
-    if finish is None:
-        return []
+def next_steps(results: Sequence[Result], database: Path) -> list[str]:
+    """Return lines with the commands that make use of the winners, below those of a summary; none without a winner."""
     db = "" if database == paths.DATABASE else f" --db {shlex.quote(str(database))}"
+    won = [result for result in results if result.finish is not None]
+    if len(won) > 1:
+        return _lines(
+            {f"tune best{db}": "all winners", f"tune report{db} --all -o report.html": "figures of all"}
+        )
+    return _lines(_of_one(won[0], db)) if won else []
+
+
+def _of_one(result: Result, db: str) -> dict[str, str]:
+    run, finish = result.state.run, result.finish
+    assert finish is not None
     steps = {} if run.foreign else {f"tune explain --trial {finish.winner.id}{db}": "what limits it"}
     steps[f"tune report{db} -o report.html"] = "figures of this run"
     if finish.exportable and not run.replayed:
@@ -24,7 +33,11 @@ def next_steps(result: Result, database: Path) -> list[str]:
         kernel = run.problem.kernel if builtin else shlex.quote(run.kernel_file)
         folder = shlex.quote(f"{run.problem.kernel}_bundle")
         steps[f"tune bundle --kernel {kernel}{db} -o {folder}"] = "call it from C++ and Python"
-    lines = []
+    return steps
+
+
+def _lines(steps: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
     for number, (command, use) in enumerate(steps.items()):
         first = "  " + ("" if number else "next").ljust(9) + "  "
         lines += wrapped(f"{printable(command)}  # {use}", first)  # a shell takes the whole line
