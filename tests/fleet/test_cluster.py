@@ -208,7 +208,7 @@ def test_another_certificate_is_refused_on_both_sides(host: Host, tmp_path: Path
     make_certificate(tmp_path / "other")
     for arguments in (("status", "--scheduler"), ("start", "--join")):
         said = call(*arguments, host.address, "--folder", str(tmp_path / "other"), code=1)
-        assert "certificate do not fit" in said
+        assert "certificate do not match" in said
     said = call("status", "--scheduler", host.address, "--folder", str(tmp_path), code=2)
     assert "there is no" in said and "cluster.pem" in said
     assert (tmp_path / "other/cluster-key.pem").stat().st_mode & 0o777 == 0o600
@@ -279,7 +279,7 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
     (folder / "cluster-key.pem").chmod(0o600)
     (folder / "cluster-key.pem").write_text("damaged")
     said = call("start", "--folder", str(folder), "--port", str(free_port()), code=2)
-    assert "its key do not fit" in said
+    assert "its key do not match" in said
     assert read_record(folder) is None
 
 

@@ -274,7 +274,7 @@ def _unreachable(scheduler: str, error: BaseException) -> TunerError:
     said = " ".join(texts)
     if "certificate" in said.lower() or "ssl" in said.lower():
         return TunerError(
-            f"the scheduler {scheduler} and this certificate do not fit",
+            f"the scheduler {scheduler} and this certificate do not match",
             "copy the folder of the host on which `tune cluster start` made it, and name it with --folder",
         )
     reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""

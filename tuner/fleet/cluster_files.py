@@ -133,7 +133,7 @@ def security_of(folder: Path, address: str) -> Security | None:
         ssl.create_default_context(cafile=str(certificate)).load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
         raise UsageError(
-            f"{certificate} and its key do not fit: {error}", "copy both files of the cluster's folder"
+            f"{certificate} and its key do not match: {error}", "copy both files of the cluster's folder"
         ) from None
     ended = _end_of(certificate)
     if ended < datetime.now(UTC):
