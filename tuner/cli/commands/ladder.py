@@ -42,7 +42,7 @@ Examples:
     help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
 )
 @sizes_option("Sizes that stay the same.")
-@dtypes_option("The dtype, where a step has none of its own.")
+@dtypes_option("The dtype of steps that set none.")
 @options_option()
 @preset_option
 @click.option(

@@ -42,7 +42,7 @@ Examples:
 @presets_option
 @problems_option
 @problem_file_option(
-    "Problems, one a row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
+    "Problems, one per row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
 )
 @click.option(
     "--bound",

@@ -64,7 +64,7 @@ Examples:
     help="auto: stop when no gain beyond the noise floor is expected.",
 )
 @sizes_option("Problem sizes, such as m=4096,k=2**12.")
-@dtypes_option("Such as float16; with --max-error several, separated by commas.")
+@dtypes_option("Dtype, such as float16; with --max-error several, separated by commas.")
 @click.option(
     "--max-error",
     type=Amount(min=0, min_open=True),
@@ -132,7 +132,7 @@ Examples:
 )
 @click.option("--spread", is_flag=True, help="Measure each problem's candidates on all GPUs of --device.")
 @click.option("--resume", is_flag=True, help="Continue the last interrupted run of this problem.")
-@click.option("--from-scratch", is_flag=True, help="Ignore what earlier runs of this problem found.")
+@click.option("--from-scratch", is_flag=True, help="Search without the results of earlier runs.")
 @click.option(
     "--margin",
     type=Amount(min=0, max=10),
