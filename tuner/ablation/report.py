@@ -91,7 +91,7 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
     if rows:
         show(HEADS, rows, right=("time",), stacked=("95 % interval",))
     if any(one.change.unsearched for one in ablation.alternatives):
-        show_text("  * left out of a search at this size; `tune show` has the reasons", "", "    ")
+        show_text("  * left out of a search at this size; `tune show --full` has the reasons", "", "    ")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
         names = ", ".join(
             one.change.name for one in ablation.faster if bool(one.change.unsearched) == unsearched

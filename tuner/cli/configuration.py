@@ -206,7 +206,7 @@ def _as_given(chosen: ChosenConfiguration) -> ChosenConfiguration:
     if reason:
         raise UsageError(
             f"{configuration} is not valid for {chosen.problem} on {chosen.gpu.name}: {reason}",
-            "choose other values; tune show lists them with the constraints",
+            "choose other values; tune show --full lists them with the constraints",
         )
     order = chosen.kernel.variants[configuration.variant].parameters
     values = {name: configuration.values[name] for name in order}

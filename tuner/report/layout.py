@@ -196,13 +196,15 @@ def _drawn(
     alone = below[0] if len(below) == 1 else None
     if alone is not None:
         lines.append(f"{BELOW}{alone}")
+    elif any("(" in head for head in below):  # what a head says in parentheses is said once
+        lines += _wrapped("; ".join(below), available, BELOW, BELOW)
     if rule:
         lines.append(_dash() * min(available or 1 << 16, sum(size.values()) + len(GAP) * (len(heads) - 1)))
     for row in rows:
         broken = [_wrapped(row[head], size[head]) for head in heads]
         height = max(map(len, broken))
         lines += [line([texts[i] if i < len(texts) else "" for texts in broken]) for i in range(height)]
-        if more := row[alone] if alone is not None else _listed(below, row):
+        if more := row[alone] if alone is not None else _listed(below, row, notes=False):
             lines += _wrapped(more, available, BELOW, BELOW)
     return lines
 
@@ -213,8 +215,8 @@ def _labelled(head: str, value: str) -> tuple[str, str]:
     return label, f"{value} ({note}" if note and value else value
 
 
-def _listed(heads: Sequence[str], row: dict[str, str]) -> str:
-    pairs = (_labelled(head, row[head]) for head in heads if row[head])
+def _listed(heads: Sequence[str], row: dict[str, str], *, notes: bool = True) -> str:
+    pairs = (_labelled(head if notes else head.partition(" (")[0], row[head]) for head in heads if row[head])
     return "; ".join(f"{label} {value}" for label, value in pairs)
 
 
