@@ -21,6 +21,7 @@ from tuner.errors import DatabaseError, suggestion
 from tuner.kernel.load import builtin_kernels
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
+from tuner.report.next_steps import database_option, show_next
 from tuner.winners.current import BestWinner, KernelState, best_winners
 
 WINNER_HEADS = (
@@ -61,6 +62,9 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
         head = head_of("configuration", full=full)
         heads = [head if name == "configuration" else name for name in WINNER_HEADS]
         tables.show(heads, rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
+        if not (first := winners.rows[0].stored).run.foreign:
+            limits = "what limits it" if len(rows) == 1 else "what limits the first"
+            show_next({f"tune explain --trial {first.winner.trial_id}{database_option(db)}": limits})
     if not winners.rows:
         given = measured != parse_filters(
             dict.fromkeys(options, "") | {"sizes": ()}, replayed=measured.replayed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.report.next_steps import show_next
 from tuner.report.tables import show, show_json
 
 MOST_PRESETS = 6
@@ -21,6 +22,7 @@ def list_kernels(as_json: bool) -> None:
         return
     heads = ("kernel", "what it computes", "variants", "presets")
     show(heads, [(name, text, ", ".join(of), _some(name, presets)) for name, text, of, presets in rows])
+    show_next({"tune show gemm": "what its variants do", "tune --kernel gemm": "tune it"})
 
 
 def _some(kernel: str, presets: Sequence[str]) -> str:

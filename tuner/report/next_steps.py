@@ -1,20 +1,38 @@
-"""What to do with the result of a run: commands, for people at a terminal."""
+"""What to do next: commands, for people at a terminal."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from tuner import paths
 from tuner.report.layout import wrapped
 from tuner.report.terminal import printable
-from tuner.tuning.state import Result
+
+if TYPE_CHECKING:
+    from tuner.tuning.state import Result
+
+
+def show_next(steps: Mapping[str, str]) -> None:
+    """Print commands and what each is for, where the output goes to a terminal."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        for line in _lines(steps):
+            click.echo(line, err=True)
+
+
+def database_option(database: Path) -> str:
+    """Return what follows a command that reads a database; nothing for the default one."""
+    return "" if database == paths.DATABASE else f" --db {shlex.quote(str(database))}"
 
 
 def next_steps(results: Sequence[Result], database: Path) -> list[str]:
     """Return lines with the commands that make use of the winners, below those of a summary; none without a winner."""
-    db = "" if database == paths.DATABASE else f" --db {shlex.quote(str(database))}"
+    db = database_option(database)
     won = [result for result in results if result.finish is not None]
     if len(won) > 1:
         return _lines(
