@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from tuner.check.subjects import Sampling
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import find_kernel
+from tuner.report.next_steps import show_next
 from tuner.report.tables import counted, say, show_json, show_line
 
 MISTAKES = 1
@@ -27,7 +29,7 @@ def check(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Check a kernel and print what is count."""
+    """Check a kernel and print the findings."""
     began = time.monotonic()
     for cc in ccs:
         if cc not in ARCHITECTURES:
@@ -45,6 +47,8 @@ def check(
             say(f"note: {note}")
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
         say(f"{counted(len(report.findings), 'finding')} in {done}")
+        if not report.findings:
+            show_next({f"tune --kernel {shlex.quote(kernel_name)}": "tune it"})
     if report.findings:
         sys.exit(MISTAKES)
 

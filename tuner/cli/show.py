@@ -19,6 +19,8 @@ from tuner.model import Value, value_text
 from tuner.report.tables import show_json, show_text
 from tuner.space.space import demanded_of, narrow
 
+A_PAGE = 50
+"""Lines; a kernel of several variants that takes more is shown in short."""
 REASON_WIDTH = 72
 """Characters of the reason why an initial configuration is not tried: longer ones are whole conditions, too long to
 read in a list."""
@@ -36,7 +38,7 @@ def show(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Print a kernel and the size of its space; of several variants a line each, unless one is named or ``full``.
+    """Print a kernel and the size of its space; many lines only with ``full``, or of the named variants.
 
     Raises:
         TunerError: no configuration is valid.
@@ -56,10 +58,12 @@ def show(
     data = describe(kernel, problem, gpu, parse_rules(rules))
     if as_json:
         show_json(data)
-    elif full or len(kernel.variants) == 1 or variants:
-        _show_lines(_lines(data, kernel, kernel_name, whole=bool(variants)))
     else:
-        _show_lines(_overview(data, kernel, kernel_name))
+        lines = _lines(data, kernel, kernel_name, whole=bool(variants))
+        if not (full or variants or len(kernel.variants) == 1 or len(lines) <= A_PAGE):
+            lines = _overview(data, kernel, kernel_name)
+        for first, text in lines:
+            show_text(text, first)
     if not variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
@@ -70,11 +74,6 @@ CONDITIONS = ("  requires ", "  needs ", "  - ", "  unused   ")
 NAME = re.compile(r"[A-Za-z_]\w*")
 Line = tuple[str, str]
 """What a line begins with, and the text that is broken under itself where it does not fit."""
-
-
-def _show_lines(lines: Sequence[Line]) -> None:
-    for first, text in lines:
-        show_text(text, first)
 
 
 def _overview(data: dict[str, Any], kernel: KernelSpec, called: str) -> list[Line]:

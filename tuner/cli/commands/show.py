@@ -38,6 +38,6 @@ from tuner.cli.options import problem_options
 def show() -> None:
     """Show a kernel: its problem, presets and variants, and the number of configurations.
 
-    Of several variants it shows what each does; --variant adds the parameters and constraints of one, --full those of
-    all that the problem allows.
+    A kernel of many variants is shown in short: what each does. --variant adds the parameters and constraints of one,
+    --full those of all that the problem allows.
     """
