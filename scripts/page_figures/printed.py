@@ -35,10 +35,11 @@ def excerpt(file: str, *parts: str) -> str:
 
 
 def example(file: str, lines: str) -> str:
-    """Return lines of a kernel's TOML file below docs/examples, such as ``1-16``."""
+    """Return lines of a kernel's file below docs/examples, such as ``1-16``."""
     first, _, end = lines.partition("-")
     shown = (ROOT / "docs" / "examples" / file).read_text(encoding="utf-8").splitlines()
-    return "\n".join(["```toml", *shown[int(first) - 1 : int(end)], "```"])
+    language = "toml" if file.endswith(".toml") else "cuda"
+    return "\n".join([f"```{language}", *shown[int(first) - 1 : int(end)], "```"])
 
 
 @cache

@@ -1,4 +1,4 @@
-"""docs/adding-a-kernel.md, followed to the letter: its files are written out, read, rendered and compiled.
+"""The kernels of docs/adding-a-kernel.md, in docs/examples, are right and compile in every configuration.
 
 docs/kernel-files.md has every key and word of the language.
 """
@@ -37,34 +37,14 @@ from tuner.runtime.launches import Buffer
 from tuner.space.space import SearchSpace
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "adding-a-kernel.md").read_text()
 REFERENCE = (DOCS / "kernel-files.md").read_text()
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
 FILTERS = (cuda, cuda_double, cuda_magnitude, uses, operations)
 
-KERNELS = {
-    "softmax": ("softmax.cu", "softmax.toml", "softmax_in_registers.cu.j2"),
-    "smooth": ("smooth.cu.j2", "smooth.toml"),
-    "heat": ("heat.cu", "include/heat_point.h", "heat_reference.cu", "heat.toml"),
-}
-NAMED_BLOCK = re.compile(r"^`([\w./]+)`(, continued)?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-
-def files_of_the_page() -> dict[str, str]:
-    files: dict[str, str] = {}
-    for name, continued, text in NAMED_BLOCK.findall(PAGE):
-        assert bool(continued) == (name in files)
-        files[name] = f"{files[name]}\n{text}" if continued else text
-    return files
-
-
-def follow(name: str, folder: Path) -> KernelSpec:
-    files = files_of_the_page()
-    for file in KERNELS[name]:
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text(files[file])
-    return load_kernel(str(folder / f"{name}.toml"))
+def example(name: str) -> KernelSpec:
+    return load_kernel(str(DOCS / "examples" / name / f"{name}.toml"))
 
 
 def compile_configuration(kernel: KernelSpec, problem: Problem, configuration: Configuration) -> None:
@@ -75,25 +55,17 @@ def compile_configuration(kernel: KernelSpec, problem: Problem, configuration: C
         assert ("<" in entry) == (compiled.entry != entry)
 
 
-def test_page_has_the_files_of_the_examples_folder() -> None:
-    files = files_of_the_page()
-    assert set(files) == {file for names in KERNELS.values() for file in names}
-    for kernel, names in KERNELS.items():
-        for name in names:
-            assert files[name] == (DOCS / "examples" / kernel / name).read_text(), name
-
-
 @pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
-def test_configurations_of_the_plain_kernel_compile(tmp_path: Path) -> None:
-    kernel = follow("softmax", tmp_path)
+def test_configurations_of_the_plain_kernel_compile() -> None:
+    kernel = example("softmax")
     problem = kernel.problem()
     space = SearchSpace.from_kernel(kernel, problem, GPU, ("strided",))
     for configuration in list(space.configurations())[::3]:
         compile_configuration(kernel, problem, configuration)
 
 
-def test_configurations_of_the_jinja_variant_compile(tmp_path: Path) -> None:
-    kernel = follow("softmax", tmp_path)
+def test_configurations_of_the_jinja_variant_compile() -> None:
+    kernel = example("softmax")
     for dtype, step in (("float16", 2), ("float32", 5)):
         problem = kernel.problem(dtypes={"": dtype})
         space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
@@ -103,15 +75,15 @@ def test_configurations_of_the_jinja_variant_compile(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
 @pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
-def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str, tmp_path: Path) -> None:
-    kernel = follow("softmax", tmp_path)
+def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str) -> None:
+    kernel = example("softmax")
     defaults = kernel.variants["strided"].defaults
     compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
 
 
 @pytest.mark.parametrize("cc", [75, 90])
-def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
-    kernel, device = follow("smooth", tmp_path), dataclasses.replace(GPU, cc=cc)
+def test_the_stencil_compiles_everywhere(cc: int) -> None:
+    kernel, device = example("smooth"), dataclasses.replace(GPU, cc=cc)
     for dtype in ("float32", "float16", "bfloat16"):
         problem = kernel.problem(dtypes={"": dtype})
         for configuration in list(SearchSpace.from_kernel(kernel, problem, device).configurations())[::26]:
@@ -122,8 +94,8 @@ def test_the_stencil_compiles_everywhere(cc: int, tmp_path: Path) -> None:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_the_stencil_is_right_at_any_size(dtype: str, tmp_path: Path) -> None:
-    """In the emulator, by the page's own reference and the tolerance that follows from it."""
-    kernel, rng = follow("smooth", tmp_path), np.random.default_rng(2)
+    """In the emulator, by its own reference and the tolerance that follows from it."""
+    kernel, rng = example("smooth"), np.random.default_rng(2)
     problem = kernel.problem(dtypes={"": dtype})
     allowed = tolerance(5, "float32", dtype)
     values = {"block_x": 32, "block_y": 2, "rows": 4}
@@ -155,8 +127,8 @@ def test_the_python_function_of_the_page_is_right(tmp_path: Path) -> None:
     assert value[0, 0] == x[0, 0]  # of itself twice, and one neighbour
 
 
-def test_every_configuration_of_the_cpp_template_compiles(tmp_path: Path) -> None:
-    kernel = follow("heat", tmp_path)
+def test_every_configuration_of_the_cpp_template_compiles() -> None:
+    kernel = example("heat")
     for dtype in ("float32", "float64"):
         problem = kernel.problem(sizes={"height": 1000, "width": 700}, dtypes={"": dtype})
         seen = set()
