@@ -18,6 +18,7 @@ from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.cli.commands.portfolio import portfolio as command
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
+from tuner.devices.base import RaceRequest, RaceRound
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
@@ -104,6 +105,22 @@ def test_the_same_command_measures_nothing_twice(made: tuple[Path, Built]) -> No
         assert device.timed == 0
         assert len(database.benchmarks().rows) == before
     assert [one.members for one in again.portfolios] == [one.members for one in built.portfolios]
+
+
+def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(SimulatedGpu):
+        """Takes seven seconds for a comparison."""
+
+        def race(self, request: RaceRequest) -> RaceRound:
+            nonlocal now
+            now += 7.0
+            return super().race(request)
+
+    now = 0.0
+    monkeypatch.setattr("tuner.portfolio.building.time.monotonic", lambda: now)
+    with Database.open(tmp_path / "p.db") as database:
+        build(request(time_s=200.0), Slow(), database, Quiet())
+    assert 180 < now <= 200
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -62,13 +62,39 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not {problem.key for problem in made} & {problem.key for problem in held_out}
 
 
+def test_a_folder_is_of_one_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "portfolio.json").write_text('{"seconds": 0.0, "problems": {}, "how": {"count": 200}}')
+    assert script.main(["--work", str(tmp_path), "--out", str(tmp_path / "o"), "--trials", "4"]) == 2
+    assert "another --work" in capsys.readouterr().err
+
+
+ROW: dict[str, Any] = {"over_tuned": 1.0, "slower_than_default": False, "expected": 1.1, "match": "portfolio"}
+ROW |= {"layout": "nn", "over_best_kept": 1.0}
+MEASURED: dict[str, Any] = {
+    "problems": {str(number): ROW for number in range(40)},
+    "cubins": 30,
+    "seconds": 100.0,
+    "how": {"trials": 120, "time_s": 10.0},
+}
+
+
+def missed(changed: dict[str, Any] | None = None, **others: Any) -> Any:
+    problems = MEASURED["problems"] | ({"0": changed} if changed else {})
+    return script.summary({**MEASURED, "problems": problems, **others})["missed"]
+
+
 def test_what_misses_is_named() -> None:
-    row = {"over_tuned": 1.0, "slower_than_default": False, "expected": 1.1}
-    row |= {"layout": "nn", "over_best_kept": 1.0}
-    data = {"problems": {"a": row, "b": row}, "cubins": 30, "seconds": 100.0}
-    assert script.summary(data)["missed"] == []
-    slow = {**row, "over_tuned": 1.3, "slower_than_default": True}
-    missed = script.summary({**data, "problems": {"a": slow, "b": {"error": "wrong"}}, "cubins": 40})[
-        "missed"
-    ]
-    assert missed == ["median", "p95", "worst", "cubins", "invalid", "slower_than_default"]
+    assert missed() == []
+    slow = {**ROW, "over_tuned": 1.3, "slower_than_default": True}
+    everything = {str(number): slow for number in range(39)} | {"39": {"error": "wrong"}}
+    assert missed(problems=everything, cubins=40, seconds=901.0) == [
+        "median", "p95", "worst", "cubins", "seconds", "invalid", "slower_than_default",
+    ]  # fmt: skip
+
+
+def test_nothing_passes_by_accident() -> None:
+    assert missed({**ROW, "over_tuned": float("nan")}) == ["median", "p95", "worst"]
+    assert missed({**ROW, "match": "default"}) == ["unmatched"]
+    assert missed({**ROW, "slower_than_default": True}) == ["slower_than_default"]
+    assert missed(problems={"0": ROW}) == ["held_out"]
+    assert missed(how={"trials": 10, "time_s": 1.0}) == ["trials", "time_s"]

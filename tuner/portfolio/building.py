@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -145,11 +146,14 @@ class _Building:
         self._progress, self._stop = progress, stop
         self._began = time.monotonic() - request.spent_s
         self._untimed: dict[str, tuple[Problem, str]] = {}
+        self._longest_s = 0.0
+        """Of the steps since the searches: none is begun that may end too late."""
 
     def run(self) -> Built:
         request = self._request
         problems = [request.problems[number] for number in spread(request.problems)]
         self._search(problems[: request.searched])
+        self._longest_s = 0.0
         self._races = Races(
             request.kernel, self._device, self._database, request.mode, request.regime, request.seed
         )
@@ -278,16 +282,26 @@ class _Building:
         if self._stop():
             raise Interrupted("stopped; everything measured is kept", "the same command goes on")
         try:
-            work()
+            with self._timed_step():
+                work()
         except (Interrupted, DatabaseError):
             raise
         except TunerError as error:
             self._untimed[problem.key] = (problem, error.problem)
             self._progress.note(f"{problem}: {error.problem}")
 
+    @contextmanager
+    def _timed_step(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._longest_s = max(self._longest_s, time.monotonic() - began)
+
     def _over(self, share: float) -> bool:
         limit = self._request.time_s
-        return limit is not None and time.monotonic() - self._began > share * limit
+        if limit is None:
+            return False
+        last = self._longest_s if share == 1.0 else 0.0
+        return time.monotonic() - self._began + last > share * limit
 
     # -- choosing
 
@@ -304,7 +318,8 @@ class _Building:
             for turn in range(1, TURNS + 1):
                 self._change(keeping, turn)
             for margin in (*MARGINS, None):
-                kept = keeping.choose(request.bound, request.most_cubins, margin)
+                with self._timed_step():
+                    kept = keeping.choose(request.bound, request.most_cubins, margin)
                 missing = keeping.missing(kept)
                 self._time(missing)
                 if not missing or self._over(1.0):
