@@ -89,6 +89,6 @@ def delete(run_id: str, yes: bool, db: Path) -> None:
         full_id = database.run_id(run_id)
         if not yes:
             click.confirm(
-                f"Delete run {full_id} ({_run_text(database, full_id)}) of {db} for ever?", abort=True
+                f"Delete run {full_id} ({_run_text(database, full_id)}) of {db} permanently?", abort=True
             )
         click.echo(f"deleted run {full_id} with {counted(database.delete_run(full_id), 'trial')}")

@@ -127,7 +127,7 @@ def _headers() -> Diagnosis:
         return _ok("headers", str(folders[0]))
     return _note(
         "headers",
-        "CUDA's own headers are not here; only kernels that include them need them",
+        "CUDA's headers are not installed; only kernels that include them need them",
         "in the checkout: pip install '.[headers]'",
     )
 
