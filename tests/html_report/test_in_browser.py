@@ -129,6 +129,24 @@ def test_what_is_drawn_is_what_the_database_holds(browser: Browser, pages: Pages
     assert ends[:2] == [1, 1.2]
 
 
+def test_trials_that_are_far_slower_do_not_hide_the_others(browser: Browser, tmp_path: Path) -> None:
+    database, page = tmp_path / "t.db", tmp_path / "t.html"
+    run = ["--kernel", "gemm", "--device", "replay", "--trials", "60", "-q"]
+    for command in ([*run, "--db", str(database)], ["report", "--db", str(database), "-o", str(page)]):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0
+    visit(browser, page)
+    drawn = browser.execute_script("""
+      const chart = document.querySelector("#problem-1-convergence > div");
+      return echarts.getInstanceByDom(chart).getOption().series
+        .filter((one) => one.type === "scatter").flatMap((one) => one.data.map(({ value }) => value.slice(1)))
+    """)
+    times = [time_ns for _, time_ns in drawn]
+    assert len(drawn) == 60 and max(times) > 100 * min(times)
+    assert 10 ** max(height for height, _ in drawn) < max(times) / 2
+
+
 def test_names_of_others_do_nothing(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["hostile"])
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true })")

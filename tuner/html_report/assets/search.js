@@ -2,6 +2,16 @@
 // Each function takes the data and the width, and returns a height in pixels and the option of ECharts; `width` where
 // the figure needs more than there is.
 
+// A round time above which trials are drawn at the upper edge: ten times the best and no less than the default, unless
+// that would be most of them. What counts is among the fast ones.
+function edge(times, atLeast) {
+  const least = Math.max(10 * Math.min(...times), 1.2 * (atLeast || 0));
+  const power = 10 ** Math.floor(Math.log10(least));
+  const round = [1, 2, 5, 10].map((step) => step * power).find((value) => value >= least);
+  const beyond = times.filter((ns) => ns > round).length;
+  return beyond && beyond < times.length / 2 ? round : Infinity;
+}
+
 function convergence(d, width) {
   const times = known(d.time_ns.filter((_, i) => d.ranked[d.status[i]]));
   const failures = d.statuses.map((_, i) => i).filter((i) => !d.ranked[i]);
@@ -27,7 +37,9 @@ function convergence(d, width) {
   let top = 8;
   if (times.length) {
     const reachable = known([d.default_ns, d.speed_of_light_ns]);
-    yAxis.push(logAxis([...times, ...reachable], "time", time, { nameGap: 54 }));
+    const end = edge(times, d.default_ns);
+    const within = times.filter((ns) => ns <= end);
+    yAxis.push(logAxis([...within, ...reachable, ...(end < Infinity ? [end] : [])], "time", time, { nameGap: 54 }));
     grid.push({ left: 74, right: width < 700 ? 16 : 164, top: 38, height: 300 });
     d.statuses.forEach((status, k) => {
       if (!d.ranked[k]) return;
@@ -39,9 +51,21 @@ function convergence(d, width) {
         symbol: slow ? "triangle" : "circle",
         symbolSize: own.length > 2000 ? 3 : 6,
         itemStyle: { color: slow ? c.dim : c.faint, opacity: 0.85 },
-        data: own.map((i) => point(i, Math.log10(d.time_ns[i]))),
+        data: own.filter((i) => d.time_ns[i] <= end).map((i) => point(i, Math.log10(d.time_ns[i]))),
       });
     });
+    if (end < Infinity)
+      series.push({
+        type: "scatter",
+        name: `> ${time(end)}`,
+        symbol: "arrow",
+        symbolSize: 7,
+        itemStyle: { color: c.faint, opacity: 0.85 },
+        data: d.number
+          .map((_, i) => i)
+          .filter((i) => d.ranked[d.status[i]] && d.time_ns[i] > end && !suspect.has(i))
+          .map((i) => point(i, Math.log10(end))),
+      });
     const steps = [];
     d.number.forEach((number, i) => {
       if (!d.ranked[d.status[i]] || !d.time_ns[i] || suspect.has(i)) return;
