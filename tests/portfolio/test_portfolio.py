@@ -18,7 +18,7 @@ from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.cli.commands.portfolio import portfolio as command
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
-from tuner.devices.base import RaceRequest, RaceRound
+from tuner.devices.base import RaceRequest, RaceResult
 from tuner.errors import Interrupted, UsageError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
@@ -111,7 +111,7 @@ def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.M
     class Slow(SimulatedGpu):
         """Takes seven seconds for a comparison."""
 
-        def race(self, request: RaceRequest) -> RaceRound:
+        def race(self, request: RaceRequest) -> RaceResult:
             nonlocal now
             now += 7.0
             return super().race(request)
