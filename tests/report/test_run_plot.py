@@ -43,6 +43,18 @@ def test_the_figure_shows_the_search_and_the_race(
         assert text in drawn.decode()
 
 
+def test_trials_that_are_far_slower_are_at_the_edge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recorded products take from 0.17 ms to some 100 ms."""
+    pytest.importorskip("matplotlib")
+    run = ("--kernel", "gemm", "--device", "replay", "--trials", "60", "-q")
+    plot = ("--plot", str(tmp_path / "run.svg"))
+    assert said_by(capsys, *run, "--db", str(tmp_path / "t.db"), *plot).code == 0
+    drawn = (tmp_path / "run.svg").read_text()
+    assert ">&gt; 2 ms</text>" in drawn and ">50 ms</text>" not in drawn
+
+
 def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     kernel = load_kernel("vector_add")

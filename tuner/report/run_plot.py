@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BARS = 8
+FAR = 10.0
+"""Times the best time, above which the height of a point says nothing that matters."""
 FAILED, FINALIST = COLOURS[5], "#bbbbbb"
 
 
@@ -67,19 +69,23 @@ def plot_run(result: Result, path: Path) -> None:
 
 def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
     evaluations = trajectory(trials)
+    most_ns = _drawn_up_to([one["time_ns"] for one in evaluations if one["time_ns"]])
     for status, colour, marker in (
         (Status.OK, COLOURS[4], MARKERS[0]),
         (Status.SLOW, COLOURS[6], MARKERS[2]),
     ):
-        own = [one for one in evaluations if one["status"] == status and one["time_ns"]]
+        own = [one for one in evaluations if one["status"] == status and 0 < (one["time_ns"] or 0) <= most_ns]
         if own:
             numbers, times = [one["evaluation"] for one in own], [one["time_ns"] for one in own]
             axes.scatter(
                 numbers, times, s=16, color=colour, marker=marker, alpha=0.7, label=str(status), zorder=2
             )
+    edge = axes.get_xaxis_transform()
+    if far := [one["evaluation"] for one in evaluations if (one["time_ns"] or 0) > most_ns]:
+        label = f"> {duration(most_ns)}"
+        axes.plot(far, [0.94] * len(far), "^", color=COLOURS[4], ms=4, transform=edge, label=label)
     failed = [one["evaluation"] for one in evaluations if not one["time_ns"]]
     if failed:  # along the upper edge, whatever the times are
-        edge = axes.get_xaxis_transform()
         axes.plot(failed, [0.98] * len(failed), "x", color=FAILED, ms=5, transform=edge, label="failed")
     best = [(one["evaluation"], one["best_ns"]) for one in evaluations if one["best_ns"]]
     if best:
@@ -87,10 +93,27 @@ def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
         if light_ns:
             axes.axhline(light_ns, color="black", linestyle="dashed", linewidth=1.2, label="speed of light")
         make_logarithmic(axes, "y", (1.0, 2.0, 5.0), duration)
+        if math.isfinite(most_ns):
+            axes.set_ylim(top=1.4 * most_ns)
+    axes.margins(x=0.01)
     axes.set_xlabel("trial")
     axes.locator_params(axis="x", integer=True)  # no trial 2.5
     axes.set_ylabel("time, logarithmic")
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.14), fontsize=9)
+
+
+def _drawn_up_to(times_ns: Sequence[float]) -> float:
+    """Return a round time, ten times the best or more, beyond which trials are drawn at the upper edge.
+
+    It is infinite if that would be none or most of them.
+    """
+    far_ns = FAR * min(times_ns, default=math.inf)
+    if not any(time_ns > far_ns for time_ns in times_ns):
+        return math.inf
+    power = 10.0 ** math.floor(math.log10(far_ns))
+    edge = next(step * power for step in (1, 2, 5, 10) if step * power >= far_ns)
+    beyond = sum(time_ns > edge for time_ns in times_ns)
+    return edge if 0 < beyond < len(times_ns) / 2 else math.inf
 
 
 def _bars(finish: Finish) -> list[RacedBar]:
