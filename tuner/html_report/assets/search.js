@@ -185,13 +185,14 @@ function outcomes(d) {
   };
 }
 
-function importance(d) {
+function importance(d, width) {
   return {
     height: barsHeight(30, d.parameter.length),
     option: base({
       grid: { left: margin(d.parameter, 140), right: 64, top: 6, bottom: 46 },
       xAxis: axis("share of the differences in time", {
         min: 0,
+        splitNumber: width < 380 ? 3 : 5,
         axisLabel: { formatter: (value) => percent(value, 0) },
       }),
       yAxis: names(d.parameter, 18, { inverse: true }),
