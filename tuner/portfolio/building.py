@@ -4,7 +4,8 @@
 2. At each problem candidates (``candidates.py``) are timed in turn, twice; then those that may be the fastest, longer.
    At problems between these, what is expected to be the fastest is timed, too.
 3. Few are chosen (``choosing.py``), by what was timed and what is predicted. Each is changed in a parameter or two, and
-   the changes are timed at all problems that it runs best: few have to suit many. This is repeated.
+   the changes are timed at all problems that it runs best: few have to suit many. So are all that are chosen and were
+   not timed there. This is repeated.
 4. The choice is made again; what is kept is timed where it was not yet, and the choice is made a last time.
 """
 
@@ -47,8 +48,8 @@ TURNS = 4
 """Of choosing, and changing what is chosen."""
 ELSEWHERE = 3
 """Configurations of other problems that are expected to be the fastest, timed with the changes."""
-EXPECTED = 16
-"""Configurations that are timed at a problem between."""
+EXPECTED = 24
+"""Configurations that are timed at a problem between: one more costs little once the problem is ready."""
 SEARCHED, TIMED_BY, BETWEEN_BY, CHANGED_BY = 0.2, 0.5, 0.6, 0.85
 """Shares of a time limit at which searches, comparisons of candidates, those between, and turns end."""
 CONTENDER = 1.10
@@ -225,7 +226,7 @@ class _Building:
             self._races.run(problem, fastest[:MOST_COMPARED], COMPARE_ROUNDS, COMPARE_SAMPLES, COMPARED)
 
     def _change(self, keeping: Keeping, turn: int) -> None:
-        """Change what is chosen, and time the changes at each problem that it runs best."""
+        """Change what is chosen; time the changes at each problem that it runs best, and all that is chosen."""
         request, races = self._request, self._races
         tag = f"{CHANGED} {turn}"
         done = races.done(tag)
@@ -234,6 +235,7 @@ class _Building:
         kept = keeping.choose(request.bound, request.most_cubins, MARGINS[0])
         timings = races.all_timings()
         seen = set(timings.configurations)
+        missing = {problem.key: ones[1:] for problem, ones in keeping.missing(kept)}
         work = []
         for member, problems in keeping.served(kept):
             left = [problem for problem in problems if problem.key not in done]
@@ -249,7 +251,8 @@ class _Building:
                     problem, timings, timings.configurations, len(timed) + ELSEWHERE
                 )
                 others = [one for one in ranked if one not in timed][:ELSEWHERE]
-                both = dict.fromkeys([min(timed, key=timed.__getitem__), member, *changes, *others])
+                fastest = min(timed, key=timed.__getitem__)
+                both = dict.fromkeys([fastest, member, *changes, *others, *missing.get(problem.key, ())])
                 runs = self._candidates.valid(problem).runs
                 work.append((problem, [one for one in both if runs(one)]))
         self._progress.phase(f"changing what is chosen, turn {turn} of {TURNS}", len(work))

@@ -15,9 +15,9 @@ from tuner.space.default import default_configuration
 from tuner.space.validity import invalid_reason, pruning_reason
 from tuner.winners.timings import Timings
 
-PREDICTED = 6
+PREDICTED = 8
 """Configurations of other problems that are expected to be the fastest here."""
-CHANGES = 8
+CHANGES = 12
 """Configurations that were timed nowhere: a promising one, changed."""
 PROMISING = 4
 DRAWS = 150
