@@ -124,9 +124,9 @@ class HeldOut:
         self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}, "how": how}
         if self._file.is_file():
             self.data = json.loads(self._file.read_text())
-            if self.data["how"] != how:
+            if self.data.get("how") != how:
                 raise UsageError(
-                    f"{work} was measured with {self.data['how']}", "give the same, or another --work"
+                    f"{work} was measured with {self.data.get('how')}", "give the same, or another --work"
                 )
         self.made, self.held_out = drawn(count)
 

@@ -62,8 +62,9 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not {problem.key for problem in made} & {problem.key for problem in held_out}
 
 
-def test_a_folder_is_of_one_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "portfolio.json").write_text('{"seconds": 0.0, "problems": {}, "how": {"count": 200}}')
+@pytest.mark.parametrize("how", ["", ', "how": {"count": 200}'])
+def test_a_folder_is_of_one_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    (tmp_path / "portfolio.json").write_text(f'{{"seconds": 0.0, "problems": {{}}{how}}}')
     assert script.main(["--work", str(tmp_path), "--out", str(tmp_path / "o"), "--trials", "4"]) == 2
     assert "another --work" in capsys.readouterr().err
 
