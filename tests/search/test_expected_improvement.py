@@ -105,7 +105,7 @@ def test_a_batch_is_not_one_idea():
 
 
 def test_nominees_are_distinct_and_not_one_idea_and_one_that_is_withdrawn_comes_again():
-    space = single(6, 5)
+    space = single(4, 5)
     search = make_search("gp-ei", space, seed=1)
     for _ in range(12):
         configuration = search.ask()
