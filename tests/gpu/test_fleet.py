@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from tests.fleets import searchers
-from tuner.cli.fleet import visible_gpus
+from tests.gpu.several import several
 from tuner.database.database import Database
-from tuner.devices.choose import has_gpu
 
 TRIALS = 12
 SIZES = (2**23, 2**25, 2**24)
@@ -82,11 +81,6 @@ def test_a_killed_searcher_costs_its_trials_under_way(tmp_path: Path) -> None:
     assert tuner.returncode == 0, output
     with Database.open(tmp_path / "tuning.db") as database:
         complete(database, runs=3, trials=60)
-
-
-several = pytest.mark.skipif(
-    not has_gpu() or len(visible_gpus().names) < 2, reason="needs two GPUs of one model"
-)
 
 
 @several
