@@ -48,8 +48,8 @@ from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.tuning.race import compete  # noqa: E402
 
 STEPS = ("fleet", "one", "serial", "spread", "tables")
-PROBLEM_S = 9.0
-"""For a problem of 100 trials on one GPU with 16 cores, before it is known better: whether a step is begun."""
+PROBLEM_S, LONG_TRIAL_S = 9.0, 0.1
+"""A problem of 100 trials, and a trial of a long search, on one GPU with 16 cores: whether a step is begun."""
 LONG = {"m": 4096, "n": 4096, "k": 4096}
 M, N, K = (16, 64, 512, 1024, 2048), (1024, 2048, 4096, 6144), (1024, 2048, 4096)
 
@@ -68,7 +68,7 @@ class Study:
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.work = given, given.work.resolve()
         self.work.mkdir(parents=True, exist_ok=True)
-        self.file = self.work / "fleet.json"
+        self.file = self.work / "study.json"
         self.data: dict[str, Any] = json.loads(self.file.read_text()) if self.file.is_file() else {}
         self.began = time.monotonic()
         listed = visible_gpus()
@@ -115,7 +115,11 @@ class Study:
                 stdout=out,
                 stderr=log,
                 cwd=ROOT,
-                env={**os.environ, "XDG_CACHE_HOME": str(cache.resolve()), "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ,
+                    "XDG_CACHE_HOME": str(cache.resolve()),
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                },
             )
 
     def timed(self, name: str, *words: str) -> dict[str, Any]:
@@ -123,6 +127,15 @@ class Study:
         began = time.monotonic()
         code = self.start(name, self.cold(name), *words).wait()
         return {"seconds": round(time.monotonic() - began, 2), "exit_status": code, **self.counted(name)}
+
+    def kept(self, name: str, *words: str) -> dict[str, Any]:
+        """Return what :meth:`timed` does, without measuring it again if it succeeded before."""
+        if name not in self.data:
+            answer = self.timed(name, *words)
+            if answer["exit_status"] or not answer.get("winners"):
+                raise RuntimeError((self.work / f"{name}.log").read_text()[-1500:])
+            self.keep(**{name: answer})
+        return dict(self.data[name])
 
     def counted(self, name: str) -> dict[str, Any]:
         if not (self.work / f"{name}.db").is_file():
@@ -147,7 +160,9 @@ class Study:
             return
         for device in self.devices:
             words = ("-n", "2", "-s", "m=256,n=256,k=256", "--device", device, "-j", str(self.share))
-            self.start(f"calibrate-{device[5:]}", self.work / "warm", *words).wait()
+            name = f"calibrate-{device[5:]}"
+            if self.start(name, self.work / "warm", *words).wait():
+                raise SystemExit((self.work / f"{name}.log").read_text()[-1500:])
         self.keep(calibrated=self.count)
 
     def list_words(self, *words: str) -> tuple[str, ...]:
@@ -167,9 +182,9 @@ class Study:
     def spread(self) -> dict[str, Any]:
         size = ",".join(f"{name}={value}" for name, value in LONG.items())
         words = ("-n", str(self.given.long_trials), "-s", size)
-        alone = self.timed("spread-one", *words, "--device", "cuda:0", "-j", str(self.share))
+        alone = self.kept("spread-one", *words, "--device", "cuda:0", "-j", str(self.share))
         device = ",".join(self.devices)
-        several = self.timed("spread-all", *words, "--device", device, "--spread", "-j", str(self.cores))
+        several = self.kept("spread-all", *words, "--device", device, "--spread", "-j", str(self.cores))
         both = []
         for name, answer in (("spread-one", alone), ("spread-all", several)):
             record = json.loads((self.work / f"{name}.json").read_text())[0]
@@ -191,15 +206,16 @@ class Study:
 
     def tables(self) -> dict[str, Any]:
         """Tune the list on each card alone, all at once."""
-        running = [
-            self.start(
-                f"table-{number}",
-                self.cold(f"table-{number}"),
-                *self.list_words("--device", device, "-j", str(self.share)),
-            )
-            for number, device in enumerate(self.devices)
-        ]
-        codes = [process.wait() for process in running]
+        if "table_codes" not in self.data:
+            running = [
+                self.start(
+                    f"table-{number}",
+                    self.cold(f"table-{number}"),
+                    *self.list_words("--device", device, "-j", str(self.share)),
+                )
+                for number, device in enumerate(self.devices)
+            ]
+            self.keep(table_codes=[process.wait() for process in running])
         tables, references = [], []
         for number in range(self.count):
             with Database.open(self.work / f"table-{number}.db", write=False) as database:
@@ -218,7 +234,7 @@ class Study:
         ratios = [ratio for ratio in self.raced(sample) if ratio is not None]
         known = [reference for reference in references if reference]
         return {
-            "exit_status": codes,
+            "exit_status": self.data["table_codes"],
             "agree": agree,
             "reference_ns": references,
             "cards_differ_by": round(max(known) / min(known) - 1.0, 5) if known else None,
@@ -288,12 +304,13 @@ def main(words: Sequence[str] | None = None) -> int:
     study.calibrate()
     alone_s = given.problems * PROBLEM_S * given.trials / 100
     wanted = {"fleet": alone_s / study.count, "one": alone_s, "serial": 1.3 * alone_s, "tables": alone_s}
+    wanted["spread"] = given.long_trials * LONG_TRIAL_S * (1 + 1 / study.count)
     steps: dict[str, Callable[[], dict[str, Any]]] = {step: getattr(study, step) for step in STEPS}
     left = []
     for step in given.steps.split(","):
         if step in study.data:
             continue
-        if not study.has_time(wanted.get(step, given.long_trials * 0.09)):
+        if not study.has_time(wanted[step]):
             left.append(step)
             continue
         try:
@@ -309,10 +326,10 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         study.keep(**{step: answer})
         study.keep(figures=conclude(study.data))
+        if given.out:
+            given.out.mkdir(parents=True, exist_ok=True)
+            (given.out / f"fleet-{study.count}.json").write_text(json.dumps(study.data, indent=1) + "\n")
     print(json.dumps(study.data.get("figures", {})), f"left: {', '.join(left) or 'nothing'}")
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / f"fleet-{study.count}.json").write_text(json.dumps(study.data, indent=1) + "\n")
     return int(bool(left))
 
 

@@ -295,3 +295,21 @@ def test_text_that_is_none_is_escaped(tmp_path: Path, monkeypatch: pytest.Monkey
     child.send(Line([Point(1.0, Path("p"), ("caf\udce9",))]))
     assert child.receive(10.0) == Line([Point(1.0, Path("p"), ("caf\\udce9",))])
     child.kill()
+
+
+def test_a_limit_of_memory_counts_from_what_is_mapped_already() -> None:
+    """A library's threads map address space for each core; that must leave a compiler its own."""
+    code = """
+import mmap
+from tuner.processes import limit_memory
+threads = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+limit_memory(256 << 20)
+for megabytes in (128, 512):
+    try:
+        bytearray(megabytes << 20)
+        print("fits")
+    except MemoryError:
+        print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["fits", "refused"]

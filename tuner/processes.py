@@ -349,10 +349,19 @@ class ParentPipe(Generic[Request, Reply]):
         self._out.flush()
 
 
-def limit_memory(limit_bytes: int) -> None:
-    """Limit this process's address space for good, unless it has less already, and let it leave no core file."""
+def _mapped_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process's address space grow by so much at most, for good, and let it leave no core file.
+
+    A lower limit that is there already stays. What is mapped already does not count: importing NumPy maps 40 MiB for
+    each core, so that a fixed limit that is enough on 16 cores is too little for any compilation on 32.
+    """
     there = [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
-    lowest = min(limit_bytes, *there) if there else limit_bytes
+    lowest = min([_mapped_bytes() + more_bytes, *there])
     resource.setrlimit(resource.RLIMIT_AS, (lowest, lowest))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -365,8 +374,7 @@ def bounded_memory(more_bytes: int) -> Iterator[None]:
         if soft != resource.RLIM_INFINITY:
             yield
             return
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        bound = pages * resource.getpagesize() + more_bytes
+        bound = _mapped_bytes() + more_bytes
         resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
         try:
             yield

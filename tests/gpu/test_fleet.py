@@ -23,9 +23,9 @@ LIST = ("-k", "vector_add", *(word for n in SIZES for word in ("--problem", f"n=
 """A kernel that is compiled in a moment, and whose winners are confirmed in a second."""
 
 
-def tune(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+def tune(folder: Path, *arguments: str, trials: int = TRIALS) -> list[dict[str, Any]]:
     """Tune, check what is kept, and return the results."""
-    words = ["-n", str(TRIALS), "--db", str(folder / "tuning.db"), "--json", *arguments]
+    words = ["-n", str(trials), "--db", str(folder / "tuning.db"), "--json", *arguments]
     done = subprocess.run(
         [sys.executable, "-m", "tuner", "run", *words],
         capture_output=True,
@@ -91,7 +91,8 @@ def test_a_list_on_all_gpus(tmp_path: Path) -> None:
 
 @several
 def test_one_problem_over_all_gpus(tmp_path: Path) -> None:
-    tune(tmp_path, "-k", "gemm", "-s", "m=1024,n=1024,k=1024", "--device", "cuda:all", "--spread")
+    words = ("-k", "gemm", "-s", "m=1024,n=1024,k=1024", "--device", "cuda:all", "--spread")
+    tune(tmp_path, *words, trials=60)
     with Database.open(tmp_path / "tuning.db") as database:
         (run,) = database.run_ids()
         tags = {tag for trial in database.trials(run) for tag in trial.tags}

@@ -18,7 +18,7 @@ _CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/mem
 
 
 def memory_limit(children: int, available_bytes: int | None = None) -> int:
-    """Return the bytes of address space that each of some children may have.
+    """Return by how many bytes the address space of each of some children may grow.
 
     Args:
         children: that may compile at the same time.
