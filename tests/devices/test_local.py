@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.fake_measuring import log, log_into, starts
+from tests.devices.fake_measuring import log, log_into, starts, wait_until
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel
@@ -209,6 +209,33 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
     verified = device.verify_at(sizes, configuration("edge", 32))
     assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
+
+
+def test_the_process_that_confirms_starts_beforehand_and_verifies_at_other_sizes(
+    device: LocalDevice, tmp_path: Path
+) -> None:
+    _, problem = prepared(device, tmp_path, faults=("ok", "wrong"))
+    device.expect_confirmation()
+    wait_until(lambda: len(starts(tmp_path)) == 2)
+    for _ in range(2):  # each time in a process that has measured nothing
+        assert device.confirm(configuration(), 1e5).status is Status.OK
+    assert [at for at, _ in device.verify_at([problem], configuration())] == [problem]
+    assert len(starts(tmp_path)) == 3
+    search, _, last = starts(tmp_path)
+    assert not Path(f"/proc/{last}").exists()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if line.startswith(f"{last} setup")] == [
+        f"{last} setup 2",
+        f"{last} setup 3",
+    ]
+    device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
+    assert (tmp_path / "log").read_text().splitlines()[-1].startswith(f"{search} race")
+
+
+def test_a_confirmation_that_fails_leaves_no_process(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, faults=("ok", "wrong"))
+    assert device.confirm(configuration("wrong"), 1e5).status is not Status.OK
+    assert not Path(f"/proc/{starts(tmp_path)[-1]}").exists()
 
 
 def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class FleetJobs:
         resume: bool,
     ) -> None:
         self._request, self._database, self._settings = request, database, settings
+        self._identity = KernelIdentity(request.kernel)
         self._left = (
             self._interrupted(jobs)
             if resume
@@ -177,7 +178,7 @@ class FleetJobs:
         task = Task(
             "",
             kernel.file.resolve(),
-            KernelIdentity(kernel).text,
+            self._identity.text,
             options.rules,
             problem,
             request.trials if run is None else run.trials,
@@ -226,7 +227,7 @@ class FleetJobs:
     def _interrupted_of(self, own: TuningJob) -> list[Left]:
         """Return what is left of a job; the results of dtypes that are done enter the comparison, if any is left."""
         devices, database = self._settings.devices, self._database
-        computations = KernelIdentity(self._request.kernel).computations
+        computations = self._identity.computations
         left: list[Left] = []
         done = []
         for problem in own.choices:

@@ -282,6 +282,9 @@ class Device(ABC):
     def race(self, request: RaceRequest) -> RaceResult:
         """Time contestants in turn."""
 
+    def expect_confirmation(self) -> None:  # noqa: B027 - most devices start no process
+        """Begin to start the process that :meth:`confirm` needs, while something else is measured; only a hint."""
+
     @abstractmethod
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure once more where nothing of this session can matter: a fresh process, fresh inputs."""

@@ -67,7 +67,11 @@ class LocalDevice(Device):
         super().__init__(say)
         cache = usable(cache, say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
-        self._guard = Guard(worker, self._arguments, say)
+        self._guard = self._new_guard()
+        self._fresh: Guard | None = None
+        """A second measuring process, which :meth:`confirm` will use."""
+        self._confirmed: Guard | None = None
+        """The one that has confirmed a winner, for :meth:`verify_at`."""
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = pool or CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
@@ -166,6 +170,7 @@ class LocalDevice(Device):
 
     def _set_up(self) -> float:
         """Set the measuring process up for the problem; return the time of its reference kernel."""
+        self._end_confirmation()  # a large problem does not fit twice
         self._released = False
         problem = self._submissions.problem
         request = self._requests.setup(problem, self._seed, self.conditions, self._truth)
@@ -233,49 +238,66 @@ class LocalDevice(Device):
             self._set_up()
         return race(self._guard, self._requests, self._submissions.problem, self.conditions, request)
 
+    def expect_confirmation(self) -> None:
+        """Start the process for :meth:`confirm`: until it has a context takes as long as a race."""
+        self._fresh = self._fresh or self._new_guard()
+
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""
         self._release()
-        problem = self._submissions.problem
-        guard = Guard(self._worker, self._arguments, self.say)
+        self._end_confirmation()
+        self._confirmed, self._fresh = self._fresh or self._new_guard(), None
         try:
-            guard.hello()
-            setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
-            match guard.call(setup):
-                case Failed(error=error):
-                    return Measurement(Status.UNSTABLE, error=error)
-                case Unanswered(status=status, error=error):
-                    return Measurement(status, error=error)
-            candidate, compilation = self._requests.compile(problem, configuration)
-            if candidate is None:
-                return Measurement(compilation.status, error=compilation.error)
-            return _measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
+            measurement = self._confirm(self._confirmed, configuration, time_ns)
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
-            return Measurement(Status.WORKER_DIED, error=str(error))
-        finally:
-            guard.close()
+            measurement = Measurement(Status.WORKER_DIED, error=str(error))
+        if measurement.status is not Status.OK:
+            self._end_confirmation()
+        return measurement
+
+    def _confirm(self, guard: Guard, configuration: Configuration, time_ns: float) -> Measurement:
+        guard.hello()
+        problem = self._submissions.problem
+        match guard.call(self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)):
+            case Failed(error=error):
+                return Measurement(Status.UNSTABLE, error=error)
+            case Unanswered(status=status, error=error):
+                return Measurement(status, error=error)
+        candidate, compilation = self._requests.compile(problem, configuration)
+        if candidate is None:
+            return Measurement(compilation.status, error=compilation.error)
+        return _measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
 
     def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
-        """Check one configuration at other sizes, in a process of its own."""
+        """Check one configuration at other sizes, in the process that has confirmed it or in one of its own."""
         reference = self._submissions.kernel.reference
         if reference.golden and not reference.any_size:
             return []  # the files are of one size
         self._release()
         checked: SizesChecked = []
-        guard = Guard(self._worker, self._arguments, self.say)
         problem = self._submissions.problem
         try:
-            guard.hello()
+            if self._confirmed is None:
+                self._confirmed = self._new_guard()
+                self._confirmed.hello()
             for problem in problems:
-                measurement = self._verify(guard, problem, configuration)
+                measurement = self._verify(self._confirmed, problem, configuration)
                 if measurement is not None:
                     checked.append((problem, measurement))
             return checked
         except DeviceError as error:
             return [*checked, (problem, Measurement(Status.UNVERIFIED, error=str(error)))]
         finally:
-            guard.close()
+            self._end_confirmation()
+
+    def _new_guard(self) -> Guard:
+        return Guard(self._worker, self._arguments, self.say)
+
+    def _end_confirmation(self) -> None:
+        if self._confirmed is not None:
+            self._confirmed.close()
+            self._confirmed = None
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size."""
@@ -300,8 +322,10 @@ class LocalDevice(Device):
         return _measurement_of(guard.call(Measure(candidate, verify_only=True)))
 
     def close(self) -> None:
-        """Kill compilers and the measuring process."""
-        self._guard.close()
+        """Kill compilers and the measuring processes."""
+        for guard in (self._guard, self._fresh, self._confirmed):
+            if guard is not None:
+                guard.close()
         self._pool.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import threadpoolctl
 from cuda.bindings import driver as cu
 
 from tuner.errors import KernelError
@@ -73,7 +75,9 @@ class Verifier:
                 max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
                 and reference.flops <= CROSS_CHECK_WORK
             )
-            self._compute(reference, [name for name in outputs if small or name not in self._expected])
+            threads = 1 if small else len(os.sched_getaffinity(0))
+            with threadpoolctl.threadpool_limits(threads, "blas"):
+                self._compute(reference, [name for name in outputs if small or name not in self._expected])
         for tensor in data.outputs:
             if tensor.name in self._expected:
                 self._require_numbers(tensor)
