@@ -5,8 +5,9 @@
     scripts/run python scripts/fleet_throughput.py --steps spread,tables --work work/fleet --out results/evidence
 
 - ``fleet``: a list of gemm problems from cold caches on all GPUs, with all cores;
-- ``one``, ``serial``: the same on the first GPU with its share of the cores, the next problem prepared while one is
-  raced, and one after the other (``--no-overlap``, which is how lists were tuned before);
+- ``one``: the same on the first GPU with its share of the cores;
+- ``serial``: the same on the last GPU, with another seed, one problem after the other (``--no-overlap``, which is how
+  lists were tuned before);
 - ``spread``: one problem of 2,000 trials on the first GPU, and with ``--spread`` over all of them; both winners are
   raced on the first;
 - ``tables``: the list on each card alone, all at the same time; how many winners agree, how far the cards' reference
@@ -176,8 +177,8 @@ class Study:
         return self.timed("one", *self.list_words("--device", "cuda:0", "-j", str(self.share)))
 
     def serial(self) -> dict[str, Any]:
-        words = self.list_words("--device", "cuda:0", "-j", str(self.share), "--no-overlap")
-        return self.timed("serial", *words)
+        device = ("--device", self.devices[-1], "--seed", "1")
+        return self.timed("serial", *self.list_words(*device, "-j", str(self.share), "--no-overlap"))
 
     def spread(self) -> dict[str, Any]:
         size = ",".join(f"{name}={value}" for name, value in LONG.items())

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from tuner.tuning.race import compete
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = (
-    (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192),
-    (128, 8192, 8192), (256, 4096, 14336), (4096, 14336, 4096), (16, 8192, 8192), (4104, 4104, 4104),
+    (4096, 4096, 4096), (256, 4096, 14336), (1024, 1024, 1024), (16, 8192, 8192), (512, 512, 512),
+    (2048, 2048, 2048), (8192, 8192, 8192), (128, 8192, 8192), (4096, 14336, 4096), (4104, 4104, 4104),
     (2048, 512, 16384), (6144, 4096, 1024),
 )  # fmt: skip
 OTHERS = {
@@ -42,8 +42,8 @@ OTHERS = {
     "reduce": [f"n=2**{power}" for power in (20, 24, 26, 28)],
     "transform": [f"n=2**{power}" for power in (20, 24, 26, 28)],
 }
-LONG = (4, 7, 13, 16)
-"""Problems that long searches are made of: large and small, few rows and many."""
+LONG = 4
+"""Products that long searches are made of, the first of these."""
 SEEDS = (101, 202)
 WITHIN = 0.01
 WAYS = {
@@ -64,13 +64,13 @@ class Listed:
 
 
 def problems(count: int) -> list[Listed]:
-    """Return so many problems, products first."""
-    texts = [
+    """Return so many problems."""
+    texts = [(kernel, text) for kernel, those in OTHERS.items() for text in those]
+    texts += [
         ("gemm", f"m={m},n={n},k={k},layout={layout},dtype=bfloat16")
         for m, n, k in PRODUCTS
         for layout in ("nn", "nt")
     ]
-    texts += [(kernel, text) for kernel, those in OTHERS.items() for text in those]
     return [
         Listed(text, make_problems(load_kernel(kernel), ProblemTexts(problems=(text,)))[0])
         for kernel, text in texts[:count]
@@ -85,19 +85,24 @@ def measure(given: argparse.Namespace) -> int:
     listed = problems(given.problems)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda turn: _tune_all(given, listed, deadline, turn, devices[turn]), (0, 1)))
+    files = [given.work / f"{turn}{suffix}.db" for turn in (0, 1) for suffix in ("", "-long")]
+    tuned = {file: _tuned(file) for file in (*files, *(given.tuned or ()))}
+    wanted = [one.problem for one in listed]
+    if given.tuned:
+        first, second = (tuned[file] for file in given.tuned)
+        wanted += [problem for key, problem in first.items() if key in second]
     different = list(dict.fromkeys(devices))
     with ThreadPoolExecutor(len(different)) as pool:
-        raced = pool.map(lambda device: _race_all(given.work, listed, device, deadline), different)
+        raced = pool.map(lambda device: _race_all(given, tuned, wanted, device, deadline), different)
         rows_of = dict(zip(different, raced, strict=True))
     rows = [row for device in devices for row in rows_of[device]]
-    tuned = sum(one.problem.key in _runs(given.work, turn) for one in listed for turn in (0, 1))
-    text = report(rows, len(listed), tuned)
+    text = report(rows, len(wanted))
     sys.stdout.write(text)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "same-table-gpu.txt").write_text(text)
         (given.out / "same-table-gpu.json").write_text(json.dumps(rows, indent=1) + "\n")
-    return 0 if len(rows) == len(listed) * len(devices) else 1
+    return 0 if len(rows) == len(wanted) * len(devices) else 1
 
 
 # -- tuning
@@ -107,7 +112,8 @@ def _tune_all(
     given: argparse.Namespace, listed: Sequence[Listed], deadline: float, turn: int, device: str
 ) -> None:
     """Tune every problem that this turn has no winner of; then make the long searches."""
-    long = [listed[number] for number in LONG if number < len(listed) and given.long]
+    products = [one for one in listed if one.problem.kernel == "gemm"]
+    long = (products or list(listed))[:LONG] if given.long else []
     for those, trials, suffix in ((listed, given.trials, ""), (long, given.long, "-long")):
         for kernel, group in groupby(those, key=lambda one: one.problem.kernel):
             _tune(given, kernel, list(group), deadline, turn, device, trials, suffix)
@@ -123,83 +129,98 @@ def _tune(
     trials: int,
     suffix: str,
 ) -> None:
-    """Tune the problems of a list that are left, without what other runs have found, until the time is over."""
-    done = _runs(given.work, turn, suffix)
+    """Tune the problems of a list that are left, until the time is over."""
+    database = given.work / f"{turn}{suffix}.db"
+    done = _tuned(database)
     left = [word for one in listed if one.problem.key not in done for word in ("--problem", one.text)]
     if not left or time.monotonic() + ENDS_S > deadline:
         return
-    name = f"{turn}{suffix}"
     command = [
         sys.executable, "-m", "tuner", "run", "--kernel", kernel, *left, "--device", device, "--seed",
-        str(SEEDS[turn]), "--trials", str(trials), "--db", str(given.work / f"{name}.db"), "--from-scratch", "--json",
+        str(SEEDS[turn]), "--trials", str(trials), "--db", str(database), "--quiet",
         *(("--jobs", str(given.jobs)) if given.jobs else ()),
     ]  # fmt: skip
-    with (given.work / f"{name}-{kernel}.log").open("a") as log:
-        tuner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+    with (given.work / f"{turn}{suffix}-{kernel}.log").open("a") as log:
+        tuner = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:
-            output, _ = tuner.communicate(timeout=deadline - ENDS_S - time.monotonic())
+            tuner.wait(deadline - ENDS_S - time.monotonic())
         except subprocess.TimeoutExpired:
-            tuner.send_signal(signal.SIGTERM)  # it prints what it has
-            output, _ = tuner.communicate()
-    for record in json.loads(output or "[]"):
-        done[Problem.from_json(record["problem"]).key] = record
-    with whole_file(given.work / f"{name}.json", replace=True) as partial:
-        partial.write_text(json.dumps(done))
+            tuner.send_signal(signal.SIGTERM)
+            tuner.wait()
 
 
-def _runs(work: Path, turn: int, suffix: str = "") -> dict[str, dict[str, Any]]:
-    """Return what the tuner printed of each problem that a turn has tuned, by the problem's key."""
-    file = work / f"{turn}{suffix}.json"
-    return json.loads(file.read_text()) if file.is_file() else {}
+def _tuned(file: Path) -> dict[str, Problem]:
+    """Return the problems of which a database has a winner, by their keys."""
+    if not file.is_file():
+        return {}
+    with Database.open(file, write=False) as database:
+        return {one.run.problem.key: one.run.problem for one in database.winners().rows}
 
 
 # -- racing
 
 
-def _race_all(work: Path, listed: Sequence[Listed], device: str, deadline: float) -> list[dict[str, Any]]:
+def _race_all(
+    given: argparse.Namespace,
+    tuned: Mapping[Path, Mapping[str, Problem]],
+    wanted: Sequence[Problem],
+    device: str,
+    deadline: float,
+) -> list[dict[str, Any]]:
     """Return the races of all problems on a device, those of before and as many as time allows."""
-    kept = work / f"races-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
+    kept = given.work / f"races-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
-    for kernel, group in groupby(listed, key=lambda one: one.problem.kernel):
-        pairs = [(one, _contestants(work, one.problem)) for one in group]
+    for kernel, group in groupby(wanted, key=lambda problem: problem.kernel):
+        pairs = [(problem, _contestants(given, tuned, problem)) for problem in group]
         raced = {key: row["same"].keys() for key, row in rows.items()}
         left = [
-            (one, chosen)
-            for one, chosen in pairs
-            if "tuned" in chosen and chosen.keys() != raced.get(one.problem.key)
+            (problem, chosen)
+            for problem, chosen in pairs
+            if "tuned" in chosen and chosen.keys() != raced.get(problem.key)
         ]
         if not left or time.monotonic() + RACE_S > deadline:
             continue
-        with closing(open_device(device, kernel, None, paths.cubins())) as opened:
-            for one, chosen in left:
+        with closing(open_device(device, kernel, given.jobs, paths.cubins())) as opened:
+            for problem, chosen in left:
                 if time.monotonic() + RACE_S > deadline:
                     break
                 try:
-                    row = _race(opened, one.problem, chosen)
+                    row = _race(opened, problem, chosen)
                 except TunerError as error:
-                    sys.stderr.write(f"{kernel} {one.text} on {device}: {error}\n")
+                    sys.stderr.write(f"{problem} on {device}: {error}\n")
                     continue
-                rows[one.problem.key] = {"problem": str(one.problem), "device": device, **row}
+                rows[problem.key] = {"problem": str(problem), "device": device, **row}
                 with whole_file(kept, replace=True) as partial:
                     partial.write_text(json.dumps(rows))
-    return [rows[one.problem.key] for one in listed if one.problem.key in rows]
+    return [rows[problem.key] for problem in wanted if problem.key in rows]
 
 
-def _contestants(work: Path, problem: Problem) -> dict[str, tuple[Trial, Trial]]:
+def _contestants(
+    given: argparse.Namespace, tuned: Mapping[Path, Mapping[str, Problem]], problem: Problem
+) -> dict[str, tuple[Trial, Trial]]:
     """Return what both turns found, by the way in which they chose it; nothing that only one has."""
     found: dict[str, list[Trial]] = {way: [] for way in WAYS}
-    for turn, suffix in ((0, ""), (1, ""), (0, "-long"), (1, "-long")):
-        if (record := _runs(work, turn, suffix).get(problem.key)) is None:
-            continue
-        with Database.open(work / f"{turn}{suffix}.db", write=False) as database:
-            winners = database.winners(Filters(run=record["run"])).rows
-            found["long" if suffix else "tuned"] += [winner.trial for winner in winners]
-            if not suffix:
-                numbers = {number for numbers in record["stats"]["seeds"].values() for number in numbers}
-                first = [trial for trial in database.trials(record["run"]) if trial.number in numbers | {0}]
-                timed = [trial for trial in first if trial.status is Status.OK]
-                found["initial"] += [min(timed, key=lambda trial: trial.time_ns or 0.0)] if timed else []
+    for turn in (0, 1):
+        own, long = (given.work / f"{turn}{suffix}.db" for suffix in ("", "-long"))
+        file = given.tuned[turn] if given.tuned and problem.key not in tuned[own] else own
+        if problem.key in tuned[file]:
+            winner, initial = _ended(file, problem)
+            found["tuned"].append(winner)
+            found["initial"] += initial
+        if problem.key in tuned[long]:
+            found["long"].append(_ended(long, problem)[0])
     return {way: (trials[0], trials[1]) for way, trials in found.items() if len(trials) == 2}
+
+
+def _ended(file: Path, problem: Problem) -> tuple[Trial, list[Trial]]:
+    """Return the winner of a problem, and the fastest of the default and the initial configurations if one ran."""
+    with Database.open(file, write=False) as database:
+        winner = database.winners(Filters(problem_key=problem.key)).rows[0]
+        initial = database.run_state(winner.run.id)["stats"]["seeds"]
+        numbers = {0}.union(*initial.values())
+        first = [trial for trial in database.trials(winner.run.id) if trial.number in numbers]
+    timed = sorted((one for one in first if one.status is Status.OK), key=lambda one: one.time_ns or 0.0)
+    return winner.trial, timed[:1]
 
 
 def _race(device: Device, problem: Problem, chosen: dict[str, tuple[Trial, Trial]]) -> dict[str, Any]:
@@ -231,9 +252,9 @@ def _race(device: Device, problem: Problem, chosen: dict[str, tuple[Trial, Trial
 # -- figures
 
 
-def report(rows: Sequence[dict[str, Any]], count: int, tuned: int) -> str:
+def report(rows: Sequence[dict[str, Any]], count: int) -> str:
     """Return the figures as text."""
-    lines = [f"{tuned} of {2 * count} runs, {len(rows)} of {2 * count} races"]
+    lines = [f"{len(rows)} of {2 * count} races"]
     if not rows:
         return lines[0] + "\n"
     lines += [
