@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
 from tuner.conditions import Mode
 from tuner.database.database import Database
+from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
+from tuner.space.space import SearchSpace
+from tuner.tuning.simpler import simpler_configurations
 from tuner.tuning.state import Result
 
 
@@ -27,6 +34,12 @@ class Card(StubDevice):
 
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return self.time_ns(configuration)
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> SearchSpace:
+    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 256], items=[1, 4])
+    return SearchSpace.from_kernel(kernel, kernel.problem(), ARCHITECTURES[90])
 
 
 def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:
@@ -96,6 +109,29 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     assert third.finish is not None
     assert third.finish.winner.configuration == default, "beyond the margin the faster one wins"
     assert third.state.known_winners[chosen] == 2
+
+
+def test_the_nearest_to_an_initial_configuration_is_simplest(tmp_path: Path) -> None:
+    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])
+    key = simplicity(kernel, plain(32, 1), (plain(256, 4),))
+    ordered = sorted((plain(b, i) for b, i in itertools.product((32, 64, 128, 256), (1, 2, 4))), key=key)
+    assert ordered[:2] == [plain(32, 1), plain(256, 4)]
+    both_differ = [plain(64, 2), plain(128, 2)]
+    assert ordered[-2:] == both_differ
+
+
+def test_the_last_trials_lead_from_an_initial_configuration_to_the_fastest(space: SearchSpace) -> None:
+    """One value after the other becomes the fastest's, the one that gains most first, until it is fast enough."""
+    start, fastest = plain(32, 1), plain(256, 4)
+    times = {start: 150e3, fastest: 100e3}
+    ask = partial(simpler_configurations, space, initial=[start], simplicity=str)
+    assert set(ask(times)) == {plain(256, 1), plain(32, 4)}
+    times |= {plain(256, 1): 120e3}
+    assert ask(times) == [plain(32, 4)]
+    assert ask({**times, plain(32, 4): math.inf}) == [], "what is left is the fastest"
+    assert ask({**times, plain(32, 4): 100.5e3}) == []
+    assert ask({**times, start: 100.5e3}) == [], "the initial configuration is fast enough"
+    assert ask({start: 150e3, fastest: 100e3, plain(256, 1): math.inf, plain(32, 4): math.inf}) == []
 
 
 def test_the_last_trials_go_to_simpler_neighbours_of_the_best(database: Database, kernel: KernelSpec) -> None:

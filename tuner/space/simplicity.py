@@ -6,28 +6,41 @@ runs that have the same equally fast configurations before them choose the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
 from tuner.model import Configuration
 
-Simplicity = tuple[bool, int, int, int, tuple[int, ...]]
+Simplicity = tuple[int, bool, int, int, int, tuple[int, ...]]
 """Sorts simpler configurations first; two have the same only if they are equal."""
+FAR = 1 << 16
+"""Instead of a distance where a variant has nothing that distances are counted from."""
 
 
-def simplicity(kernel: KernelSpec, default: Configuration) -> Callable[[Configuration], Simplicity]:
+def distance(a: Configuration, b: Configuration) -> int:
+    """Return how many values of two configurations of one variant differ."""
+    return sum(value != b.values[name] for name, value in a.parameters)
+
+
+def simplicity(
+    kernel: KernelSpec, default: Configuration, initial: Sequence[Configuration] = ()
+) -> Callable[[Configuration], Simplicity]:
     """Return the sort key of a kernel's configurations.
 
-    First come those of the default's variant, then those of the others in the order of the kernel's file. Of one
-    variant the one with fewer values that are not the default's is simpler; then the one whose values are fewer
-    positions away from those in their lists; at last the one with the earlier values.
+    First come the default and the initial configurations, then those that differ from the nearest of these in one
+    value, and so on; at last those of variants that have none of them. Of equally distant ones those of the default's
+    variant are simpler, then those of the others in the order of the kernel's file. Of one variant the one with fewer
+    values that are not the default's is simpler; then the one whose values are fewer positions away from those in
+    their lists; at last the one with the earlier values.
 
     Args:
         kernel: names variants and values in its order.
         default: what a user gets without tuning; of other variants the file's defaults count.
+        initial: the initial configurations of the problem.
     """
     order = {name: number for number, name in enumerate(kernel.variants)}
+    known = (default, *initial)
 
     def key(configuration: Configuration) -> Simplicity:
         variant = kernel.variants[configuration.variant]
@@ -40,6 +53,14 @@ def simplicity(kernel: KernelSpec, default: Configuration) -> Callable[[Configur
             positions.append(position)
             differing += position != usual
             away += abs(position - usual)
-        return not own, order[configuration.variant], differing, away, tuple(positions)
+        near = [distance(configuration, one) for one in known if one.variant == configuration.variant]
+        return (
+            min(near, default=FAR),
+            not own,
+            order[configuration.variant],
+            differing,
+            away,
+            tuple(positions),
+        )
 
     return key

@@ -22,7 +22,7 @@ from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.simpler import closing_trials, simpler_neighbours
+from tuner.tuning.simpler import closing_trials, simpler_configurations
 from tuner.tuning.state import Observer, State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
@@ -96,7 +96,9 @@ class SearchLoop:
         """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
         self._told_ns: dict[Configuration, float] = {}
         """Times of this run that the study was told."""
-        self._simplicity = simplicity(request.kernel, search.space.default)
+        self._failed: set[Configuration] = set()
+        """What it was told to have failed."""
+        self._simplicity = simplicity(request.kernel, search.space.default, tuple(state.initial.sources))
         self._deadline = math.inf
         self._exhausted = False
 
@@ -268,9 +270,13 @@ class SearchLoop:
         return True
 
     def _try_simpler(self) -> None:
-        """Have the sampler begin with the simpler neighbours of the best, by what it was told."""
-        simpler = simpler_neighbours(
-            self.study.space, self._told_ns, self._simplicity, self.run.options.margin
+        """Have the sampler begin with what is simpler than the best, by what it was told."""
+        simpler = simpler_configurations(
+            self.study.space,
+            {**dict.fromkeys(self._failed, math.inf), **self._told_ns},
+            self.state.initial.sources,
+            self._simplicity,
+            self.run.options.margin,
         )
         self.study.sampler.begin_with(simpler)
         self._opening = True
@@ -362,6 +368,8 @@ class SearchLoop:
             return
         if time_ns := told_time(trial):
             self._told_ns[trial.configuration] = time_ns
+        else:
+            self._failed.add(trial.configuration)
         self.study.tell(trial.configuration, time_ns)
         if self.shortlist:
             self.shortlist.told(trial.compile_s, trial.measure_s)

@@ -131,7 +131,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
         known_winners=state.known_winners,
-        prefer=preference(simplicity(kernel, state.space.default), state.known_winners),
+        prefer=preference(
+            simplicity(kernel, state.space.default, tuple(state.initial.sources)), state.known_winners
+        ),
         margin=run.options.margin,
     )
     if (finish := race.run(trials)) is None:
