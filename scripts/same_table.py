@@ -8,10 +8,10 @@
 the fastest of the race, as the tuner chose before it had a margin; by its decision; and by the initial configurations
 alone.
 
-``gpu`` tunes 40 problems on each of two GPUs of this host (twice on one with ``--device cuda:0 --device cuda:0``), with
+``gpu`` tunes 40 problems on each of two GPUs of this host (twice on one with ``--device cuda:0 cuda:0``), with
 a seed and a database of its own for each, so that neither knows of the other; four products also with 2,000 trials.
 Then it races on either card what both found: the winners, the fastest initial configurations, and the winners of the
-long searches. ``--tuned FIRST.db --tuned SECOND.db`` adds the problems of two databases that two cards have filled
+long searches. ``--tuned FIRST.db SECOND.db`` adds the problems of two databases that two cards have filled
 before. What was measured is kept in ``--work``: the same command, stopped by ``--seconds``, goes on. Exit status 1 if
 something is left to do.
 """
@@ -109,9 +109,9 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=40, help="gpu: only the first so many.")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--long", type=int, default=2000, help="gpu: trials of the long searches.")
-    parser.add_argument("--tuned", type=Path, action="append", help="gpu: a database of each card; twice.")
+    parser.add_argument("--tuned", type=Path, nargs=2, help="gpu: databases, one of each card.")
     parser.add_argument("--jobs", type=int, help="gpu: compiling processes for each GPU.")
-    parser.add_argument("--device", action="append", help="gpu: instead of cuda:0 and cuda:1; twice.")
+    parser.add_argument("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")
     parser.add_argument("--cards", type=int, default=Study.cards)
     parser.add_argument("--share", type=float, default=Study.share)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

@@ -297,6 +297,25 @@ def test_text_that_is_none_is_escaped(tmp_path: Path, monkeypatch: pytest.Monkey
     child.kill()
 
 
+THREADS = """
+import os
+import numpy
+pipe = ParentPipe(ANYTHING)
+numpy.ones((300, 300)) @ numpy.ones((300, 300))
+while pipe.receive() is not None:
+    pipe.send({"threads": len(os.listdir("/proc/self/task"))})
+"""
+
+
+def test_a_child_starts_no_blas_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    child = child_of(tmp_path, monkeypatch, THREADS)
+    child.send({})
+    assert child.receive(20.0) == {"threads": 1}
+    child.kill()
+
+
 def test_a_limit_of_memory_counts_from_what_is_mapped_already() -> None:
     """A library's threads map address space for each core; that must leave a compiler its own."""
     code = """

@@ -124,11 +124,6 @@ def _from_plain(kind: type, value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)
 
 
-ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""NumPy starts a thread for each core where it is imported, and these threads spin while they wait. On a host with 16
-cores and an H200 a list of six problems took 77 s with them, and 72 s without."""
-
-
 class Channel(Generic[Request, Reply]):
     """The messages that a parent sends to a child, and those that it gets back.
 
@@ -140,6 +135,11 @@ class Channel(Generic[Request, Reply]):
     def __init__(self, requests: Any, replies: Any) -> None:
         self.requests: Codec[Request] = Codec(requests)
         self.replies: Codec[Reply] = Codec(replies)
+
+
+ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""Unless the user has said otherwise. NumPy starts a thread for each core where it is imported, and these threads spin
+while they wait: on a host with 16 cores and an H200 a list of six problems took 77 s with them, and 72 s without."""
 
 
 class Child(Generic[Request, Reply]):
@@ -359,6 +359,7 @@ class ParentPipe(Generic[Request, Reply]):
 
 
 def _mapped_bytes() -> int:
+    """Return how much address space this process uses."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -87,22 +86,42 @@ def measure(given: argparse.Namespace) -> int:
         list(pool.map(lambda turn: _tune_all(given, listed, deadline, turn, devices[turn]), (0, 1)))
     files = [given.work / f"{turn}{suffix}.db" for turn in (0, 1) for suffix in ("", "-long")]
     tuned = {file: _tuned(file) for file in (*files, *(given.tuned or ()))}
-    wanted = [one.problem for one in listed]
+    wanted = {one.problem.key: one.problem for one in listed}
     if given.tuned:
         first, second = (tuned[file] for file in given.tuned)
-        wanted += [problem for key, problem in first.items() if key in second]
+        wanted = {key: problem for key, problem in first.items() if key in second} | wanted
     different = list(dict.fromkeys(devices))
     with ThreadPoolExecutor(len(different)) as pool:
-        raced = pool.map(lambda device: _race_all(given, tuned, wanted, device, deadline), different)
-        rows_of = dict(zip(different, raced, strict=True))
-    rows = [row for device in devices for row in rows_of[device]]
-    text = report(rows, len(wanted))
+        raced = pool.map(
+            lambda device: _race_all(given, tuned, list(wanted.values()), device, deadline), different
+        )
+        rows = [row for rows in raced for row in rows]
+    about = _about([file for file, problems in tuned.items() if problems])
+    text = "\n".join(about) + "\n" + report(rows, len(wanted) * len(different))
     sys.stdout.write(text)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "same-table-gpu.txt").write_text(text)
-        (given.out / "same-table-gpu.json").write_text(json.dumps(rows, indent=1) + "\n")
-    return 0 if len(rows) == len(wanted) * len(devices) else 1
+        written = {"about": about, "races": rows}
+        (given.out / "same-table-gpu.json").write_text(json.dumps(written, indent=1) + "\n")
+    return 0 if len(rows) == len(wanted) * len(different) else 1
+
+
+def _about(files: Sequence[Path]) -> list[str]:
+    """Return on what the runs of some databases were measured, and how many trials each has."""
+    lines = []
+    for file in files:
+        with Database.open(file, write=False) as database:
+            runs = [database.run(run_id) for run_id in database.run_ids()]
+            started = database.run_state(runs[-1].id)["started_at"]
+        on = sorted({f"{run.gpu.name} {run.gpu.uuid[:8]} ({run.device})" for run in runs})
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(runs[0].versions.items()))
+        trials = " and ".join(map(str, sorted({run.trials for run in runs})))
+        lines.append(
+            f"{file.name}: {', '.join(on)}; {versions}; {started[:10]}; {len(runs)} runs of {trials} trials, "
+            f"seed {runs[0].seed}"
+        )
+    return lines
 
 
 # -- tuning
@@ -145,8 +164,10 @@ def _tune(
         try:
             tuner.wait(deadline - ENDS_S - time.monotonic())
         except subprocess.TimeoutExpired:
-            tuner.send_signal(signal.SIGTERM)
-            tuner.wait()
+            tuner.terminate()
+            tuner.wait(3 * ENDS_S)
+        finally:
+            tuner.kill()
 
 
 def _tuned(file: Path) -> dict[str, Problem]:
@@ -253,8 +274,8 @@ def _race(device: Device, problem: Problem, chosen: dict[str, tuple[Trial, Trial
 
 
 def report(rows: Sequence[dict[str, Any]], count: int) -> str:
-    """Return the figures as text."""
-    lines = [f"{len(rows)} of {2 * count} races"]
+    """Return the figures of so many races as text, as far as these were run."""
+    lines = [f"{len(rows)} of {count} races"]
     if not rows:
         return lines[0] + "\n"
     lines += [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.fake_measuring import log, log_into, starts, wait_until
+from tests.devices.fake_measuring import log, log_into, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel
@@ -25,6 +25,7 @@ from tuner.errors import DeviceError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Problem, Status
+from tuner.tuning.confirmation import confirm
 
 WORKER = "tests.faults.fake_worker"
 
@@ -211,31 +212,31 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
 
 
-def test_the_process_that_confirms_starts_beforehand_and_verifies_at_other_sizes(
+def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_sizes(
     device: LocalDevice, tmp_path: Path
 ) -> None:
-    _, problem = prepared(device, tmp_path, faults=("ok", "wrong"))
-    device.expect_confirmation()
-    wait_until(lambda: len(starts(tmp_path)) == 2)
-    for _ in range(2):  # each time in a process that has measured nothing
+    _, problem = prepared(device, tmp_path)
+    for _ in range(2):
         assert device.confirm(configuration(), 1e5).status is Status.OK
     assert [at for at, _ in device.verify_at([problem], configuration())] == [problem]
-    assert len(starts(tmp_path)) == 3
-    search, _, last = starts(tmp_path)
-    assert not Path(f"/proc/{last}").exists()
+    search, first, second = starts(tmp_path)
     lines = (tmp_path / "log").read_text().splitlines()
-    assert [line for line in lines if line.startswith(f"{last} setup")] == [
-        f"{last} setup 2",
-        f"{last} setup 3",
-    ]
-    device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
-    assert (tmp_path / "log").read_text().splitlines()[-1].startswith(f"{search} race")
+    assert f"{first} setup 3" not in lines and f"{second} setup 3" in lines
+    assert not Path(f"/proc/{first}").exists() and Path(f"/proc/{second}").exists()
+    device.end_confirmation()
+    assert not Path(f"/proc/{second}").exists() and Path(f"/proc/{search}").exists()
 
 
-def test_a_confirmation_that_fails_leaves_no_process(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, faults=("ok", "wrong"))
-    assert device.confirm(configuration("wrong"), 1e5).status is not Status.OK
-    assert not Path(f"/proc/{starts(tmp_path)[-1]}").exists()
+@pytest.mark.parametrize(("raced_ns", "max_error"), [(1e5, None), (1e9, None), (1e5, 0.0)])
+def test_no_process_is_left_of_a_confirmation(
+    device: LocalDevice, tmp_path: Path, raced_ns: float, max_error: float | None
+) -> None:
+    """Whether it is confirmed, takes another time than in the race, or is too inaccurate."""
+    _, problem = prepared(device, tmp_path)
+    confirm(device, problem, configuration(), raced_ns, max_error, lambda _: None)
+    search, *confirming = starts(tmp_path)
+    assert confirming and not any(Path(f"/proc/{pid}").exists() for pid in confirming)
+    assert Path(f"/proc/{search}").exists()
 
 
 def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 MOST_BYTES = 8 << 30
-"""Address space of a child on a large machine: a template or an instantiation that grows without end stops there."""
+"""Address space that a child on a large machine may take beside what it has at its start: a template or an
+instantiation that grows without end stops there."""
 LEAST_BYTES = 1 << 30
-"""Address space of a child on a small one: compiling the built-in kernels takes 430 MiB of it, NVRTC 13.5 included."""
+"""The same on a small one: compiling the built-in kernels takes 430 MiB of it, NVRTC 13.5 included."""
 SHARE = 0.75
 """Of the memory that is available, for all children together."""
 

@@ -48,8 +48,8 @@ class CompilePool:
         jobs: number of children.
         cache: folder of the cubin cache; None compiles everything anew.
         deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
-        memory_limit_bytes: address space of a child; beyond it the compilation counts as ``compile_oom``. None for a
-            share of the machine's memory.
+        memory_limit_bytes: by how much the address space of a child may grow; beyond it the compilation counts as
+            ``compile_oom``. None for a share of the machine's memory.
         slots: of all pools that share the machine with this one.
     """
 

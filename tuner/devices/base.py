@@ -282,9 +282,6 @@ class Device(ABC):
     def race(self, request: RaceRequest) -> RaceResult:
         """Time contestants in turn."""
 
-    def expect_confirmation(self) -> None:  # noqa: B027 - most devices start no process
-        """Begin to start the process that :meth:`confirm` needs, while something else is measured; only a hint."""
-
     @abstractmethod
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure once more where nothing of this session can matter: a fresh process, fresh inputs."""
@@ -296,6 +293,9 @@ class Device(ABC):
     @abstractmethod
     def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
         """Check the configuration's output at other sizes; sizes that it cannot be launched at are left out."""
+
+    def end_confirmation(self) -> None:  # noqa: B027 - most devices start no process
+        """Let go of what :meth:`confirm` and :meth:`verify_at` have used."""
 
     @abstractmethod
     def close(self) -> None:

@@ -68,10 +68,8 @@ class LocalDevice(Device):
         cache = usable(cache, say)
         self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
         self._guard = self._new_guard()
-        self._fresh: Guard | None = None
-        """A second measuring process, which :meth:`confirm` will use."""
-        self._confirmed: Guard | None = None
-        """The one that has confirmed a winner, for :meth:`verify_at`."""
+        self._confirming: Guard | None = None
+        """Of the process that measures a winner once more, and verifies it at other sizes."""
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = pool or CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
@@ -170,7 +168,6 @@ class LocalDevice(Device):
 
     def _set_up(self) -> float:
         """Set the measuring process up for the problem; return the time of its reference kernel."""
-        self._end_confirmation()  # a large problem does not fit twice
         self._released = False
         problem = self._submissions.problem
         request = self._requests.setup(problem, self._seed, self.conditions, self._truth)
@@ -238,39 +235,30 @@ class LocalDevice(Device):
             self._set_up()
         return race(self._guard, self._requests, self._submissions.problem, self.conditions, request)
 
-    def expect_confirmation(self) -> None:
-        """Start the process for :meth:`confirm`: until it has a context takes as long as a race."""
-        self._fresh = self._fresh or self._new_guard()
-
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""
         self._release()
-        self._end_confirmation()
-        self._confirmed, self._fresh = self._fresh or self._new_guard(), None
+        self.end_confirmation()
+        self._confirming = guard = self._new_guard()
+        problem = self._submissions.problem
         try:
-            measurement = self._confirm(self._confirmed, configuration, time_ns)
+            guard.hello()
+            setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
+            match guard.call(setup):
+                case Failed(error=error):
+                    return Measurement(Status.UNSTABLE, error=error)
+                case Unanswered(status=status, error=error):
+                    return Measurement(status, error=error)
+            candidate, compilation = self._requests.compile(problem, configuration)
+            if candidate is None:
+                return Measurement(compilation.status, error=compilation.error)
+            return _measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
-            measurement = Measurement(Status.WORKER_DIED, error=str(error))
-        if measurement.status is not Status.OK:
-            self._end_confirmation()
-        return measurement
-
-    def _confirm(self, guard: Guard, configuration: Configuration, time_ns: float) -> Measurement:
-        guard.hello()
-        problem = self._submissions.problem
-        match guard.call(self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)):
-            case Failed(error=error):
-                return Measurement(Status.UNSTABLE, error=error)
-            case Unanswered(status=status, error=error):
-                return Measurement(status, error=error)
-        candidate, compilation = self._requests.compile(problem, configuration)
-        if candidate is None:
-            return Measurement(compilation.status, error=compilation.error)
-        return _measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
+            return Measurement(Status.WORKER_DIED, error=str(error))
 
     def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
-        """Check one configuration at other sizes, in the process that has confirmed it or in one of its own."""
+        """Check one configuration at other sizes, in the process that has confirmed it, if one has."""
         reference = self._submissions.kernel.reference
         if reference.golden and not reference.any_size:
             return []  # the files are of one size
@@ -278,26 +266,25 @@ class LocalDevice(Device):
         checked: SizesChecked = []
         problem = self._submissions.problem
         try:
-            if self._confirmed is None:
-                self._confirmed = self._new_guard()
-                self._confirmed.hello()
+            if self._confirming is None:
+                self._confirming = self._new_guard()
+                self._confirming.hello()
             for problem in problems:
-                measurement = self._verify(self._confirmed, problem, configuration)
+                measurement = self._verify(self._confirming, problem, configuration)
                 if measurement is not None:
                     checked.append((problem, measurement))
             return checked
         except DeviceError as error:
             return [*checked, (problem, Measurement(Status.UNVERIFIED, error=str(error)))]
-        finally:
-            self._end_confirmation()
+
+    def end_confirmation(self) -> None:
+        """End the process."""
+        if self._confirming is not None:
+            self._confirming.close()
+            self._confirming = None
 
     def _new_guard(self) -> Guard:
         return Guard(self._worker, self._arguments, self.say)
-
-    def _end_confirmation(self) -> None:
-        if self._confirmed is not None:
-            self._confirmed.close()
-            self._confirmed = None
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size."""
@@ -323,9 +310,8 @@ class LocalDevice(Device):
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""
-        for guard in (self._guard, self._fresh, self._confirmed):
-            if guard is not None:
-                guard.close()
+        self._guard.close()
+        self.end_confirmation()
         self._pool.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------

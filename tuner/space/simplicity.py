@@ -14,8 +14,8 @@ from tuner.model import Configuration
 
 Simplicity = tuple[int, bool, int, int, int, tuple[int, ...]]
 """Sorts simpler configurations first; two have the same only if they are equal."""
-FAR = 1 << 16
-"""Instead of a distance where a variant has nothing that distances are counted from."""
+FAR = 1000
+"""Instead of a distance where a variant has nothing that distances are counted from: more than it has parameters."""
 
 
 def distance(a: Configuration, b: Configuration) -> int:

@@ -59,6 +59,20 @@ def confirm(
         max_error: how far from the true result it may be in the fresh process.
         say: told what begins.
     """
+    try:
+        return _confirmed(device, problem, winner, raced_ns, max_error, say)
+    finally:
+        device.end_confirmation()  # a large problem does not fit twice
+
+
+def _confirmed(
+    device: Device,
+    problem: Problem,
+    winner: Configuration,
+    raced_ns: float,
+    max_error: float | None,
+    say: Callable[[str], None],
+) -> Confirmation:
     say("confirming the winner in a fresh process")
     measurement, objection = _fresh_process(device, winner, raced_ns)
     if objection:

@@ -95,10 +95,9 @@ class SearchLoop:
         self._begun = 0
         """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
         self._told_ns: dict[Configuration, float] = {}
-        """Times of this run that the study was told."""
-        self._failed: set[Configuration] = set()
-        """What it was told to have failed."""
-        self._simplicity = simplicity(request.kernel, search.space.default, tuple(state.initial.sources))
+        """Times of this run that the study was told; infinite where it was told of a failure."""
+        self.simplicity = simplicity(request.kernel, search.space.default, tuple(state.initial.sources))
+        """Sorts simpler configurations first."""
         self._deadline = math.inf
         self._exhausted = False
 
@@ -224,7 +223,8 @@ class SearchLoop:
     def _lookahead(self) -> int:
         if self._expected_ns is None:
             return self.run.lookahead
-        return lookahead_of(self.device, self._expected_ns, min(self._told_ns.values(), default=None))
+        best_ns = min(self._told_ns.values(), default=math.inf)
+        return lookahead_of(self.device, self._expected_ns, best_ns if math.isfinite(best_ns) else None)
 
     def _must_wait(self) -> bool:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
@@ -273,9 +273,9 @@ class SearchLoop:
         """Have the sampler begin with what is simpler than the best, by what it was told."""
         simpler = simpler_configurations(
             self.study.space,
-            {**dict.fromkeys(self._failed, math.inf), **self._told_ns},
-            self.state.initial.sources,
-            self._simplicity,
+            self._told_ns,
+            (self.study.space.default, *self.state.initial.sources),
+            self.simplicity,
             self.run.options.margin,
         )
         self.study.sampler.begin_with(simpler)
@@ -366,10 +366,8 @@ class SearchLoop:
     def _tell(self, trial: Trial) -> None:
         if trial.number in self._retimed:
             return
-        if time_ns := told_time(trial):
-            self._told_ns[trial.configuration] = time_ns
-        else:
-            self._failed.add(trial.configuration)
+        time_ns = told_time(trial)
+        self._told_ns[trial.configuration] = time_ns or math.inf
         self.study.tell(trial.configuration, time_ns)
         if self.shortlist:
             self.shortlist.told(trial.compile_s, trial.measure_s)

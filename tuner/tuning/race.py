@@ -126,7 +126,6 @@ class FinalRace:
             self.reject(trial, reason)
 
         finish: Finish | None = None
-        self.device.expect_confirmation()
         warm_ns = self._time_warm(trials) if self.warm else {}
         for _ in range(MAX_CONFIRMATIONS):
             contestants = self.contestants(trials, {trial.number for trial, _ in rejected}, warm_ns)
