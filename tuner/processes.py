@@ -163,11 +163,7 @@ class Child(Generic[Request, Reply]):
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={
-                **ONE_BLAS_THREAD,
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },
+            env={**ONE_BLAS_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin

@@ -138,7 +138,7 @@ def test_members_are_timed_everywhere_while_they_are_changed(tmp_path: Path) -> 
     with Database.open(tmp_path / "p.db") as database:
         built = build(request(most_cubins=20), device, database, progress)
     pairs = sum(len(one.members) * len(one.problems) for one in built.portfolios)
-    assert progress.began is not None and device.timed - progress.began < 0.3 * pairs
+    assert progress.began is not None and device.timed - progress.began < 0.4 * pairs
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple
         times = {one: time_ns(one, problem) for one in valid}
         first = choice.expected(problem, timings, timings.configurations, 1)
         behind.append(times[first[0]] / min(times.values()))
-    assert np.mean(behind) < 1.05  # 1.054 without the effects of values, 1.18 by costs alone
+    assert np.mean(behind) < 1.08  # 1.18 by costs alone
 
 
 @pytest.fixture(scope="module")
