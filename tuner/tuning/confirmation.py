@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -59,38 +60,26 @@ def confirm(
         max_error: how far from the true result it may be in the fresh process.
         say: told what begins.
     """
-    try:
-        return _confirmed(device, problem, winner, raced_ns, max_error, say)
-    finally:
-        device.end_confirmation()  # a large problem does not fit twice
-
-
-def _confirmed(
-    device: Device,
-    problem: Problem,
-    winner: Configuration,
-    raced_ns: float,
-    max_error: float | None,
-    say: Callable[[str], None],
-) -> Confirmation:
-    say("confirming the winner in a fresh process")
-    measurement, objection = _fresh_process(device, winner, raced_ns)
-    if objection:
-        return Confirmation(measurement, [], objection, no_process=measurement.status in NO_PROCESS)
-    error = measurement.verification.true_error if measurement.verification else None
-    if max_error is not None and error is not None and error > max_error:
-        return Confirmation(
-            measurement, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
-        )
-    say("verifying the winner at edge-case sizes")
-    edge_cases = device.verify_at(edge_case_problems(problem, winner, device.fits), winner)
-    failed = [(at, answer) for at, answer in edge_cases if answer.status is not Status.OK]
-    if not failed:
-        return Confirmation(measurement, edge_cases)
-    # A wrong result at one size counts, also if another size could not be verified.
-    at, worst = min(failed, key=lambda case: case[1].status is Status.UNVERIFIED)
-    objection = f"at {at}: {worst.status}: {worst.error}"
-    return Confirmation(measurement, edge_cases, objection, no_process=worst.status is Status.UNVERIFIED)
+    with ExitStack() as ended:
+        ended.callback(device.end_confirmation)  # a large problem does not fit twice
+        say("confirming the winner in a fresh process")
+        measurement, objection = _fresh_process(device, winner, raced_ns)
+        if objection:
+            return Confirmation(measurement, [], objection, no_process=measurement.status in NO_PROCESS)
+        error = measurement.verification.true_error if measurement.verification else None
+        if max_error is not None and error is not None and error > max_error:
+            return Confirmation(
+                measurement, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
+            )
+        say("verifying the winner at edge-case sizes")
+        edge_cases = device.verify_at(edge_case_problems(problem, winner, device.fits), winner)
+        failed = [(at, answer) for at, answer in edge_cases if answer.status is not Status.OK]
+        if not failed:
+            return Confirmation(measurement, edge_cases)
+        # A wrong result at one size counts, also if another size could not be verified.
+        at, worst = min(failed, key=lambda case: case[1].status is Status.UNVERIFIED)
+        objection = f"at {at}: {worst.status}: {worst.error}"
+        return Confirmation(measurement, edge_cases, objection, no_process=worst.status is Status.UNVERIFIED)
 
 
 def _fresh_process(device: Device, winner: Configuration, raced_ns: float) -> tuple[Measurement, str]:
