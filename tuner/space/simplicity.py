@@ -1,7 +1,7 @@
 """The order of configurations from the simplest on: it settles which of equally fast ones is chosen.
 
-It depends on the kernel's file and the initial configurations, and not on times, the seed, compilers or the order of the
-trials, so that two runs that have the same equally fast configurations before them choose the same one.
+It depends on the kernel's file and the initial configurations, and not on times, the seed, compilers or the order of
+the trials, so that two runs that have the same equally fast configurations before them choose the same one.
 """
 
 from __future__ import annotations
