@@ -204,14 +204,15 @@ def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
 def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple[Path, Built]) -> None:
     with Database.open(made[0], write=False) as database:
         rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
-    timings, behind = timings_of(rows), []
+    timings, behind, typical = timings_of(rows), [], []
     choice = CandidateChoice(GEMM, GPU, [], 0)
     for problem in problems(row=BETWEEN)[::4]:
         valid = [one for one in timings.configurations if choice.valid(problem).runs(one)]
         times = {one: time_ns(one, problem) for one in valid}
         first = choice.expected(problem, timings, timings.configurations, 1)
         behind.append(times[first[0]] / min(times.values()))
-    assert np.mean(behind) < 1.08  # 1.18 by costs alone
+        typical.append(np.median([*times.values()]) / min(times.values()))
+    assert np.mean(behind) < 1.08 and np.mean(typical) > 1.2
 
 
 @pytest.fixture(scope="module")
