@@ -4,12 +4,14 @@
 
 200 problems of gemm in bfloat16 are drawn, layouts nn and nt; 160 make a portfolio, with ``tune portfolio``'s own code
 and at most 15 minutes. Then a bundle is written, and each of the other 40 is tuned by itself, in a database of its own;
-its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified.
+its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified. On a host with a
+second GPU of this model, ``--searches --device cuda:1`` in another process tunes the 40 at the same time; what has no
+winner yet when it is compared is tuned then.
 
 What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
-done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db` and the folder
-`bundle`. Comparisons that failed are made again, last. Exit status 1 if something is left to do, or what is asked is
-missed.
+done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db`, `tuned.db` and the
+folder `bundle`. Comparisons that failed are made again, last. Exit status 1 if something is left to do, or what is
+asked is missed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
 from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
 from tuner.cli.stopping import stopping  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
+from tuner.database.records import Filters, StoredWinner  # noqa: E402
 from tuner.devices.base import Contestant, Device, RaceRequest  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
 from tuner.errors import Interrupted, TunerError, UsageError  # noqa: E402
@@ -144,7 +147,7 @@ class HeldOut:
             self.data["decisions"] = self._decisions(built, device, database)
         self._bundle()
         self.data["portfolio"] = built_as_json(built)
-        self.data["gpu"] = {"name": device.gpu.name, "driver": device.gpu.driver}
+        self.data["gpu"] = {"name": device.gpu.name, "uuid": device.gpu.uuid[:8], "driver": device.gpu.driver}
         self.data["cubins"] = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
         self.keep()
 
@@ -199,8 +202,6 @@ class HeldOut:
         known = self.data["problems"]
         left = [one for one in self.held_out if "error" in known.get(one.key, {"error": ""})]
         for problem in sorted(left, key=lambda one: one.key in known):
-            if self._stop():
-                raise Interrupted("time is over", "the same command goes on")
             row = {"sizes": dict(problem.sizes), "layout": problem.options["layout"]}
             try:
                 row |= self._row(device, problem, manifest)
@@ -228,17 +229,36 @@ class HeldOut:
             print(f"{problem}: {error}", file=sys.stderr, flush=True)  # one that was not chosen
         return row
 
-    def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
+    def search(self, device: Device) -> None:
+        """Tune each problem that is not compared yet."""
+        for problem in self.held_out:
+            if problem.key not in self.data["problems"]:
+                winner = self._tuned(device, problem)
+                print(f"{problem}: {winner.trial.configuration}", flush=True)
+
+    def _tuned(self, device: Device, problem: Problem) -> StoredWinner:
+        """Return the winner of a search for this problem alone, an earlier one if it is as long."""
+        if self._stop():
+            raise Interrupted("time is over", "the same command goes on")
         options = RunOptions(from_scratch=True)
         request = Request(KERNEL, problem, self._trials, options=options, time_s=self._time_s)
         with Database.open(self._work / "tuned.db") as database:
-            result = session.tune(request, device, database, make_observer(quiet=True), self._stop)
-        default = default_configuration(KERNEL, problem, device.gpu)
-        if result.finish is None or default is None:
+            known = database.winners(Filters(problem_key=problem.key)).rows
+            if not known:
+                session.tune(request, device, database, make_observer(quiet=True), self._stop)
+                known = database.winners(Filters(problem_key=problem.key)).rows
+        if not known:
             raise TunerError("the search confirmed nothing")
-        tuned = result.finish.winner.configuration
+        return known[0]
+
+    def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
+        winner = self._tuned(device, problem)
+        default = default_configuration(KERNEL, problem, device.gpu)
+        if default is None:
+            raise TunerError("there is no default")
+        tuned = winner.trial.configuration
         contestants = list(dict.fromkeys((tuned, chosen, default)))
-        device.prepare(KERNEL, problem, 0, result.state.run.conditions)
+        device.prepare(KERNEL, problem, 0, winner.run.conditions)
         race = device.race(RaceRequest([Contestant(one) for one in contestants], ROUNDS, SAMPLES, 0))
         if race.failed is not None:
             raise TunerError(f"{contestants[race.failed]}: {race.error}")
@@ -248,6 +268,7 @@ class HeldOut:
         over_default = paired_ratio(times[chosen], times[default])
         return {
             "tuned": str(tuned),
+            "tuned_on": winner.run.gpu.uuid[:8],
             "time_ns": median(times[chosen]),
             "over_tuned": over_tuned.median,
             "over_tuned_interval": [over_tuned.low, over_tuned.high],
@@ -326,6 +347,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--time", type=float, default=10.0, help="seconds of each of these")
     parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--jobs", type=int, help="compiling processes")
+    parser.add_argument("--searches", action="store_true", help="only tune each of the 40 by itself")
     given = parser.parse_args(arguments)
     until = time.monotonic() + given.seconds
     with stopping() as signalled:
@@ -338,8 +361,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except TunerError as error:
             print(error, file=sys.stderr)
             return 2
-        with closing(open_device(given.device, "gemm", None, paths.cubins(), print)) as device:
+        with closing(open_device(given.device, "gemm", given.jobs, paths.cubins(), print)) as device:
             try:
+                if given.searches:
+                    state.search(device)
+                    return 0
                 state.portfolio(device)
                 state.compare(device)
             except (Interrupted, KeyboardInterrupt):
