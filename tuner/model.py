@@ -328,8 +328,8 @@ class RunOptions:
     one_mode: bool = False
     """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
     margin: float | None = None
-    """How much slower than the fastest, as a share, still counts as equally fast; None:
-    :data:`tuner.stats.EQUIVALENT`."""
+    """How much faster, as a share, a winner must be for each value that differs from the default or an initial
+    configuration; None: :data:`tuner.tuning.decision.MARGIN`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that :meth:`from_json` reads back; most defaults are left out."""

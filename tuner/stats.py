@@ -26,9 +26,8 @@ OUTLIER_FLOOR = 0.005
 """Deviation, relative to the median, below which no sample is an outlier: a GPU's timer is so coarse that more than
 half of the samples of a short kernel can be equal, and their median absolute deviation zero."""
 EQUIVALENT = 0.0075
-"""How much slower than the fastest a winner may be, unless the noise floor is higher or ``--margin`` is given. Two
-simulated runs on recorded spaces (scripts/same_table.py) agreed in more problems with 0.75 % than with 0.5 % and 1 %:
-below, the noise still decides; above, more of what is near the margin falls in or out by it."""
+"""How much slower than the fastest a winner of another run may be to be one that both runs may choose
+(:mod:`tuner.winners.agreement`)."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -155,11 +154,10 @@ def ratio_record(ratio: Ratio | None) -> dict[str, Any]:
     return dict(zip(("ratio", "ratio_low", "ratio_high"), values, strict=True))
 
 
-def equivalence_margin(noise_floor: float, margin: float | None = None) -> float:
-    """Return by how much, as a share, a contestant may be slower than the fastest and still count as equally fast.
+def equivalence_margin(noise_floor: float) -> float:
+    """Return by how much, as a share, a winner may be slower than the fastest and still count as equally fast.
 
     Args:
         noise_floor: of the times; 0 where nothing is known of it: then only equal times count as equal.
-        margin: what it is at least; None for :data:`EQUIVALENT`.
     """
-    return max(noise_floor, EQUIVALENT if margin is None else margin) if noise_floor else 0.0
+    return max(noise_floor, EQUIVALENT) if noise_floor else 0.0

@@ -154,10 +154,11 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
         assert ended is not None
         return ended.winner.configuration
 
-    prefer = preference(simplicity(kernel, state.space.default), {})
+    initial = tuple(state.initial.sources)
+    prefer = preference(simplicity(kernel, state.space.default, initial), {})
     winners = {
         "fastest": finish(),
-        "decision": finish(initial=state.initial.sources, prefer=prefer),
+        "decision": finish(initial=initial, prefer=prefer),
     }
     started = [state.default, *(trial for trials in state.initial_trials.values() for trial in trials)]
     timed = [trial for trial in started if trial is not None and trial.status is Status.OK and trial.time_ns]

@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import subprocess
 import sys
 import time
@@ -245,3 +246,28 @@ def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
         ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
     assert searches[0].sampler.better_informed
     assert ranks[0] <= 10 < ranks[1]
+
+
+@pytest.mark.parametrize(("initial_ns", "nearer"), [(1010.0, True), (1500.0, False)])
+def test_the_search_stays_near_initial_configurations_as_long_as_they_are_good(initial_ns, nearer):
+    """Of a rough space; beside a search that knows the same result, but not that it was expected to be good."""
+    space = build(("v", {f"p{i}": [1, 2, 3, 4, 5, 6] for i in range(5)}, []))
+    initial = Configuration.of("v", {f"p{i}": 6 for i in range(5)})
+
+    def time_ns(configuration):
+        return 1000.0 + 400.0 * random.Random(configuration.key).random()
+
+    def distance(expected):
+        sampler = GPEISampler(space, 0)
+        if expected:
+            sampler.begin_with([initial])
+        else:
+            sampler.add(initial, initial_ns)
+        search, differing = Search(space, sampler), []
+        for _ in range(25):
+            configuration = search.ask()
+            search.tell(configuration, initial_ns if configuration == initial else time_ns(configuration))
+            differing.append(sum(value != 6 for _, value in configuration.parameters))
+        return sum(differing[2:]) / len(differing[2:])
+
+    assert (distance(expected=True) < distance(expected=False) - 0.5) is nearer

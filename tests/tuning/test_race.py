@@ -24,8 +24,8 @@ def test_race_overrules_the_search() -> None:
 
 
 def by_number(*numbers: int) -> Preference:
-    """Prefer these, in this order."""
-    return lambda c: numbers.index(n) if (n := int(c.values["number"])) in numbers else len(numbers)
+    """Prefer these, in this order: each has to be faster by one margin more than the one before it."""
+    return lambda c: (numbers.index(n) if (n := int(c.values["number"])) in numbers else len(numbers),)
 
 
 def test_the_preferred_of_the_equal_wins() -> None:
@@ -37,9 +37,9 @@ def test_the_preferred_of_the_equal_wins() -> None:
     assert finish(device, trials).winner.number == 0  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("slower", "winner"), [(0.006, 1), (0.009, 0)])
+@pytest.mark.parametrize(("slower", "winner"), [(0.003, 1), (0.005, 0)])
 def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower: float, winner: int) -> None:
-    """Another run may not have seen the faster one; the margin is 0.75 %, or the noise floor where that is higher."""
+    """Another run may not have seen the faster one; the margin is 0.4 %, or the noise floor where that is higher."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 0))
@@ -53,7 +53,25 @@ def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower
     device.calibration = Calibration({str(Conditions()): 0.0})
     ended = finish(device, trials, prefer=by_number(1, 0))
     assert ended is not None
-    assert ended.winner.number == 0, "without a noise floor only equal times are equal"
+    assert ended.winner.number == 0, "without a noise floor only the time counts"
+
+
+def test_a_third_contestant_changes_nothing_between_two() -> None:
+    """Without it, and with one that is faster, but has to be faster by more."""
+    truth = {0: 1000.0, 1: 1003.0}
+    for times in (truth, {**truth, 2: 998.0}):
+        device = Track(truth=times, noise=1e-4)
+        ended = finish(device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0))
+        assert ended is not None
+        assert ended.winner.number == 1
+
+
+def test_no_preference_is_worth_more_than_five_margins() -> None:
+    device = Track(truth={0: 1000.0, 1: 1030.0}, noise=1e-4)
+    trials = [trial(0, 1000.0), trial(1, 1001.0)]
+    ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),))
+    assert ended is not None
+    assert ended.winner.number == 0
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:

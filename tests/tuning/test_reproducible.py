@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,11 @@ from tests.sessions import plain, run
 from tuner.conditions import Mode
 from tuner.database.database import Database
 from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
 from tuner.space.space import SearchSpace
-from tuner.tuning.simpler import simpler_configurations
 from tuner.tuning.state import Result
 
 
@@ -120,41 +118,11 @@ def test_the_nearest_to_an_initial_configuration_is_simplest(tmp_path: Path) -> 
     assert ordered[-2:] == both_differ
 
 
-def test_the_last_trials_are_initial_configurations_with_one_value_of_the_best(space: SearchSpace) -> None:
-    start, fastest = plain(32, 1), plain(256, 4)
-    times = {start: 150e3, fastest: 100e3}
-    ask = partial(simpler_configurations, space, known=[start], simplicity=lambda one: str(one))
-    assert set(ask(times)) == {plain(256, 1), plain(32, 4)}
-    assert ask({**times, plain(256, 1): math.inf}) == [plain(32, 4)], "the other one failed"
-    assert ask({**times, start: 100.5e3}) == [], "the initial configuration is fast enough"
-    assert ask({start: math.inf}) == []
-
-
-@pytest.mark.parametrize("lookahead", [1, 24])
-def test_a_run_tries_what_lies_between_an_initial_configuration_and_the_best(
-    database: Database, tmp_path: Path, lookahead: int
-) -> None:
-    """Only the block size matters: every run ends at the default with the best one, however far it plans ahead."""
-    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256, 512], items=[1, 2, 3, 4, 5, 6, 7, 8])
-
-    def time_ns(configuration: Configuration) -> float:
-        return 100e3 if configuration.values["block_size"] == 256 else 150e3
-
-    for seed in range(3):
-        card = Card(time_ns)
-        card.lookahead = lookahead
-        finish = tuned(kernel, database, card, seed).finish
-        assert finish is not None
-        assert finish.winner.configuration == plain(256, 1)
-
-
-def test_the_last_trials_go_to_simpler_neighbours_of_the_best(database: Database, kernel: KernelSpec) -> None:
-    """All with 3 items are the best, whatever the block size: the search ends at the default's, wherever it began."""
-
-    def time_ns(configuration: Configuration) -> float:
-        return 100e3 if configuration.values["items"] == 3 else 150e3
-
-    winners = {tuned(kernel, database, Card(time_ns), seed).finish.winner.configuration for seed in range(4)}  # type: ignore[union-attr]
-    assert winners == {plain(32, 3)}
-    alone = run(kernel, database, Card(time_ns), trials=9, sampler="random")
-    assert len(alone.state.trials) == 9, "a small budget has none to spare"
+def test_a_variant_without_initial_configurations_is_one_value_away() -> None:
+    kernel = load_kernel("vector_add")
+    default = Configuration.of("vectorized", kernel.variants["vectorized"].defaults)
+    bulk = Configuration.of("bulk", kernel.variants["bulk"].defaults)
+    two_differ = Configuration.of("vectorized", {**default.values, "block_size": 64, "load_hint": "nc"})
+    one_differs = Configuration.of("vectorized", {**default.values, "block_size": 64})
+    ordered = sorted([two_differ, bulk, one_differs, default], key=simplicity(kernel, default))
+    assert ordered == [default, one_differs, bulk, two_differ]

@@ -118,12 +118,12 @@ def test_the_best_of_the_worse_modes_races_where_it_leads_in_neither() -> None:
 
 
 def test_a_preferred_one_has_to_be_equally_fast_in_both_modes() -> None:
-    def prefer(configuration: Configuration) -> bool:
-        return number_of(configuration) != 1
+    def prefer(configuration: Configuration) -> tuple[float]:
+        return (float(number_of(configuration) != 1),)
 
     assert finish(TwoModes({0: (10.0, 8.0), 1: (10.2, 8.0)}), prefer=prefer).winner.number == 0
     assert finish(TwoModes({0: (10.0, 8.0), 1: (10.0, 8.2)}), prefer=prefer).winner.number == 0
-    assert finish(TwoModes({0: (10.0, 8.0), 1: (10.05, 8.04)}), prefer=prefer).winner.number == 1
+    assert finish(TwoModes({0: (10.0, 8.0), 1: (10.03, 8.02)}), prefer=prefer).winner.number == 1
 
 
 def test_what_warm_samples_leave_open_changes_nothing() -> None:

@@ -61,6 +61,8 @@ class SpaceSampler(BaseSampler):
         assert default is not None
         self._first: list[Location] = [default]
         """Proposed before anything that the sampler chooses itself."""
+        self.initial: set[Location] = set()
+        """Those of :meth:`begin_with`."""
         self._distributions: dict[str, BaseDistribution] = {**distributions(space)}
         self._independent = RandomSampler(seed)
         self._running: dict[int, Location] = {}
@@ -86,9 +88,10 @@ class SpaceSampler(BaseSampler):
 
         Those that are not in the space, or were proposed or added before their turn, are left out.
         """
-        self._first += [
-            location for location in map(self.space.locate, configurations) if location is not None
-        ]
+        located = map(self.space.locate, configurations)
+        first = [location for location in located if location is not None]
+        self._first += first
+        self.initial.update(first)
 
     def add(self, configuration: Configuration, time_ns: float | None) -> None:
         """Learn a result of an earlier run of this very problem; the configuration is not proposed again.

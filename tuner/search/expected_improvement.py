@@ -20,6 +20,7 @@ from tuner.search.base import Location, SpaceSampler, objective_of
 from tuner.search.candidates import Candidates
 from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
+from tuner.search.nearness import GOOD, Nearness
 from tuner.search.observations import Observations, OtherTask, observe
 from tuner.search.protocols import Nominee
 from tuner.search.task_distance import correlation_limit
@@ -109,6 +110,9 @@ class GPEISampler(SpaceSampler):
         """Whether the results are more probable with the compiler statistics, as of the last fit."""
         self.expected_improvement = np.inf
         self._candidates = Candidates(self, self.features)
+        self._nearness = Nearness(space)
+        self._initial: dict[Location, float] = {}
+        """Objectives of initial configurations."""
         self._locations: list[Location] = []
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
@@ -149,6 +153,8 @@ class GPEISampler(SpaceSampler):
         self._locations.append(location)
         self._codes.append(code)
         self._objectives.append(np.nan if objective is None else objective)
+        if location in self.initial and objective is not None:
+            self._initial[location] = objective
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
         """Learn the results of another task; this run's results decide how far it is correlated with this one."""
@@ -197,11 +203,13 @@ class GPEISampler(SpaceSampler):
             posterior = self._informed_posterior(codes, observations, nominees) or self.model.posterior(
                 [codes]
             )
-            order = np.argsort(-self._improvement(posterior, best, observations.unit), kind="stable").tolist()
+            discount = self._discount(*np.array(locations).T)
+            gains = self._improvement(posterior, best, observations.unit) - discount
+            order = np.argsort(-gains, kind="stable").tolist()
             improvement = self.expected_improvement
             for next_ in range(1, min(count, len(order))):
                 posterior.fantasize(order[next_ - 1])
-                gains = self._improvement(posterior, best, observations.unit)
+                gains = self._improvement(posterior, best, observations.unit) - discount
                 order[next_:] = sorted(order[next_:], key=lambda i: -gains[i])
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
@@ -233,11 +241,12 @@ class GPEISampler(SpaceSampler):
         numbers, rows = self._to_compare(objectives, len(observations.targets) + len(waiting))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
         posterior = self.model.posterior(encoded)
+        discount = self._discount(numbers, rows)
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
             if chosen:
                 posterior.fantasize(chosen[-1])
-            improvement = self._improvement(posterior, best, observations.unit)
+            improvement = self._improvement(posterior, best, observations.unit) - discount
             improvement[chosen] = -np.inf
             chosen.append(int(np.argmax(improvement)))
         return [(int(numbers[i]), int(rows[i])) for i in chosen]
@@ -249,6 +258,16 @@ class GPEISampler(SpaceSampler):
         # Targets are in proportion to log2 of the time up to the knee, and so for what is better than the best.
         self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
         return improvement
+
+    def _discount(self, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
+        """Return what is taken off the log expected improvement of some configurations, by variant and row."""
+        best = min((one for one in self._objectives if np.isfinite(one)), default=np.inf)
+        good = {location: one for location, one in self._initial.items() if one <= best + GOOD}
+        taken = np.zeros(len(rows))
+        for number in np.unique(numbers):
+            of_variant = numbers == number
+            taken[of_variant] = self._nearness.discount(int(number), rows[of_variant], good)
+        return taken
 
     def _spread(self) -> Location:
         """Return a random configuration unlike those before, of the variant with the fewest trials."""

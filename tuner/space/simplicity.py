@@ -1,7 +1,7 @@
-"""The order of configurations from the simplest on: it settles which of equally fast ones is chosen.
+"""The order of configurations from the simplest on: how much each has to gain (:mod:`tuner.tuning.decision`).
 
 It depends on the kernel's file and the initial configurations, and not on times, the seed, compilers or the order of
-the trials, so that two runs that have the same equally fast configurations before them choose the same one.
+the trials, so that two runs that have the same close configurations before them choose the same one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from tuner.kernel.values import index_of
 from tuner.model import Configuration
 
 Simplicity = tuple[int, bool, int, int, int, tuple[int, ...]]
-"""Sorts simpler configurations first; two have the same only if they are equal."""
-FAR = 1000
-"""Instead of a distance where a variant has nothing that distances are counted from: more than it has parameters."""
+"""Sorts simpler configurations first; two have the same only if they are equal. The first element says in how many
+values one differs from the nearest of the default and the initial configurations."""
 
 
 def distance(a: Configuration, b: Configuration) -> int:
@@ -29,10 +28,10 @@ def simplicity(
     """Return the sort key of a kernel's configurations.
 
     First come the default and the initial configurations, then those that differ from the nearest of these in one
-    value, and so on; at last those of variants that have none of them. Of equally distant ones those of the default's
-    variant are simpler, then those of the others in the order of the kernel's file. Of one variant the one with fewer
-    values that are not the default's is simpler; then the one whose values are fewer positions away from those in
-    their lists; at last the one with the earlier values.
+    value, and so on. Of variants that have none of them, the file's defaults count as if they differed in one value.
+    Of equally distant ones those of the default's variant are simpler, then those of the others in the order of the
+    kernel's file. Of one variant the one with fewer values that are not the default's is simpler; then the one whose
+    values are fewer positions away from those in their lists; at last the one with the earlier values.
 
     Args:
         kernel: names variants and values in its order.
@@ -55,7 +54,7 @@ def simplicity(
             away += abs(position - usual)
         near = [distance(configuration, one) for one in known if one.variant == configuration.variant]
         return (
-            min(near, default=FAR),
+            min(near, default=1 + differing),
             not own,
             order[configuration.variant],
             differing,

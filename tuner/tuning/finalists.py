@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tuner.model import Configuration, Status, Trial
-from tuner.tuning.decision import Preference
+from tuner.tuning.decision import MARGIN, Preference, weighed
 
 FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
@@ -71,11 +71,13 @@ def reproducible(
         trials: of the run, rejected ones left out.
         chosen: the finalists.
         named: initial configurations and known winners.
-        prefer: sorts equally fast ones.
+        prefer: says what each has to gain.
     """
     racing = {trial.configuration for trial in chosen}
     near = ranked(trials, NEAR_FACTOR) if chosen else []
-    simplest = sorted(near, key=lambda trial: prefer(trial.configuration))[:SIMPLEST]
+    simplest = sorted(
+        near, key=lambda trial: weighed(trial.time_ns or 0.0, prefer(trial.configuration), MARGIN)
+    )[:SIMPLEST]
     return [
         trial
         for trial in near

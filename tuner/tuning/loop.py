@@ -22,7 +22,6 @@ from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.simpler import closing_trials, simpler_configurations
 from tuner.tuning.state import Observer, State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
@@ -253,8 +252,6 @@ class SearchLoop:
             self._retimed.add(self._begin(again, trial))
             self.state.retimed += 1
             return True
-        if self.state.budget - self._begun <= closing_trials(self.run.trials):
-            self._try_simpler()
         if shortlist := self._chosen_from:
             configuration = None if shortlist.empty else self.study.ask(shortlist.choose())
         else:
@@ -268,18 +265,6 @@ class SearchLoop:
                 self.device.forget(configuration)
         self._begin(configuration, trial)
         return True
-
-    def _try_simpler(self) -> None:
-        """Have the sampler begin with what is simpler than the best, by what it was told."""
-        simpler = simpler_configurations(
-            self.study.space,
-            self._told_ns,
-            (self.study.space.default, *self.state.initial.sources),
-            self.simplicity,
-            self.run.options.margin,
-        )
-        self.study.sampler.begin_with(simpler)
-        self._opening = True
 
     def _begin(self, configuration: Configuration, trial: Trial | None) -> int:
         """Note that a trial begins, with its result if it has one already, and return its number."""

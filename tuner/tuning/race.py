@@ -105,10 +105,10 @@ class FinalRace:
     """What was tried first."""
     known_winners: Collection[Configuration] = ()
     """Winners of earlier runs, on this card or others of its model."""
-    prefer: Preference = lambda _: 0
-    """Which of equally fast configurations wins; without it the fastest of them."""
+    prefer: Preference = lambda _: (0,)
+    """What each configuration has to gain to win; without it the fastest wins."""
     margin: float | None = None
-    """What counts as equally fast: of :func:`tuner.stats.equivalence_margin`."""
+    """How much: of :func:`tuner.tuning.decision.margin_of`."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.

@@ -137,7 +137,8 @@ Examples:
     "--margin",
     type=Amount(min=0, max=10),
     metavar="PERCENT",
-    help="How much slower than the fastest a simpler configuration may be and still win; 0.75 by default.",
+    help="How much faster a winner must be for each value in which it differs from the default or an initial "
+    "configuration; 0.5 by default.",
 )
 @click.option("--no-cache", is_flag=True, help="Do not use the cache of compiled kernels.")
 @click.option(
