@@ -23,7 +23,8 @@ import numpy as np
 from cases import NEAR, Case, read_cases
 
 from tuner.search.base import Location
-from tuner.search.expected_improvement import GPEISampler, GPEISettings, log_expected_improvement
+from tuner.search.acquisition import log_expected_improvement
+from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.features import Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior
 from tuner.search.observations import Observations, observe

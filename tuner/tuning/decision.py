@@ -16,9 +16,9 @@ from tuner.tuning.elimination import Standing
 
 MARGIN = 0.005
 """How much faster, as a share, a configuration must be for each value that differs; the noise floor if that is higher.
-Two simulated runs on recorded spaces (scripts/same_table.py), whose cards deviate by 0.1 %, chose the same configuration
-in 81 % with 0.3 %, 88 % with 0.5 % and 90 % with 0.8 %; the winners were 0.11, 0.19 and 0.29 % slower than the best. If
-the simplest within 0.75 % of the fastest won, it was 86 % and 0.20 %."""
+Two simulated runs on recorded spaces (scripts/same_table.py), on cards that deviate by 0.1 %, chose the same one in
+81 % with 0.3 %, 88 % with 0.5 % and 90 % with 0.8 %; winners were 0.11, 0.19 and 0.29 % slower than the best. Where the
+simplest within 0.75 % of the fastest won, it was 86 % and 0.20 %."""
 MOST = 5
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
