@@ -22,8 +22,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 from cases import NEAR, Case, read_cases
 
-from tuner.search.base import Location
 from tuner.search.acquisition import log_expected_improvement
+from tuner.search.base import Location
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.features import Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior
