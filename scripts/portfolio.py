@@ -42,6 +42,7 @@ from tuner.devices.base import Contestant, Device, RaceRequest  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
 from tuner.errors import Interrupted, TunerError, UsageError  # noqa: E402
 from tuner.files import whole_file  # noqa: E402
+from tuner.kernel.identity import KernelIdentity  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.model import Configuration, Problem, RunOptions  # noqa: E402
 from tuner.portfolio.building import Built, PortfolioRequest, build  # noqa: E402
@@ -125,7 +126,9 @@ class HeldOut:
         self._file = work / "portfolio.json"
         how = {"count": count, "trials": trials, "time_s": time_s, "searched": searched}
         self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}, "how": how}
-        if self._file.is_file():
+        if not self._file.is_file():
+            self.keep()
+        else:
             self.data = json.loads(self._file.read_text())
             if self.data.get("how") != how:
                 raise UsageError(
@@ -229,27 +232,43 @@ class HeldOut:
             print(f"{problem}: {error}", file=sys.stderr, flush=True)  # one that was not chosen
         return row
 
-    def search(self, device: Device) -> None:
-        """Tune each problem that is not compared yet."""
-        for problem in self.held_out:
-            if problem.key not in self.data["problems"]:
-                winner = self._tuned(device, problem)
-                print(f"{problem}: {winner.trial.configuration}", flush=True)
+    def search(self, device: Device) -> int:
+        """Tune each problem that is not compared yet, the last that are compared first; return how many failed."""
+        failed = 0
+        for problem in reversed(self.held_out):
+            if problem.key in self.data["problems"]:
+                continue
+            try:
+                print(f"{problem}: {self._tuned(device, problem).trial.configuration}", flush=True)
+            except Interrupted:
+                raise
+            except TunerError as error:
+                failed += 1
+                print(f"{problem}: {error}", file=sys.stderr, flush=True)
+        return failed
 
     def _tuned(self, device: Device, problem: Problem) -> StoredWinner:
-        """Return the winner of a search for this problem alone, an earlier one if it is as long."""
+        """Return the winner of a search for this problem alone, that of an earlier one with the present kernel."""
         if self._stop():
             raise Interrupted("time is over", "the same command goes on")
         options = RunOptions(from_scratch=True)
         request = Request(KERNEL, problem, self._trials, options=options, time_s=self._time_s)
         with Database.open(self._work / "tuned.db") as database:
-            known = database.winners(Filters(problem_key=problem.key)).rows
-            if not known:
+            if (known := self._known(database, problem)) is None:
                 session.tune(request, device, database, make_observer(quiet=True), self._stop)
-                known = database.winners(Filters(problem_key=problem.key)).rows
-        if not known:
+                known = self._known(database, problem)
+        if known is None:
             raise TunerError("the search confirmed nothing")
-        return known[0]
+        return known
+
+    def _known(self, database: Database, problem: Problem) -> StoredWinner | None:
+        for stored in database.winners(Filters(problem_key=problem.key)).rows:
+            present = (
+                stored.run.kernel_digest == KernelIdentity(KERNEL).text and stored.run.trials == self._trials
+            )
+            if present and stored.winner.exportable:
+                return stored
+        return None
 
     def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
         winner = self._tuned(device, problem)
@@ -348,7 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--jobs", type=int, help="compiling processes")
-    parser.add_argument("--searches", action="store_true", help="only tune each of the 40 by itself")
+    parser.add_argument(
+        "--searches", action="store_true", help="only tune each problem that is held out by itself"
+    )
     given = parser.parse_args(arguments)
     until = time.monotonic() + given.seconds
     with stopping() as signalled:
@@ -364,13 +385,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with closing(open_device(given.device, "gemm", given.jobs, paths.cubins(), print)) as device:
             try:
                 if given.searches:
-                    state.search(device)
-                    return 0
+                    return int(state.search(device) > 0)
                 state.portfolio(device)
                 state.compare(device)
             except (Interrupted, KeyboardInterrupt):
-                done = len(state.data["problems"])
-                print(f"stopped: {done} of {len(state.held_out)} are compared; the same command goes on")
+                done = (
+                    ""
+                    if given.searches
+                    else f" {len(state.data['problems'])} of {len(state.held_out)} are compared;"
+                )
+                print(f"stopped:{done} the same command goes on")
                 return 1
     figures = summary(state.data)
     given.out.mkdir(parents=True, exist_ok=True)

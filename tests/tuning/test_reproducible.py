@@ -19,6 +19,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
 from tuner.space.space import SearchSpace
+from tuner.tuning.decision import preference
 from tuner.tuning.state import Result
 
 
@@ -98,7 +99,9 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
         from_scratch=False, margin=0.0,
     )  # fmt: skip
     assert narrow.finish is not None
-    assert narrow.finish.winner.configuration == default, "within 0.75 %, beyond its own margin"
+    assert narrow.finish.winner.configuration == default, (
+        "within 0.5 % for each value, beyond the noise floor"
+    )
     scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
     assert scratch.finish is not None
     assert scratch.finish.winner.configuration == default, "--from-scratch knows of no winner"
@@ -126,3 +129,24 @@ def test_a_variant_without_initial_configurations_is_one_value_away() -> None:
     one_differs = Configuration.of("vectorized", {**default.values, "block_size": 64})
     ordered = sorted([two_differ, bulk, one_differs, default], key=simplicity(kernel, default))
     assert ordered == [default, one_differs, bulk, two_differ]
+
+
+def test_an_earlier_win_is_worth_a_margin_and_the_second_another(tmp_path: Path) -> None:
+    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])
+    default, far = plain(32, 1), plain(256, 4)
+    margins = [preference(simplicity(kernel, default), {far: won})(far)[0] for won in range(4)]
+    assert margins == [2, -1, -2, -2]
+    assert preference(simplicity(kernel, default), {far: 1})(default)[0] == 0
+
+
+def test_what_differs_in_several_values_wins_if_it_is_worth_it(database: Database, tmp_path: Path) -> None:
+    """Two values differ: two margins of 0.5 %, or of 2 %."""
+    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])
+    times = {plain(256, 4): 98.5e3, plain(32, 1): 100e3}
+    for margin, winner in ((None, plain(256, 4)), (0.02, plain(32, 1))):
+        finish = run(
+            *(kernel, database, Card(lambda c: times.get(c, 150e3))), sampler="random", trials=12, margin=margin,
+            from_scratch=True,
+        ).finish  # fmt: skip
+        assert finish is not None
+        assert finish.winner.configuration == winner

@@ -222,7 +222,7 @@ def test_one_that_fails_warm_is_rejected_if_it_is_a_finalist() -> None:
 
 
 def test_one_that_fails_while_finalists_are_chosen_is_no_finalist_but_not_rejected() -> None:
-    device = TwoModes({0: (10.0, 9.0), 1: (10.3, 8.0), 2: (10.1, 8.5)})
+    device = TwoModes({0: (10.0, 9.0), 1: (10.5, 8.0), 2: (10.1, 8.5)})
     device.fail_in_race = lambda contestants: (
         next((i for i, c in enumerate(device.races[-1]) if number_of(c) == 1), None)
         if device.modes[-1] is Mode.WARM and len(device.races) < 3

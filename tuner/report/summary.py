@@ -235,9 +235,9 @@ def _why_not_the_fastest(state: State, finish: Finish) -> str:
     if finish.behind == 1.0 or (finish.warm and finish.warm.passed_over):
         return ""
     kept = finish.winner.configuration in state.known_winners
-    why = "the known winner was kept" if kept else "the simplest was chosen"
+    why = "the known winner was kept" if kept else "one nearer to an initial configuration was chosen"
     behind = f"{100 * (finish.behind - 1):.2f} % behind" if finish.behind > 1 else "as fast as"
-    return f"{why}: {behind} the fastest finalist, within the margin"
+    return f"{why}: {behind} the fastest finalist"
 
 
 def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:

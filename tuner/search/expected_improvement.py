@@ -1,7 +1,8 @@
 """The default sampler, ``gp-ei``: a Gaussian process over the valid set, made for a few dozen results.
 
 Every proposal is the unseen valid configuration with the greatest expected improvement (Jones, Schonlau and Welch,
-"Efficient Global Optimization of Expensive Black-Box Functions", 1998).
+"Efficient Global Optimization of Expensive Black-Box Functions", 1998), reduced where it is far from good initial
+configurations (:mod:`tuner.search.nearness`).
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class GPEISampler(SpaceSampler):
         self.expected_improvement = np.inf
         self._candidates = Candidates(self, self.features)
         self._nearness = Nearness(space)
-        self._initial: dict[Location, float] = {}
-        """Objectives of initial configurations."""
+        self._times: dict[Location, float] = {}
+        """Objectives of what did not fail."""
         self._locations: list[Location] = []
         self._objectives: list[float] = []
         self._codes: list[Codes] = []
@@ -150,8 +151,8 @@ class GPEISampler(SpaceSampler):
         self._locations.append(location)
         self._codes.append(code)
         self._objectives.append(np.nan if objective is None else objective)
-        if location in self.initial and objective is not None:
-            self._initial[location] = objective
+        if objective is not None:
+            self._times[location] = objective
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
         """Learn the results of another task; this run's results decide how far it is correlated with this one."""
@@ -258,8 +259,8 @@ class GPEISampler(SpaceSampler):
 
     def _discount(self, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
         """Return what is taken off the log expected improvement of some configurations, by variant and row."""
-        best = min((one for one in self._objectives if np.isfinite(one)), default=np.inf)
-        good = {location: one for location, one in self._initial.items() if one <= best + GOOD}
+        best = min(self._times.values(), default=np.inf)
+        good = [one for one in self.initial if self._times.get(one, np.inf) <= best + GOOD]
         taken = np.zeros(len(rows))
         for number in np.unique(numbers):
             of_variant = numbers == number

@@ -7,7 +7,7 @@ only slowly. And what lies near is what another run tries, too, so that both mor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,15 +37,15 @@ class Nearness:
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
         self._distances: dict[Location, NDArray[np.int16]] = {}
-        """For an initial configuration, in how many values each of its variant differs from it."""
+        """For an initial configuration, in how many values each row of its variant differs from it."""
 
-    def discount(self, number: int, rows: NDArray[np.int64], initial: Mapping[Location, float]) -> Floats:
+    def discount(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
         """Return what is taken off the logarithm of the expected improvement of some rows of a variant.
 
         Args:
             number: of the variant.
             rows: in it.
-            initial: the objectives of initial configurations that are good; without any nothing is taken off.
+            initial: the initial configurations that are good; without any nothing is taken off.
         """
         if not initial:
             return np.zeros(len(rows))

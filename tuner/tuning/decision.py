@@ -3,7 +3,7 @@
 Two runs of a problem, with other seeds or on other cards of a model, race other finalists and see times that differ by
 the noise. If the fastest won, chance would choose among all that are close. So a configuration must be faster by a
 margin for each value in which it differs from what both runs have tried, the default and the initial configurations.
-What is compared is one number of each contestant: whether another one is in the race changes nothing between two.
+In one mode, whether a third is in the race changes nothing between two that are close to the fastest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ simplest within 0.75 % of the fastest won, it was 86 % and 0.20 %."""
 MOST = 5
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
-"""Earlier wins that count, each as one value that does not differ."""
+"""Earlier wins that count, each as one margin. Values that differ do not count for a winner."""
 
 Preference = Callable[[Configuration], tuple[float, *tuple[object, ...]]]
 """Of a configuration the number of margins by which it must be faster, and what settles a tie: the first wins."""
@@ -71,18 +71,20 @@ def choose(
     """Return the contestant that wins.
 
     Args:
-        fastest: the contestant that the others are compared with; in each standing it may be slower by so many margins.
+        fastest: the contestant that ratios are taken against.
         contestants: of the race.
         standings: of the race in each mode that counts; the same contestants have not failed in them.
         prefer: says what each has to gain.
         margin: of :func:`margin_of`.
     """
-    noise_floor = max(standing.noise_floor for standing in standings)
+    floors = [standing.noise_floor for standing in standings]
+    noise_floor = max(floors) if all(floors) else 0.0
     step = margin_of(noise_floor, margin)
     limit = 1.0 + max(noise_floor, MOST * (MARGIN if margin is None else margin))
 
     def behind(i: int) -> float:
-        return 1.0 if i == fastest else max(s.ratio(i, fastest).median for s in standings)
+        ratio = max(s.ratio(i, fastest).median for s in standings) if i != fastest else 1.0
+        return ratio if len(standings) > 1 else max(1.0, ratio)  # an eliminated one had fewer rounds
 
     close = {i: ratio for i in standings[0].groups if (ratio := behind(i)) <= limit} if step else {}
     close[fastest] = 1.0

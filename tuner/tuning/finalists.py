@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tuner.model import Configuration, Status, Trial
-from tuner.tuning.decision import MARGIN, Preference, weighed
+from tuner.tuning.decision import Preference, weighed
 
 FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
@@ -23,11 +23,11 @@ behind could win only if all others lost as much warm."""
 LEADERS = 3
 """Fastest of each mode that race in any case: how far the others are behind is counted from them."""
 
-SIMPLEST = 4
+PREFERRED = 4
 """Preferred trials that race although others are faster. They are what another run most likely chooses, too."""
-NEAR_FACTOR = 1.02
-"""Only these, and the initial configurations and known winners, this close to the best: the search's figures are off by
-a percent, and the margin of the decision (:mod:`tuner.tuning.decision`) is another."""
+NEAR_FACTOR = 1.035
+"""Only these, and the initial configurations and known winners, this close to the best: a winner may be 2.5 % behind
+(:mod:`tuner.tuning.decision`), and the search's figures are off by a percent."""
 
 
 def verified(trials: Iterable[Trial]) -> list[Trial]:
@@ -62,6 +62,7 @@ def reproducible(
     chosen: Sequence[Trial],
     named: Collection[Configuration],
     prefer: Preference,
+    margin: float,
 ) -> list[Trial]:
     """Return those to race beside the finalists so that another run has the same choice; best first.
 
@@ -71,17 +72,18 @@ def reproducible(
         trials: of the run, rejected ones left out.
         chosen: the finalists.
         named: initial configurations and known winners.
-        prefer: says what each has to gain.
+        prefer: says how many margins each has to gain.
+        margin: for each of them, as a share.
     """
     racing = {trial.configuration for trial in chosen}
     near = ranked(trials, NEAR_FACTOR) if chosen else []
-    simplest = sorted(
-        near, key=lambda trial: weighed(trial.time_ns or 0.0, prefer(trial.configuration), MARGIN)
-    )[:SIMPLEST]
+    preferred = sorted(
+        near, key=lambda trial: weighed(trial.time_ns or 0.0, prefer(trial.configuration), margin)
+    )[:PREFERRED]
     return [
         trial
         for trial in near
-        if trial.configuration not in racing and (trial.configuration in named or trial in simplest)
+        if trial.configuration not in racing and (trial.configuration in named or trial in preferred)
     ]
 
 

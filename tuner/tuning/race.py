@@ -16,7 +16,7 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.model import Configuration, Problem, Trial
 from tuner.stats import Ratio, Verdict, reference_verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
-from tuner.tuning.decision import Preference, choose
+from tuner.tuning.decision import Preference, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
 from tuner.tuning.finish import Finish, InRace, WarmFinish
@@ -106,9 +106,9 @@ class FinalRace:
     known_winners: Collection[Configuration] = ()
     """Winners of earlier runs, on this card or others of its model."""
     prefer: Preference = lambda _: (0,)
-    """What each configuration has to gain to win; without it the fastest wins."""
+    """How many margins each configuration has to gain to win; without it the fastest wins."""
     margin: float | None = None
-    """How much: of :func:`tuner.tuning.decision.margin_of`."""
+    """The margin, as a share: see :func:`tuner.tuning.decision.margin_of`."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -166,7 +166,9 @@ class FinalRace:
         """
         left = [trial for trial in trials if trial.number not in rejected]
         chosen = finalists_of_both(left, warm_ns) or finalists(left, resolution_ns(self.device))
-        chosen += reproducible(left, chosen, {*self.initial, *self.known_winners}, self.prefer)
+        if chosen:
+            step = margin_of(self.device.noise_floor(chosen[0].time_ns or 0.0), self.margin)
+            chosen += reproducible(left, chosen, {*self.initial, *self.known_winners}, self.prefer, step)
         for trial in (self.default, self.incumbent) if chosen else ():
             if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
                 continue
