@@ -21,13 +21,14 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from portfolio_summary import ASKED, LIMIT_S, spread, summary
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -64,24 +65,13 @@ KERNEL = load_kernel("gemm")
 ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
 """As language models have them: any number of rows, and weights whose sides are multiples of 64."""
 LAYOUTS = ("nn", "nt")
-LIMIT_S, CHOICE_S = 900.0, 15.0
-"""For a portfolio; and of it for the last choice, in which nothing is measured."""
+CHOICE_S = 15.0
+"""Of the time for a portfolio, for the last choice, in which nothing is measured."""
 KEPT_EVERY_S = 2.0
 """Its time so far is written down so often."""
 ROUNDS, SAMPLES = 20, 8
 ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
-ASKED = {
-    "median": 1.02,
-    "p95": 1.10,
-    "worst": 1.25,
-    "cubins": 32,
-    "seconds": LIMIT_S,
-    "invalid": 0,
-    "unmatched": 0,
-}
-LEAST = {"held_out": 40, "trials": 120, "time_s": 10.0}
-"""Of a measurement that counts: fewer problems, or poorer searches to compare with, prove nothing."""
 METHODS = {
     "the nearest size alone": ((1,), (0,)),
     "means of near sizes": (NEIGHBOURS, (0,)),
@@ -315,44 +305,6 @@ def over_best(device: Device, chosen: Configuration, members: Sequence[Configura
         raise TunerError(f"{members[race.failed]}: {race.error}")
     times = [median(median(groups[i]) for groups in race.samples_ns) for i in range(len(members))]
     return times[members.index(chosen)] / min(times)
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return the median, the 95th percentile and the worst of some slowdowns."""
-    return {
-        "median": float(np.median(values)),
-        "p95": float(np.quantile(values, 0.95)),
-        "worst": float(np.max(values)),
-    }
-
-
-def summary(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of the held-out problems, and which of them miss what is asked."""
-    rows = list(data["problems"].values())
-    timed = [row for row in rows if "error" not in row]
-    if not timed:
-        return {"held_out": len(rows), "invalid": len(rows), "missed": ["invalid"]}
-    figures = {
-        "held_out": len(rows),
-        **spread([row["over_tuned"] for row in timed]),
-        "invalid": len(rows) - len(timed),
-        "unmatched": sum(row["match"] != "portfolio" for row in timed),
-        "slower_than_default": sum(row["slower_than_default"] for row in timed),
-        "layouts": {
-            layout: spread([row["over_tuned"] for row in timed if row["layout"] == layout])
-            for layout in sorted({row["layout"] for row in timed})
-        },
-        "over_best_kept": spread([row.get("over_best_kept", 1.0) for row in timed]),
-        "said": spread([row["expected"] or 1.0 for row in timed]),
-        "cubins": data["cubins"],
-        "seconds": data["seconds"],
-        "trials": data["how"]["trials"],
-        "time_s": data["how"]["time_s"],
-    }
-    missed = [name for name, most in ASKED.items() if not figures[name] <= most]  # nor is NaN enough
-    missed += [name for name, least in LEAST.items() if not figures[name] >= least]
-    missed += ["slower_than_default"] if figures["slower_than_default"] else []
-    return {**figures, "missed": missed}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

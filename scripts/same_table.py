@@ -114,13 +114,15 @@ def main() -> int:
     parser.add_argument("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")
     parser.add_argument("--cards", type=int, default=Study.cards)
     parser.add_argument("--share", type=float, default=Study.share)
+    parser.add_argument("--margin", type=float, help="simulate: as for tune run, in percent.")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     given = parser.parse_args()
     if given.what == "gpu":
         return measure(given)
     studies = []
     for own in OWN:
-        study = Study(given.cards, given.trials, given.share, own)
+        margin = None if given.margin is None else given.margin / 100
+        study = Study(given.cards, given.trials, given.share, own, margin)
         rows = simulate(study, given.processes)
         studies.append({"study": asdict(study), "totals": totals(rows), "problems": rows})
     text = table(studies)

@@ -6,19 +6,15 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
 from tuner.conditions import Mode
 from tuner.database.database import Database
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration
 from tuner.space.simplicity import simplicity
-from tuner.space.space import SearchSpace
 from tuner.tuning.decision import preference
 from tuner.tuning.state import Result
 
@@ -33,12 +29,6 @@ class Card(StubDevice):
 
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return self.time_ns(configuration)
-
-
-@pytest.fixture
-def space(tmp_path: Path) -> SearchSpace:
-    kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 256], items=[1, 4])
-    return SearchSpace.from_kernel(kernel, kernel.problem(), ARCHITECTURES[90])
 
 
 def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:

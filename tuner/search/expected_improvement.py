@@ -201,13 +201,13 @@ class GPEISampler(SpaceSampler):
             posterior = self._informed_posterior(codes, observations, nominees) or self.model.posterior(
                 [codes]
             )
-            discount = self._discount(*np.array(locations).T)
-            gains = self._improvement(posterior, best, observations.unit) - discount
+            penalty = self._penalty(*np.array(locations).T)
+            gains = self._improvement(posterior, best, observations.unit) - penalty
             order = np.argsort(-gains, kind="stable").tolist()
             improvement = self.expected_improvement
             for next_ in range(1, min(count, len(order))):
                 posterior.fantasize(order[next_ - 1])
-                gains = self._improvement(posterior, best, observations.unit) - discount
+                gains = self._improvement(posterior, best, observations.unit) - penalty
                 order[next_:] = sorted(order[next_:], key=lambda i: -gains[i])
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
@@ -239,12 +239,12 @@ class GPEISampler(SpaceSampler):
         numbers, rows = self._to_compare(objectives, len(observations.targets) + len(waiting))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
         posterior = self.model.posterior(encoded)
-        discount = self._discount(numbers, rows)
+        penalty = self._penalty(numbers, rows)
         chosen: list[int] = []
         for _ in range(min(count, len(rows))):
             if chosen:
                 posterior.fantasize(chosen[-1])
-            improvement = self._improvement(posterior, best, observations.unit) - discount
+            improvement = self._improvement(posterior, best, observations.unit) - penalty
             improvement[chosen] = -np.inf
             chosen.append(int(np.argmax(improvement)))
         return [(int(numbers[i]), int(rows[i])) for i in chosen]
@@ -257,14 +257,14 @@ class GPEISampler(SpaceSampler):
         self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
         return improvement
 
-    def _discount(self, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
+    def _penalty(self, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
         """Return what is taken off the log expected improvement of some configurations, by variant and row."""
         best = min(self._times.values(), default=np.inf)
         good = [one for one in self.initial if self._times.get(one, np.inf) <= best + GOOD]
         taken = np.zeros(len(rows))
         for number in np.unique(numbers):
             of_variant = numbers == number
-            taken[of_variant] = self._nearness.discount(int(number), rows[of_variant], good)
+            taken[of_variant] = self._nearness.penalty(int(number), rows[of_variant], good)
         return taken
 
     def _spread(self) -> Location:

@@ -18,7 +18,7 @@ from tuner.space.space import SearchSpace
 
 GOOD = 0.1375
 """How far behind the best, in log2 of the time, an initial configuration may be: 10 %."""
-DISCOUNT = 2.0
+PENALTY = 2.0
 """Taken off the logarithm of the expected improvement for each value that differs from the nearest good one. Chosen on
 models of 40 searches: with 1 two runs chose the same less often, and their winners were slower; 4 did no better."""
 FARTHEST = 8
@@ -28,7 +28,7 @@ UNRELATED = 4
 
 
 class Nearness:
-    """The discount of each configuration.
+    """The penalty of each configuration.
 
     Args:
         space: of the search.
@@ -39,7 +39,7 @@ class Nearness:
         self._distances: dict[Location, NDArray[np.int16]] = {}
         """For an initial configuration, in how many values each row of its variant differs from it."""
 
-    def discount(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
+    def penalty(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
         """Return what is taken off the logarithm of the expected improvement of some rows of a variant.
 
         Args:
@@ -51,9 +51,9 @@ class Nearness:
             return np.zeros(len(rows))
         own = [location for location in initial if location[0] == number]
         if not own:
-            return np.full(len(rows), DISCOUNT * UNRELATED)
+            return np.full(len(rows), PENALTY * UNRELATED)
         apart = np.min([self._apart(location)[rows] for location in own], axis=0)
-        return np.asarray(DISCOUNT * np.minimum(apart, FARTHEST))
+        return np.asarray(PENALTY * np.minimum(apart, FARTHEST))
 
     def _apart(self, location: Location) -> NDArray[np.int16]:
         if location not in self._distances:

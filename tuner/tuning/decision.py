@@ -16,9 +16,9 @@ from tuner.tuning.elimination import Standing
 
 MARGIN = 0.005
 """How much faster, as a share, a configuration must be for each value that differs; the noise floor if that is higher.
-Two simulated runs on recorded spaces (scripts/same_table.py), on cards that deviate by 0.1 %, chose the same one in
-81 % with 0.3 %, 88 % with 0.5 % and 90 % with 0.8 %; winners were 0.11, 0.19 and 0.29 % slower than the best. Where the
-simplest within 0.75 % of the fastest won, it was 86 % and 0.20 %."""
+Two simulated runs on recorded spaces (scripts/same_table.py simulate --margin), on cards that deviate by 0.1 %, chose
+the same one in 81 % with 0.3 %, 88 % with 0.5 % and 90 % with 0.8 %; winners were 0.11, 0.19 and 0.29 % slower than the
+best."""
 MOST = 5
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
@@ -56,7 +56,7 @@ def margin_of(noise_floor: float, margin: float | None = None) -> float:
     return max(noise_floor, MARGIN if margin is None else margin) if noise_floor else 0.0
 
 
-def weighed(time: float, preferred: tuple[float, *tuple[object, ...]], margin: float) -> tuple[object, ...]:
+def penalized(time: float, preferred: tuple[float, *tuple[object, ...]], margin: float) -> tuple[object, ...]:
     """Return a time, or a ratio, with its margins, and what settles a tie: the least wins."""
     return time * (1.0 + margin * preferred[0]), *preferred[1:]
 
@@ -88,4 +88,4 @@ def choose(
 
     close = {i: ratio for i in standings[0].groups if (ratio := behind(i)) <= limit} if step else {}
     close[fastest] = 1.0
-    return min(close, key=lambda i: weighed(close[i], prefer(contestants[i].configuration), step))
+    return min(close, key=lambda i: penalized(close[i], prefer(contestants[i].configuration), step))

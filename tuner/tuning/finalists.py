@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tuner.model import Configuration, Status, Trial
-from tuner.tuning.decision import Preference, weighed
+from tuner.tuning.decision import Preference, penalized
 
 FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
@@ -78,7 +78,7 @@ def reproducible(
     racing = {trial.configuration for trial in chosen}
     near = ranked(trials, NEAR_FACTOR) if chosen else []
     preferred = sorted(
-        near, key=lambda trial: weighed(trial.time_ns or 0.0, prefer(trial.configuration), margin)
+        near, key=lambda trial: penalized(trial.time_ns or 0.0, prefer(trial.configuration), margin)
     )[:PREFERRED]
     return [
         trial

@@ -15,7 +15,6 @@ from tuner.protocol.run_rows import LeftBehind
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
-from tuner.space.simplicity import simplicity
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.finalists import fastest
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
@@ -94,9 +93,7 @@ class SearchLoop:
         self._begun = 0
         """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
         self._told_ns: dict[Configuration, float] = {}
-        """Times of this run that the study was told; infinite where it was told of a failure."""
-        self.simplicity = simplicity(request.kernel, search.space.default, tuple(state.initial.sources))
-        """Sorts simpler configurations first."""
+        """Times of this run that the study was told."""
         self._deadline = math.inf
         self._exhausted = False
 
@@ -222,8 +219,7 @@ class SearchLoop:
     def _lookahead(self) -> int:
         if self._expected_ns is None:
             return self.run.lookahead
-        best_ns = min(self._told_ns.values(), default=math.inf)
-        return lookahead_of(self.device, self._expected_ns, best_ns if math.isfinite(best_ns) else None)
+        return lookahead_of(self.device, self._expected_ns, min(self._told_ns.values(), default=None))
 
     def _must_wait(self) -> bool:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
@@ -351,8 +347,8 @@ class SearchLoop:
     def _tell(self, trial: Trial) -> None:
         if trial.number in self._retimed:
             return
-        time_ns = told_time(trial)
-        self._told_ns[trial.configuration] = time_ns or math.inf
+        if time_ns := told_time(trial):
+            self._told_ns[trial.configuration] = time_ns
         self.study.tell(trial.configuration, time_ns)
         if self.shortlist:
             self.shortlist.told(trial.compile_s, trial.measure_s)

@@ -13,6 +13,7 @@ from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Trial
 from tuner.signals import uninterrupted
+from tuner.space.simplicity import simplicity
 from tuner.tuning.decision import preference
 from tuner.tuning.finish import Finish
 from tuner.tuning.loop import SearchLoop
@@ -130,7 +131,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
         known_winners=state.known_winners,
-        prefer=preference(loop.simplicity, state.known_winners),
+        prefer=preference(
+            simplicity(kernel, state.space.default, tuple(state.initial.sources)), state.known_winners
+        ),
         margin=run.options.margin,
     )
     if (finish := race.run(trials)) is None:
