@@ -31,16 +31,13 @@ from tuner.tuning.race import compete
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = (
-    (4096, 4096, 4096), (256, 4096, 14336), (1024, 1024, 1024), (16, 8192, 8192), (512, 512, 512),
-    (2048, 2048, 2048), (8192, 8192, 8192), (128, 8192, 8192), (4096, 14336, 4096), (4104, 4104, 4104),
-    (2048, 512, 16384), (6144, 4096, 1024),
+    (3072, 3072, 3072), (192, 5120, 13824), (1280, 1280, 1280), (24, 5120, 5120), (640, 640, 640),
+    (2304, 2304, 2304), (7168, 7168, 7168), (96, 7168, 7168), (4096, 11008, 4096), (3600, 3600, 3600),
+    (1792, 768, 14336), (5120, 5120, 1280),
 )  # fmt: skip
-OTHERS = {
-    "vector_add": [f"n=2**{power}" for power in (20, 24, 26, 28)],
-    "saxpy": [f"n=2**{power}" for power in (20, 24, 26, 28)],
-    "reduce": [f"n=2**{power}" for power in (20, 24, 26, 28)],
-    "transform": [f"n=2**{power}" for power in (20, 24, 26, 28)],
-}
+LENGTHS = ("n=3*10**6", "n=12*10**6", "n=5*10**7,dtype=float16", "n=2*10**8")
+OTHERS = dict.fromkeys(("vector_add", "saxpy", "reduce", "transform"), LENGTHS)
+"""Sizes that the initial configurations were not made from."""
 LONG = 4
 """Products that long searches are made of, the first of these."""
 SEEDS = (101, 202)
