@@ -142,7 +142,7 @@ BEST, DEFAULT = configuration("ok", 256, 2), configuration("ok", 32, 1)
 
 @pytest.mark.parametrize(
     ("best", "default", "decides"),
-    [(4500.0, 9000.0, True), (5500.0, 9000.0, False), (7000.0, 7001.0, True), (8100.0, 8101.0, False)],
+    [(4500.0, 9000.0, True), (5500.0, 9000.0, False), (6000.0, 6001.0, True), (7000.0, 7001.0, False)],
 )
 def test_bench(
     database: Database,

@@ -25,6 +25,17 @@ def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     assert "fresh process" in reason
 
 
+@pytest.mark.parametrize(("shift", "winner"), [(1.04, 0), (1.1, 2)])
+def test_a_process_in_which_another_finalist_is_as_far_from_its_time_confirms(
+    shift: float, winner: int
+) -> None:
+    """Where a process gets its memory moves all by some percent; by more than that it is another time."""
+    device = Track()
+    device.confirmed = lambda c, t: good(device.time(c) * (shift if device.time(c) < 1.03e6 else 1.0))
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
+    assert ended is not None and ended.winner.number == winner
+
+
 def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:
     class Even(Track):
         def fits(self, problem: Problem, configuration: Configuration) -> bool:

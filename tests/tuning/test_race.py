@@ -37,9 +37,9 @@ def test_the_preferred_of_the_equal_wins() -> None:
     assert finish(device, trials).winner.number == 0  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("slower", "winner"), [(0.004, 1), (0.006, 0)])
+@pytest.mark.parametrize(("slower", "winner"), [(0.006, 1), (0.009, 0)])
 def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower: float, winner: int) -> None:
-    """Another run may not have seen the faster one; the margin is 0.5 %, or the noise floor where that is higher."""
+    """Another run may not have seen the faster one; the margin is 0.75 %, or the noise floor where that is higher."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 0))
@@ -66,8 +66,8 @@ def test_in_one_mode_a_third_contestant_changes_nothing_between_two() -> None:
         assert ended.winner.number == 1
 
 
-def test_no_preference_is_worth_more_than_five_margins() -> None:
-    device = Track(truth={0: 1000.0, 1: 1030.0}, noise=1e-4)
+def test_what_is_much_slower_does_not_win_however_it_is_preferred() -> None:
+    device = Track(truth={0: 1000.0, 1: 1035.0}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),))
     assert ended is not None

@@ -346,13 +346,11 @@ def _winners_order(filters: Filters) -> str:
 def _best_first(*, one_mode: bool) -> str:
     """Return the order of winners of the same problem, GPU and conditions.
 
-    Those chosen by two modes are compared as in their races: by the ratio to the best in the mode where it is larger.
+    Those chosen by two modes are compared as in their races: by the mean of both times.
     """
     if one_mode:
         return "t.time_ns, t.id"
-    window = f"OVER (PARTITION BY {_GROUP}, r.computation, {_WARM_NS} IS NULL)"
-    worst = f"max(t.time_ns / min(t.time_ns) {window}, {_WARM_NS} / min({_WARM_NS}) {window})"
-    return f"{_WARM_NS} IS NULL, {worst}, t.time_ns, t.id"
+    return f"{_WARM_NS} IS NULL, t.time_ns * coalesce({_WARM_NS}, 1), t.time_ns, t.id"
 
 
 def report(damaged: list[str], error: Exception) -> None:

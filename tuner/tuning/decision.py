@@ -3,23 +3,24 @@
 Two runs of a problem, with other seeds or on other cards of a model, race other finalists and see times that differ by
 the noise. If the fastest won, chance would choose among all that are close. So a configuration must be faster by a
 margin for each value in which it differs from what both runs have tried, the default and the initial configurations.
-In one mode, whether a third is in the race changes nothing between two that are close to the fastest.
+Where two modes count, so does the mean of its ratios in both (the geometric one). So whether a third is in the race
+changes nothing between two that are close to the fastest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from tuner.model import Configuration, Trial
 from tuner.space.simplicity import Simplicity
 from tuner.tuning.elimination import Standing
 
-MARGIN = 0.005
+MARGIN = 0.0075
 """How much faster, as a share, a configuration must be for each value that differs; the noise floor if that is higher.
 Two simulated runs on recorded spaces (scripts/same_table.py simulate --margin), on cards that deviate by 0.1 %, chose
-the same one in 81 % with 0.3 %, 88 % with 0.5 % and 90 % with 0.8 %; winners were 0.11, 0.19 and 0.29 % slower than the
-best."""
-MOST = 5
+the same one in @@."""
+MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
 """Earlier wins that count, each as one margin. Values that differ do not count for a winner."""
@@ -62,7 +63,6 @@ def penalized(time: float, preferred: tuple[float, *tuple[object, ...]], margin:
 
 
 def choose(
-    fastest: int,
     contestants: Sequence[Trial],
     standings: Sequence[Standing],
     prefer: Preference,
@@ -71,21 +71,25 @@ def choose(
     """Return the contestant that wins.
 
     Args:
-        fastest: the contestant that ratios are taken against.
         contestants: of the race.
-        standings: of the race in each mode that counts; the same contestants have not failed in them.
+        standings: of the race in each mode that counts, the run's first; the same contestants have not failed in them.
         prefer: says what each has to gain.
         margin: of :func:`margin_of`.
     """
+    fastest = standings[0].left[0]
     floors = [standing.noise_floor for standing in standings]
     noise_floor = max(floors) if all(floors) else 0.0
     step = margin_of(noise_floor, margin)
-    limit = 1.0 + max(noise_floor, MOST * (MARGIN if margin is None else margin))
 
     def behind(i: int) -> float:
-        ratio = max(s.ratio(i, fastest).median for s in standings) if i != fastest else 1.0
-        return ratio if len(standings) > 1 else max(1.0, ratio)  # an eliminated one had fewer rounds
+        if i == fastest:
+            return 1.0
+        if len(standings) == 1:  # an eliminated one had fewer rounds, and is not faster
+            return max(1.0, standings[0].ratio(i, fastest).median)
+        return prod(standing.ratio(i, fastest).median for standing in standings) ** (1 / len(standings))
 
-    close = {i: ratio for i in standings[0].groups if (ratio := behind(i)) <= limit} if step else {}
-    close[fastest] = 1.0
-    return min(close, key=lambda i: penalized(close[i], prefer(contestants[i].configuration), step))
+    ratios = {i: behind(i) for i in standings[0].groups}
+    best = min(ratios, key=lambda i: (ratios[i], i != fastest))
+    limit = 1.0 + max(noise_floor, MOST * (MARGIN if margin is None else margin))
+    close = [i for i in ratios if ratios[i] <= limit * ratios[best]] if step else [best]
+    return min(close, key=lambda i: penalized(ratios[i], prefer(contestants[i].configuration), step))

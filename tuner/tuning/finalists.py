@@ -13,20 +13,16 @@ FINALISTS = 8
 FINALIST_FACTOR = 1.10
 """Only candidates this close to the best are raced: the search's figures are off by a few percent, not by ten."""
 TIMED_WARM = 32
-"""Fastest trials that are timed warm as well. In a simulation of a hundred candidates, whose time warm over that with
-cold data varied by 7 %, the winner's worse mode was 0.05 % (in the mean of 60) behind that of the best of all."""
+"""Fastest trials that are timed warm as well."""
 OF_A_VARIANT = 2
 """Fastest trials of each variant among them, whatever their rank: what differs most may be best warm."""
 WARM_FACTOR = 1.25
-"""Only candidates this close to the best are timed warm. A winner is chosen by its worse mode, so that one further
-behind could win only if all others lost as much warm."""
-LEADERS = 3
-"""Fastest of each mode that race in any case: how far the others are behind is counted from them."""
+"""Only candidates this close to the best are timed warm: one further behind would have to gain as much there."""
 
 PREFERRED = 4
 """Preferred trials that race although others are faster. They are what another run most likely chooses, too."""
-NEAR_FACTOR = 1.035
-"""Only these, and the initial configurations and known winners, this close to the best: a winner may be 2.5 % behind
+NEAR_FACTOR = 1.04
+"""Only these, and the initial configurations and known winners, this close to the best: a winner may be 3 % behind
 (:mod:`tuner.tuning.decision`), and the search's figures are off by a percent."""
 
 
@@ -105,9 +101,10 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
 
 
 def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, float]) -> list[Trial]:
-    """Return the trials that could hold in both modes, the fastest in the run's mode first.
+    """Return the trials that could win in both modes together, the fastest in the run's mode first.
 
-    They are the leaders of each mode, and those whose ratio to the best, in the mode where it is larger, is smallest.
+    They are those with the smallest mean of both times (the geometric one), and the fastest of each mode, from which it
+    is counted how far the winner is behind.
 
     Args:
         trials: of the run, rejected ones left out.
@@ -116,13 +113,12 @@ def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, f
     timed = [trial for trial in ranked(trials, WARM_FACTOR) if trial.configuration in warm_ns]
     if not timed:
         return []
-    best_ns, best_warm_ns = timed[0].time_ns or 1.0, min(warm_ns[t.configuration] for t in timed)
 
-    def worst(trial: Trial) -> float:
-        return max((trial.time_ns or 0.0) / best_ns, warm_ns[trial.configuration] / best_warm_ns)
+    def both(trial: Trial) -> float:
+        return (trial.time_ns or 0.0) * warm_ns[trial.configuration]
 
-    by_worst = sorted(timed, key=worst)
-    close = [trial for trial in by_worst if worst(trial) <= FINALIST_FACTOR * worst(by_worst[0])]
-    warmest = sorted(timed, key=lambda trial: warm_ns[trial.configuration])
-    numbers = {trial.number for trial in (*timed[:LEADERS], *warmest[:LEADERS], *close[:FINALISTS])}
+    best = sorted(timed, key=both)
+    close = [trial for trial in best if both(trial) <= FINALIST_FACTOR**2 * both(best[0])]
+    warmest = min(timed, key=lambda trial: warm_ns[trial.configuration])
+    numbers = {trial.number for trial in (timed[0], warmest, *close[:FINALISTS])}
     return [trial for trial in timed if trial.number in numbers]

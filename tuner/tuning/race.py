@@ -20,14 +20,14 @@ from tuner.tuning.decision import Preference, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
 from tuner.tuning.finish import Finish, InRace, WarmFinish
-from tuner.tuning.warm import behind, holding, time_warm
+from tuner.tuning.warm import behind, time_warm
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
 GROUP_NS = 5e6
 """Samples of a group: so many as take this long, within these limits. Many rounds of few samples say more than few
 rounds of many, for what changes from round to round does not average out within one; but a group costs some 0.1 ms."""
 WARM_HEATS = 2
-"""Of the race in the mode warm: 36 rounds find a loss of 0.5 %, and no smaller one should cost a winner its place."""
+"""Of the race in the mode warm: 36 rounds find a difference of 0.5 %."""
 RECORDED_HEATS = (16,)
 """Recorded samples are drawn, one a round: each trial has some dozens, and more rounds would claim more certainty than
 these have."""
@@ -100,7 +100,7 @@ class FinalRace:
     max_error: float | None = None
     """How far from the true result the winner may be in the fresh process."""
     warm: bool = False
-    """Whether the winner has to hold in the mode warm as well."""
+    """Whether the mode warm counts as well."""
     initial: Collection[Configuration] = ()
     """What was tried first."""
     known_winners: Collection[Configuration] = ()
@@ -187,11 +187,10 @@ class FinalRace:
 
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
-        fastest = choose(standing.left[0], contestants, [standing], self.prefer, self.margin)
+        fastest = choose(contestants, [standing], self.prefer, self.margin)
         first, warm_finish = fastest, None
         if warm is not None:
-            held = holding(standing.left[0], standing, warm)
-            first = choose(held, contestants, [standing, warm], self.prefer, self.margin)
+            first = choose(contestants, [standing, warm], self.prefer, self.margin)
             warm_finish = WarmFinish(
                 **vars(self._in_race(first, contestants, warm)),
                 behind_in_mode=behind(standing, first),
@@ -201,8 +200,15 @@ class FinalRace:
         winner, in_race = contestants[first], self._in_race(first, contestants, standing)
         confirmation = Confirmation()
         if not self.device.recorded:
+            other = next((one for one in in_race.medians_ns if one[0] != winner.configuration), None)
             confirmation = confirm(
-                self.device, self.problem, winner.configuration, in_race.time_ns, self.max_error, self.say
+                self.device,
+                self.problem,
+                winner.configuration,
+                in_race.time_ns,
+                self.max_error,
+                self.say,
+                other,
             )
         incumbent_ns, versus_incumbent, against_incumbent = _versus(
             self.incumbent, first, contestants, standing

@@ -1,8 +1,8 @@
-"""The second timing of short problems: which finalist holds in the run's mode and warm, back to back?
+"""The second timing of short problems: warm, back to back.
 
 A search times with cold data. Most programs call a kernel back to back, with part of its data in the L2. Where a kernel
-is short, another configuration may be best there.
-Times of different modes are never compared: what counts is how far each finalist is behind the fastest *within* each.
+is short, another configuration may be best there. So the mean of a finalist's ratios to another in both modes counts.
+Times of different modes are never compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuner.hardware.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Run, Trial
-from tuner.stats import Verdict, median
+from tuner.stats import median
 from tuner.tuning.elimination import Standing
 
 ROUNDS, SAMPLES = 3, 3
@@ -63,23 +63,3 @@ def time_warm(device: Device, candidates: Sequence[Trial], seed: int) -> dict[Co
 def behind(standing: Standing, contestant: int) -> float:
     """Return a contestant's time over that of the fastest."""
     return standing.ratio(contestant, standing.left[0]).median
-
-
-def holding(first: int, standing: Standing, warm: Standing) -> int:
-    """Return the contestant that holds in both modes.
-
-    It is the winner of the run's mode, unless that is surely slower than the fastest when warm. Then it is the one
-    whose ratio to the fastest, in the mode where that is larger, is smallest; of those that differ by less than the
-    noise, the winner of the run's mode if it is one of them, else the fastest in that mode.
-
-    Args:
-        first: winner of the run's mode.
-        standing: of the race in the run's mode.
-        warm: of the race in the mode warm, of the same contestants.
-    """
-    if warm.compare(first, warm.left[0]) is not Verdict.SLOWER:
-        return first
-    worst = {i: max(behind(standing, i), behind(warm, i)) for i in standing.groups}
-    limit = min(worst.values()) * (1.0 + max(standing.noise_floor, warm.noise_floor))
-    close = [i for i, ratio in worst.items() if ratio <= limit]
-    return first if first in close else min(close, key=lambda i: behind(standing, i))

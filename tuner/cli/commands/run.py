@@ -138,7 +138,7 @@ Examples:
     type=Amount(min=0, max=2),
     metavar="PERCENT",
     help="How much faster a winner must be for each value in which it differs from the default or an initial "
-    "configuration; 0.5 by default. At most five times that in all.",
+    "configuration; 0.75 by default. At most four times that in all.",
 )
 @click.option("--no-cache", is_flag=True, help="Do not use the cache of compiled kernels.")
 @click.option(
