@@ -15,7 +15,7 @@ from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec, first_unmet
 from tuner.model import Configuration, Gpu, Problem, Value
 
-MAX_INITIAL = 8
+MAX_INITIAL = 10
 """Of a kernel's file, for one problem: they start a search, and do not replace it."""
 
 
