@@ -244,7 +244,9 @@ def test_at_most_a_few(tmp_path: Path) -> None:
     items = range(1, 17)
     text = "".join(f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
     entries = settled(with_initial(tmp_path, text, items=list(items)))
-    assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * (16 - MAX_INITIAL)
+    assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * (
+        16 - MAX_INITIAL
+    )
     assert entries[-1] == f"beyond the first {MAX_INITIAL}"
 
 

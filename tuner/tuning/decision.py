@@ -19,7 +19,7 @@ from tuner.tuning.elimination import Standing
 MARGIN = 0.0075
 """How much faster, as a share, a configuration must be for each value that differs; the noise floor if that is higher.
 Two simulated runs on recorded spaces (scripts/same_table.py simulate --margin), on cards that deviate by 0.1 %, chose
-the same one in @@."""
+the same one in 88 % with 0.5 %, and 93 % with 0.75 %; winners were 0.19 and 0.23 % slower than the best."""
 MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2

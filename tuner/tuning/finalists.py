@@ -84,7 +84,7 @@ def reproducible(
 
 
 def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration]) -> list[Trial]:
-    """Return the verified trials that could hold in both modes, best first.
+    """Return the verified trials that could win in both modes together, best first.
 
     Args:
         trials: of the run.
