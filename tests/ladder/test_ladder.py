@@ -201,7 +201,7 @@ def test_speed_up_over_the_first_step(kernel: KernelSpec, device: LadderDevice, 
     [
         (2.9, 0.99 * ABOUT_A_LAUNCH, False, True),
         (2.9, 1.01 * ABOUT_A_LAUNCH, False, False),
-        (1.0002 * 1.9, 1.9, True, True),
+        (1.0002 * 1.5, 1.5, True, True),
         (1.0002 * 1.01 * TIED_AT_LAUNCH, 1.01 * TIED_AT_LAUNCH, True, False),
     ],
 )

@@ -16,8 +16,8 @@ Simplicity = tuple[float, bool, int, int, int, tuple[int, ...]]
 """Sorts simpler configurations first; two have the same only if they are equal. The first element says in how many
 values one differs from the nearest of the default and the initial configurations."""
 PLACE = 0.2
-"""Of a value, what each place in the order of the initial configurations and the default counts: so of two of these that
-are equally fast the same one wins in each run. Chosen on models of 40 searches; with 0.5, places cost too much."""
+"""Of a value, what each place in the order of the initial configurations and the default counts: so of two of these
+that are equally fast the same one wins in each run. Chosen on models of 40 searches; with 0.5, places cost too much."""
 
 
 def distance(a: Configuration, b: Configuration) -> int:
@@ -31,10 +31,10 @@ def simplicity(
     """Return the sort key of a kernel's configurations.
 
     First come the initial configurations in their order and the default, then those that differ from the nearest of
-    these in one value, and so on. Of variants that have none of them, the file's defaults count as if they differed in one value.
-    Of equally distant ones those of the default's variant are simpler, then those of the others in the order of the
-    kernel's file. Of one variant the one with fewer values that are not the default's is simpler; then the one whose
-    values are fewer positions away from those in their lists; at last the one with the earlier values.
+    these in one value, and so on. Of variants that have none of them, the file's defaults count as if they differed in
+    one value. Of equally distant ones those of the default's variant are simpler, then those of the others in the order
+    of the kernel's file. Of one variant the one with fewer values that are not the default's is simpler; then the one
+    whose values are fewer positions away from those in their lists; at last the one with the earlier values.
 
     Args:
         kernel: names variants and values in its order.
