@@ -90,7 +90,7 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     )  # fmt: skip
     assert narrow.finish is not None
     assert narrow.finish.winner.configuration == default, (
-        "within 0.5 % for each value, beyond the noise floor"
+        "within the noise floor for each value"
     )
     scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
     assert scratch.finish is not None

@@ -1,4 +1,4 @@
-"""A run of a short problem: its winner holds in both modes, in the database and on the command line, too."""
+"""A run of a short problem: its winner is chosen by both modes, in the database and on the command line, too."""
 
 from __future__ import annotations
 

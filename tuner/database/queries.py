@@ -346,7 +346,7 @@ def _winners_order(filters: Filters) -> str:
 def _best_first(*, one_mode: bool) -> str:
     """Return the order of winners of the same problem, GPU and conditions.
 
-    Those chosen by two modes are compared as in their races: by the mean of both times.
+    Those chosen by two modes come first, by the geometric mean of both times.
     """
     if one_mode:
         return "t.time_ns, t.id"

@@ -4,7 +4,7 @@ Two runs of a problem, with other seeds or on other cards of a model, race other
 the noise. If the fastest won, chance would choose among all that are close. So a configuration must be faster by a
 margin for each value in which it differs from what both runs have tried, the default and the initial configurations.
 Where two modes count, so does the mean of its ratios in both (the geometric one). So whether a third is in the race
-changes nothing between two that are close to the fastest.
+changes nothing but noise between two that are close to the fastest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def preference(
     """Return which configurations are preferred.
 
     Args:
-        simplicity: sorts simpler ones first; says first in how many values one differs.
+        simplicity: sorts simpler ones first; says first in how many values one differs, with a part for a place.
         won: how many earlier runs each was the winner of.
     """
 
@@ -84,7 +84,9 @@ def choose(
     def behind(i: int) -> float:
         if i == fastest:
             return 1.0
-        if len(standings) == 1:  # an eliminated one had fewer rounds, and is not faster
+        if (
+            len(standings) == 1
+        ):  # an eliminated one had fewer rounds, and is not faster; in the other mode it may be
             return max(1.0, standings[0].ratio(i, fastest).median)
         return prod(standing.ratio(i, fastest).median for standing in standings) ** (1 / len(standings))
 

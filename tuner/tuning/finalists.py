@@ -36,6 +36,12 @@ def fastest(trials: Iterable[Trial]) -> Trial | None:
     return min(verified(trials), key=lambda trial: trial.time_ns or math.inf, default=None)
 
 
+def mean_ns(trial: Trial, warm_ns: Mapping[Configuration, float]) -> float:
+    """Return the geometric mean of a trial's time and its time in the mode warm; the first alone if that is unknown."""
+    time_ns = trial.time_ns or 0.0
+    return math.sqrt(time_ns * warm_ns.get(trial.configuration, time_ns))
+
+
 def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
     """Return the verified trials within a factor of the best, best first; one for each configuration."""
     candidates = sorted(verified(trials), key=lambda t: t.time_ns or 0.0)
@@ -59,6 +65,7 @@ def reproducible(
     named: Collection[Configuration],
     prefer: Preference,
     margin: float,
+    warm_ns: Mapping[Configuration, float] | None = None,
 ) -> list[Trial]:
     """Return those to race beside the finalists so that another run has the same choice; best first.
 
@@ -70,11 +77,15 @@ def reproducible(
         named: initial configurations and known winners.
         prefer: says how many margins each has to gain.
         margin: for each of them, as a share.
+        warm_ns: times in the mode warm if that counts as well: then only what has one, and the mean of both counts.
     """
     racing = {trial.configuration for trial in chosen}
-    near = ranked(trials, NEAR_FACTOR) if chosen else []
+    timed = [trial for trial in ranked(trials, WARM_FACTOR) if not warm_ns or trial.configuration in warm_ns]
+    means = {trial.configuration: mean_ns(trial, warm_ns or {}) for trial in timed}
+    limit = NEAR_FACTOR * min(means.values(), default=0.0)
+    near = [trial for trial in timed if means[trial.configuration] <= limit] if chosen else []
     preferred = sorted(
-        near, key=lambda trial: penalized(trial.time_ns or 0.0, prefer(trial.configuration), margin)
+        near, key=lambda trial: penalized(means[trial.configuration], prefer(trial.configuration), margin)
     )[:PREFERRED]
     return [
         trial
@@ -103,8 +114,7 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
 def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, float]) -> list[Trial]:
     """Return the trials that could win in both modes together, the fastest in the run's mode first.
 
-    They are those with the smallest mean of both times (the geometric one), and the fastest of each mode, from which it
-    is counted how far the winner is behind.
+    They are those with the smallest mean of both times, and the fastest of each mode, with which the winner is compared.
 
     Args:
         trials: of the run, rejected ones left out.
@@ -114,11 +124,9 @@ def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, f
     if not timed:
         return []
 
-    def both(trial: Trial) -> float:
-        return (trial.time_ns or 0.0) * warm_ns[trial.configuration]
-
-    best = sorted(timed, key=both)
-    close = [trial for trial in best if both(trial) <= FINALIST_FACTOR**2 * both(best[0])]
+    best = sorted(timed, key=lambda trial: mean_ns(trial, warm_ns))
+    limit = FINALIST_FACTOR * mean_ns(best[0], warm_ns)
+    close = [trial for trial in best if mean_ns(trial, warm_ns) <= limit]
     warmest = min(timed, key=lambda trial: warm_ns[trial.configuration])
     numbers = {trial.number for trial in (timed[0], warmest, *close[:FINALISTS])}
     return [trial for trial in timed if trial.number in numbers]

@@ -21,7 +21,7 @@ class InRace:
     """Its time over that of the fastest finalist."""
     race_verdict: Verdict = Verdict.AMBIGUOUS
     """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some where it was
-    chosen because it holds in another mode, too, or because it differs less from an initial configuration."""
+    chosen because another mode counts, too, or because it differs less from an initial configuration."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
     """Of every contestant that did not fail, the fastest first; an eliminated one has fewer samples behind it."""
     noise_floor: float = 0.0

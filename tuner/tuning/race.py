@@ -168,7 +168,8 @@ class FinalRace:
         chosen = finalists_of_both(left, warm_ns) or finalists(left, resolution_ns(self.device))
         if chosen:
             step = margin_of(self.device.noise_floor(chosen[0].time_ns or 0.0), self.margin)
-            chosen += reproducible(left, chosen, {*self.initial, *self.known_winners}, self.prefer, step)
+            named = {*self.initial, *self.known_winners}
+            chosen += reproducible(left, chosen, named, self.prefer, step, warm_ns)
         for trial in (self.default, self.incumbent) if chosen else ():
             if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
                 continue
@@ -187,15 +188,15 @@ class FinalRace:
 
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
-        fastest = choose(contestants, [standing], self.prefer, self.margin)
-        first, warm_finish = fastest, None
+        alone = choose(contestants, [standing], self.prefer, self.margin)
+        first, warm_finish = alone, None
         if warm is not None:
             first = choose(contestants, [standing, warm], self.prefer, self.margin)
             warm_finish = WarmFinish(
                 **vars(self._in_race(first, contestants, warm)),
                 behind_in_mode=behind(standing, first),
-                passed_over=contestants[fastest] if fastest != first else None,
-                passed_over_behind=behind(warm, fastest),
+                passed_over=contestants[alone] if alone != first else None,
+                passed_over_behind=behind(warm, alone),
             )
         winner, in_race = contestants[first], self._in_race(first, contestants, standing)
         confirmation = Confirmation()
