@@ -114,7 +114,7 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
 def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, float]) -> list[Trial]:
     """Return the trials that could win in both modes together, the fastest in the run's mode first.
 
-    They are those with the smallest mean of both times, and the fastest of each mode, with which the winner is compared.
+    They are those with the smallest mean of both times, and the fastest of each mode, to compare the winner with.
 
     Args:
         trials: of the run, rejected ones left out.
