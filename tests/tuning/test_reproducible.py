@@ -89,9 +89,7 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
         from_scratch=False, margin=0.0,
     )  # fmt: skip
     assert narrow.finish is not None
-    assert narrow.finish.winner.configuration == default, (
-        "within the noise floor for each value"
-    )
+    assert narrow.finish.winner.configuration == default, "within the noise floor for each value"
     scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
     assert scratch.finish is not None
     assert scratch.finish.winner.configuration == default, "--from-scratch knows of no winner"
