@@ -50,8 +50,8 @@ of it. The minimal kernel (:attr:`Calibration.launch_ns`) moves some data, as ev
 rotation an empty kernel takes 0.71 us, an addition of 2^10 floats 1.28 us, and one of 16 times as many 1.80 us."""
 TIED_AT_LAUNCH = 1.6
 """The same if the fastest are statistically tied: most of their time is the same overhead, and chance decides their
-order. An addition of 2^16 floats takes 1.4 times the minimal kernel's time. At 1.9 times, a product of 640^3, chance no
-longer decides: the ratios of eight finalists were the same on two H100, within 0.3 %."""
+order. An addition of 2^16 floats takes 1.4 times the minimal kernel's time. At 1.9 times, a product of 640^3, finalists
+had the same order on two cards."""
 LAUNCH_NOISE = 0.05
 """Share by which a time that is mostly launch overhead may differ in another process. On an H200 the winners among
 additions of 2^10 and 2^16 floats, timed again interleaved with the default configuration, were 3 and 5 % slower."""
