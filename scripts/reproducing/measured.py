@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -20,13 +21,16 @@ from tuner import paths
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.conditions import Regime
 from tuner.database.database import Database
-from tuner.database.records import Filters
+from tuner.database.records import StoredWinner
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.errors import TunerError
 from tuner.files import whole_file
+from tuner.hardware.batching import warm_differs
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Problem, Status, Trial
+from tuner.kernel.plan import tensors_of
+from tuner.model import Configuration, Problem, Trial
+from tuner.tuning.finalists import fastest
 from tuner.tuning.race import compete
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,10 +44,11 @@ OTHERS = dict.fromkeys(("vector_add", "saxpy", "reduce", "transform"), LENGTHS)
 """Sizes that the initial configurations were not made from."""
 LONG = 4
 """Products that long searches are made of, the first of these."""
-SEEDS = (101, 202)
+SEEDS, AGAIN_SEEDS = (101, 202), (303, 404)
 WITHIN = 0.01
 WAYS = {
     "tuned": "winners",
+    "again": "winners, those that differ tuned again",
     "initial": "the fastest initial configurations alone",
     "long": "winners of long searches",
 }
@@ -81,27 +86,22 @@ def measure(given: argparse.Namespace) -> int:
     listed = problems(given.problems)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda turn: _tune_all(given, listed, deadline, turn, devices[turn]), (0, 1)))
-    files = [given.work / f"{turn}{suffix}.db" for turn in (0, 1) for suffix in ("", "-long")]
-    tuned = {file: _tuned(file) for file in (*files, *(given.tuned or ()))}
-    wanted = {one.problem.key: one.problem for one in listed}
-    if given.tuned:
-        first, second = (tuned[file] for file in given.tuned)
-        wanted = {key: problem for key, problem in first.items() if key in second} | wanted
+        if given.again:
+            list(pool.map(lambda turn: _tune_again(given, listed, deadline, turn, devices[turn]), (0, 1)))
+    chosen = [_chosen(given.work, turn) for turn in (0, 1)]
     different = list(dict.fromkeys(devices))
     with ThreadPoolExecutor(len(different)) as pool:
-        raced = pool.map(
-            lambda device: _race_all(given, tuned, list(wanted.values()), device, deadline), different
-        )
+        raced = pool.map(lambda device: _race_all(given, chosen, listed, device, deadline), different)
         rows = [row for rows in raced for row in rows]
-    about = _about([file for file, problems in tuned.items() if problems])
-    text = "\n".join(about) + "\n" + report(rows, len(wanted) * len(different))
+    about = _about(sorted(given.work.glob("?*.db")))
+    text = "\n".join(about) + "\n" + report(rows, len(listed) * len(different))
     sys.stdout.write(text)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "same-table-gpu.txt").write_text(text)
         written = {"about": about, "races": rows}
         (given.out / "same-table-gpu.json").write_text(json.dumps(written, indent=1) + "\n")
-    return 0 if len(rows) == len(wanted) * len(different) else 1
+    return 0 if len(rows) == len(listed) * len(different) else 1
 
 
 def _about(files: Sequence[Path]) -> list[str]:
@@ -131,48 +131,75 @@ def _tune_all(
     products = [one for one in listed if one.problem.kernel == "gemm"]
     long = (products or list(listed))[:LONG] if given.long else []
     for those, trials, suffix in ((listed, given.trials, ""), (long, given.long, "-long")):
-        for kernel, group in groupby(those, key=lambda one: one.problem.kernel):
-            _tune(given, kernel, list(group), deadline, turn, device, trials, suffix)
+        _tune(given, those, deadline, device, given.work / f"{turn}{suffix}.db", SEEDS[turn], trials)
+
+
+def _tune_again(
+    given: argparse.Namespace, listed: Sequence[Listed], deadline: float, turn: int, device: str
+) -> None:
+    """Tune the problems of which the turns have other winners once more, with what both know."""
+    both = [given.work / f"{turn}.db", given.work / f"{1 - turn}.db"]
+    first, second = (_winners(file) for file in both)
+    differ = {
+        key
+        for key in first.keys() & second.keys()
+        if _configuration(first[key]) != _configuration(second[key])
+    }
+    those = [one for one in listed if one.problem.key in differ]
+    if not those or time.monotonic() + ENDS_S > deadline:
+        return
+    merged = given.work / f"{turn}-again.db"
+    subprocess.run(
+        [sys.executable, "-m", "tuner", "db", "merge", *map(str, both), "--into", str(merged)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    _tune(given, those, deadline, device, merged, AGAIN_SEEDS[turn], given.again)
 
 
 def _tune(
     given: argparse.Namespace,
-    kernel: str,
     listed: Sequence[Listed],
     deadline: float,
-    turn: int,
     device: str,
+    database: Path,
+    seed: int,
     trials: int,
-    suffix: str,
 ) -> None:
-    """Tune the problems of a list that are left, until the time is over."""
-    database = given.work / f"{turn}{suffix}.db"
-    done = _tuned(database)
-    left = [word for one in listed if one.problem.key not in done for word in ("--problem", one.text)]
-    if not left or time.monotonic() + ENDS_S > deadline:
-        return
-    command = [
-        sys.executable, "-m", "tuner", "run", "--kernel", kernel, *left, "--device", device, "--seed",
-        str(SEEDS[turn]), "--trials", str(trials), "--db", str(database), "--quiet",
-        *(("--jobs", str(given.jobs)) if given.jobs else ()),
-    ]  # fmt: skip
-    with (given.work / f"{turn}{suffix}-{kernel}.log").open("a") as log:
-        tuner = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        try:
-            tuner.wait(deadline - ENDS_S - time.monotonic())
-        except subprocess.TimeoutExpired:
-            tuner.terminate()
-            tuner.wait(3 * ENDS_S)
-        finally:
-            tuner.kill()
+    """Tune the problems of a list that have no winner of this seed, kernel by kernel, until the time is over."""
+    done = _winners(database, seed)
+    for kernel, group in groupby(listed, key=lambda one: one.problem.kernel):
+        left = [word for one in group if one.problem.key not in done for word in ("--problem", one.text)]
+        if not left or time.monotonic() + ENDS_S > deadline:
+            continue
+        command = [
+            sys.executable, "-m", "tuner", "run", "--kernel", kernel, *left, "--device", device, "--seed",
+            str(seed), "--trials", str(trials), "--db", str(database), "--quiet",
+            *(("--jobs", str(given.jobs)) if given.jobs else ()),
+        ]  # fmt: skip
+        with database.with_name(f"{database.stem}-{kernel}.log").open("a") as log:
+            tuner = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            try:
+                tuner.wait(deadline - ENDS_S - time.monotonic())
+            except subprocess.TimeoutExpired:
+                tuner.terminate()
+                tuner.wait(3 * ENDS_S)
+            finally:
+                tuner.kill()
 
 
-def _tuned(file: Path) -> dict[str, Problem]:
-    """Return the problems of which a database has a winner, by their keys."""
+def _winners(file: Path, seed: int | None = None) -> dict[str, StoredWinner]:
+    """Return the winners in a database by the problems' keys: of all runs, or of those with this seed."""
     if not file.is_file():
         return {}
     with Database.open(file, write=False) as database:
-        return {one.run.problem.key: one.run.problem for one in database.winners().rows}
+        rows = database.winners().rows
+    return {row.run.problem.key: row for row in rows if seed in (None, row.run.seed)}
+
+
+def _configuration(winner: StoredWinner) -> Configuration:
+    return winner.trial.configuration
 
 
 # -- racing
@@ -180,30 +207,31 @@ def _tuned(file: Path) -> dict[str, Problem]:
 
 def _race_all(
     given: argparse.Namespace,
-    tuned: Mapping[Path, Mapping[str, Problem]],
-    wanted: Sequence[Problem],
+    chosen: Sequence[Mapping[str, Mapping[str, Trial]]],
+    listed: Sequence[Listed],
     device: str,
     deadline: float,
 ) -> list[dict[str, Any]]:
     """Return the races of all problems on a device, those of before and as many as time allows."""
     kept = given.work / f"races-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
     rows: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
+    wanted = [one.problem for one in listed]
     for kernel, group in groupby(wanted, key=lambda problem: problem.kernel):
-        pairs = [(problem, _contestants(given, tuned, problem)) for problem in group]
+        pairs = [(problem, _contestants(chosen, problem.key)) for problem in group]
         raced = {key: row["same"].keys() for key, row in rows.items()}
         left = [
-            (problem, chosen)
-            for problem, chosen in pairs
-            if "tuned" in chosen and chosen.keys() != raced.get(problem.key)
+            (problem, pair)
+            for problem, pair in pairs
+            if "tuned" in pair and pair.keys() != raced.get(problem.key)
         ]
         if not left or time.monotonic() + RACE_S > deadline:
             continue
         with closing(open_device(device, kernel, given.jobs, paths.cubins())) as opened:
-            for problem, chosen in left:
+            for problem, pair in left:
                 if time.monotonic() + RACE_S > deadline:
                     break
                 try:
-                    row = _race(opened, problem, chosen)
+                    row = _race(opened, problem, pair)
                 except TunerError as error:
                     sys.stderr.write(f"{problem} on {device}: {error}\n")
                     continue
@@ -213,36 +241,52 @@ def _race_all(
     return [rows[problem.key] for problem in wanted if problem.key in rows]
 
 
-def _contestants(
-    given: argparse.Namespace, tuned: Mapping[Path, Mapping[str, Problem]], problem: Problem
-) -> dict[str, tuple[Trial, Trial]]:
-    """Return what both turns found, by the way in which they chose it; nothing that only one has."""
-    found: dict[str, list[Trial]] = {way: [] for way in WAYS}
-    for turn in (0, 1):
-        own, long = (given.work / f"{turn}{suffix}.db" for suffix in ("", "-long"))
-        file = given.tuned[turn] if given.tuned and problem.key not in tuned[own] else own
-        if problem.key in tuned[file]:
-            winner, initial = _ended(file, problem)
-            found["tuned"].append(winner)
-            found["initial"] += initial
-        if problem.key in tuned[long]:
-            found["long"].append(_ended(long, problem)[0])
-    return {way: (trials[0], trials[1]) for way, trials in found.items() if len(trials) == 2}
+def _chosen(work: Path, turn: int) -> dict[str, dict[str, Trial]]:
+    """Return what a turn chose in each way, by the problems' keys; again only of problems that were tuned again."""
+    tuned = _winners(work / f"{turn}.db")
+    runs = {
+        "tuned": tuned,
+        "again": _winners(work / f"{turn}-again.db", AGAIN_SEEDS[turn]),
+        "long": _winners(work / f"{turn}-long.db"),
+    }
+    chosen = {way: {key: winner.trial for key, winner in winners.items()} for way, winners in runs.items()}
+    return chosen | {"initial": _initial(work / f"{turn}.db", tuned)}
 
 
-def _ended(file: Path, problem: Problem) -> tuple[Trial, list[Trial]]:
-    """Return the winner of a problem, and the fastest of the default and the initial configurations if one ran."""
+def _initial(file: Path, winners: Mapping[str, StoredWinner]) -> dict[str, Trial]:
+    """Return the fastest of the default and the initial configurations in each winner's run."""
+    found: dict[str, Trial] = {}
+    if not winners:
+        return found
     with Database.open(file, write=False) as database:
-        winner = database.winners(Filters(problem_key=problem.key)).rows[0]
-        initial = database.run_state(winner.run.id)["stats"]["seeds"]
-        numbers = {0}.union(*initial.values())
-        first = [trial for trial in database.trials(winner.run.id) if trial.number in numbers]
-    timed = sorted((one for one in first if one.status is Status.OK), key=lambda one: one.time_ns or 0.0)
-    return winner.trial, timed[:1]
+        for key, winner in winners.items():
+            numbers = {0}.union(*database.run_state(winner.run.id)["stats"]["seeds"].values())
+            trials = [trial for trial in database.trials(winner.run.id) if trial.number in numbers]
+            if best := fastest(trials):
+                found[key] = best
+    return found
 
 
-def _race(device: Device, problem: Problem, chosen: dict[str, tuple[Trial, Trial]]) -> dict[str, Any]:
-    """Return the medians of a race of what was chosen, two of each way, and whether these are the same."""
+def _contestants(
+    chosen: Sequence[Mapping[str, Mapping[str, Trial]]], key: str
+) -> dict[str, tuple[Trial, Trial]]:
+    """Return what both turns chose for a problem, by the way; nothing that only one has."""
+    first, second = chosen
+    pairs = {
+        way: (first[way][key], second[way][key]) for way in WAYS if key in first[way] and key in second[way]
+    }
+    tuned = pairs.get("tuned")
+    if first["again"] and tuned and tuned[0].configuration == tuned[1].configuration:
+        pairs["again"] = tuned
+    return pairs
+
+
+def _race(device: Device, problem: Problem, chosen: Mapping[str, tuple[Trial, Trial]]) -> dict[str, Any]:
+    """Return the medians of a race of what was chosen, two of each way, and whether these are the same.
+
+    Where a run chooses its winner by two modes, so does the comparison: ``means_ns`` are the geometric means of the
+    medians in both modes.
+    """
     kernel = load_kernel(problem.kernel)
     conditions, _ = device.choose_conditions(kernel, problem, None, Regime.RESTED)
     device.prepare(kernel, problem, 0, conditions)
@@ -251,18 +295,29 @@ def _race(device: Device, problem: Problem, chosen: dict[str, tuple[Trial, Trial
     }
     raced = sorted(different.values(), key=lambda trial: trial.time_ns or 0.0)
     failures: list[str] = []
-    standing, _ = compete(device, raced, 0, lambda _, why: failures.append(why))
-    index = {trial.configuration: i for i, trial in enumerate(raced)}
 
-    def time_ns(trial: Trial) -> float | None:
-        number = index[trial.configuration]
-        return standing.time_ns(number) if number in standing.groups else None
+    def medians(warm_ns: Mapping[Configuration, float] | None) -> dict[Configuration, float]:
+        standing, _ = compete(device, raced, 0, lambda _, why: failures.append(why), warm_ns)
+        return {raced[number].configuration: standing.time_ns(number) for number in standing.groups}
+
+    times_ns = medians(None)
+    both = warm_differs(tensors_of(kernel, problem, device.gpu), device.gpu, min(times_ns.values()))
+    warm_ns = medians({}) if both else {}
+    means_ns = {
+        configuration: math.sqrt(time_ns * warm_ns[configuration]) if both else time_ns
+        for configuration, time_ns in times_ns.items()
+        if not both or configuration in warm_ns
+    }
+
+    def of_pairs(times: Mapping[Configuration, float]) -> dict[str, list[float | None]]:
+        return {way: [times.get(trial.configuration) for trial in pair] for way, pair in chosen.items()}
 
     return {
         "same": {way: a.configuration == b.configuration for way, (a, b) in chosen.items()},
-        "times_ns": {way: [time_ns(trial) for trial in pair] for way, pair in chosen.items()},
+        "times_ns": of_pairs(times_ns),
+        "warm_ns": of_pairs(warm_ns) if both else None,
+        "means_ns": of_pairs(means_ns),
         "configurations": {way: [str(trial.configuration) for trial in pair] for way, pair in chosen.items()},
-        "noise_floor": standing.noise_floor,
         "failed": failures,
     }
 
@@ -277,7 +332,8 @@ def report(rows: Sequence[dict[str, Any]], count: int) -> str:
         return lines[0] + "\n"
     lines += [
         "",
-        "Two searches of each problem, on two cards with two seeds; what they chose, raced on either card:",
+        "Two searches of each problem, on two cards with two seeds; what they chose, raced on either card.",
+        "For short problems a time is the geometric mean of that in two modes, by which they were chosen, too.",
         "",
         "| chosen | problems | the same | within 1 % on either card | furthest apart | over the faster winner, mean |",
         "|---|---|---|---|---|---|",
@@ -287,17 +343,17 @@ def report(rows: Sequence[dict[str, Any]], count: int) -> str:
             if any(way in row["same"] for row in rows)
         ),
         "",
-        "Times in us, those of the second search after the slash:",
+        "These times in us, those of the second search after the slash:",
         "",
-        "| problem | raced on | winner | same | initial | long |",
-        "|---|---|---|---|---|---|",
+        "| problem | raced on | winner | same | again | same | initial | long |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        cells = {way: " / ".join(_us(time_ns) for time_ns in pair) for way, pair in row["times_ns"].items()}
-        lines.append(
-            f"| {row['problem']} | {row['device']} | {cells['tuned']} | {'yes' if row['same']['tuned'] else 'no'} | "
-            f"{cells.get('initial', '')} | {cells.get('long', '')} |"
-        )
+        same = {f"{way} same": "yes" if it else "no" for way, it in row["same"].items()}
+        times = {way: " / ".join(map(_us, pair)) for way, pair in row["means_ns"].items()}
+        columns = ("tuned", "tuned same", "again", "again same", "initial", "long")
+        cells = " | ".join((same | times).get(column, "") for column in columns)
+        lines.append(f"| {row['problem']} | {row['device']} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
@@ -307,7 +363,7 @@ def _agreement(rows: Sequence[dict[str, Any]], way: str, named: str) -> str:
     same = {row["problem"]: row["same"][way] for row in those}
     apart, over = list[float](), list[float]()
     for row in those:
-        pair, winners = row["times_ns"][way], row["times_ns"]["tuned"]
+        pair, winners = row["means_ns"][way], row["means_ns"]["tuned"]
         if None not in pair and None not in winners:
             apart.append(abs(pair[0] / pair[1] - 1))
             over.append(min(pair) / min(winners) - 1)

@@ -35,11 +35,11 @@ from pathlib import Path
 
 sys.path.insert(0, "scripts")
 from reproducing import measured
-measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**26"]}
+measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**20"]}
 work = Path(sys.argv[1])
-for seconds, long in ((0.0, 12), (100.0, 0), (100.0, 12)):
+for seconds, again, long in ((0.0, 8, 12), (100.0, 0, 0), (100.0, 8, 12)):
     given = Namespace(seconds=seconds, device=["replay"] * 2, work=work, out=work, problems=1, jobs=None)
-    given.trials, given.long, given.tuned = 8, long, None
+    given.trials, given.again, given.long = 8, again, long
     print(measured.measure(given))
 """
 
@@ -66,6 +66,7 @@ def test_what_is_left_to_measure_is_measured_when_it_is_started_again(tmp_path: 
     assert lines.count("1 of 1 races") == 2 and lines[-1] == "0", "both searches are on one device"
     written = json.loads((tmp_path / "same-table-gpu.json").read_text())
     (race,) = written["races"]
-    assert race["times_ns"].keys() == {"tuned", "initial", "long"}
-    assert all(time_ns > 0 for pair in race["times_ns"].values() for time_ns in pair)
+    assert not race["same"]["tuned"], "so it was tuned again"
+    assert race["means_ns"].keys() == {"tuned", "again", "initial", "long"}
+    assert all(time_ns > 0 for pair in race["means_ns"].values() for time_ns in pair)
     assert any("NVIDIA H200" in line for line in written["about"])
