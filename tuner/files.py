@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import errno
 import fcntl
 import glob
+import io
 import os
 import secrets
 import shutil
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -57,6 +59,20 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if locked >= 0:
             os.close(locked)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows with the same names as CSV with a heading; a file of before is replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with whole_file(path, replace=True) as partial:
+        partial.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _refuse_to_replace(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from tuner.cli.batch import TuningJob
 from tuner.cli.commands.db import db
 from tuner.cli.shard import shard_of
 from tuner.database.database import Database
-from tuner.errors import UsageError
+from tuner.errors import DatabaseError, UsageError
 from tuner.kernel.load import load_kernel
 from tuner.model import Problem
 
@@ -119,6 +120,20 @@ def test_merging_says_what_does_not_fit_together(tmp_path: Path) -> None:
     ] * 3
     assert again[3:] == lines[3:]
     assert call("check", "--db", str(tmp_path / "all.db"))[-1] == "no problems"
+
+
+def test_of_many_rows_that_cannot_be_merged_some_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.db"
+    filled(path, count=40)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE trials SET time_ns = 2 * time_ns")
+    result = CliRunner().invoke(db, ["merge", str(path), "--into", str(tmp_path / "all.db")])
+    assert isinstance(result.exception, DatabaseError)
+    lines = [line for line in result.stderr.splitlines() if line.startswith("not taken:")]
+    assert 2 < len(lines) < 20
+    assert str(path) in lines[-1]
+    refused = int(str(result.exception).split()[0])
+    assert refused >= 40 and str(refused - len(lines) + 1) in lines[-1]
 
 
 def test_merging_what_fits_together_says_nothing_of_cards(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from tests.commands import Said, said_by
 from tests.stored import GPU, PROBLEM, make_run, make_trial, make_winner
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.database.database import Database
+from tuner.database.records import WarmTime
+from tuner.kernel.load import load_kernel
 from tuner.model import Run
 
 Add = Callable[..., None]
@@ -108,6 +112,45 @@ def test_winners_that_never_raced_together_are_compared_by_the_default(add: Add,
     assert chosen(record) == 2
     assert record["raced_behind"] is None
     assert record["behind"] == pytest.approx(1.10 / 1.21)
+
+
+def test_winners_chosen_by_two_modes_are_compared_in_both(add: Add, show: Show) -> None:
+    """The second is 2 % faster in the run's mode, and 10 % slower in the other."""
+
+    def warm(ratio: float) -> WarmTime:
+        return WarmTime(500.0, ratio, 0.99 * ratio, 1.01 * ratio, "faster", 1.0, 1.0, counts=True)
+
+    add(1, 1, "GPU-1", {1: 918.0, 2: 900.0}, warm=warm(1.32))
+    add(1, 2, "GPU-2", {1: 918.0}, warm=warm(1.32))
+    add(2, 3, "GPU-3", {2: 900.0, 1: 918.0}, warm=warm(1.20))
+    (record,) = records(show)
+    assert (chosen(record), record["runs_agreeing"]) == (1, 2)
+    assert record["raced_behind"] == pytest.approx(math.sqrt(1.02 / 1.10))
+
+
+def test_problems_on_which_runs_do_not_agree_are_written_for_another_search(
+    add: Add, show: Show, tmp_path: Path
+) -> None:
+    file = tmp_path / "again.csv"
+    add(1, 1, problem=replace(PROBLEM, sizes={**PROBLEM.sizes, "m": 128}))
+    add(1, 2)
+    said = show("--again", str(file))
+    assert said.code == 0 and str(file) in said.err and not file.exists(), "nothing to write"
+    add(2, 3, "GPU-2")
+    assert show("--again", str(file)).code == 0
+    assert make_problems(load_kernel("gemm"), ProblemTexts(file=file)) == [PROBLEM]
+    add(1, 4)
+    file.unlink()
+    assert show("--again", str(file)).code == 0
+    assert not file.exists(), "two of three agree"
+    add(1, 1, problem=replace(PROBLEM, kernel="other"))
+    add(2, 2, problem=replace(PROBLEM, kernel="other"))
+    add(2, 5)
+    said = show("--again", str(file))
+    assert said.code == 2 and said.out == ""
+    assert all(word in said.err for word in ("gemm", "other", "--kernel"))
+    assert show("--again", str(file), "--kernel", "gemm").code == 0
+    assert file.exists()
 
 
 def test_another_text_of_the_kernel_is_left_out_and_counted(add: Add, show: Show) -> None:

@@ -127,6 +127,25 @@ def test_an_earlier_win_is_worth_a_margin_and_the_second_another(tmp_path: Path)
     assert preference(simplicity(kernel, default), {far: 1})(default)[0] == 0
 
 
+def test_of_equally_fast_earlier_winners_the_simplest_wins_again(
+    database: Database, kernel: KernelSpec
+) -> None:
+    """Two runs chose another one each; which is faster on a third card by a thousandth is chance."""
+    first, second = plain(512, 3), plain(1024, 3)
+    for chosen in (first, second):
+        finish = run(
+            *(kernel, database, Card(lambda c, chosen=chosen: 100e3 if c == chosen else 120e3)),
+            sampler="brute-force", trials=256, from_scratch=True,
+        ).finish  # fmt: skip
+        assert finish is not None and finish.winner.configuration == chosen
+    for seed, faster in enumerate((first, second)):
+        known = {first: 100e3, second: 100e3} | {faster: 99.9e3}
+        again = tuned(kernel, database, Card(lambda c, known=known: known.get(c, 125e3)), seed, again=True)
+        assert again.finish is not None
+        assert again.finish.winner.configuration == first
+        database.delete_run(again.state.run.id)
+
+
 def test_what_differs_in_several_values_wins_if_it_is_worth_it(database: Database, tmp_path: Path) -> None:
     """Two values differ: two margins of 0.75 %, or of 2 %."""
     kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])

@@ -14,6 +14,8 @@ from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards
 
+SHOWN = 10
+"""Rows of a file that are named if they cannot be merged: a damaged file has thousands."""
 ADDED = "name the files whose runs are to be added"
 
 
@@ -51,8 +53,10 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
                 counted(count, noun) for noun, count in (*added, ("benchmark", result.benchmarks))
             )
             show_line(f"{which}added {counts}")
-            for line in result.refused:
+            for line in result.refused[:SHOWN]:
                 show_line(f"not taken: {line}", err=True)
+            if (more := len(result.refused) - SHOWN) > 0:
+                show_line(f"not taken: {counted(more, 'more row')} of {other}", err=True)
             refused += len(result.refused)
         for line in compare_cards(database):
             show_line(line)

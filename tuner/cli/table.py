@@ -19,6 +19,8 @@ from tuner.cli.filters import (
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.errors import DatabaseError, UsageError
+from tuner.files import write_csv
+from tuner.model import Problem, value_text
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.terminal import printable
@@ -55,11 +57,15 @@ OF_AGREEMENT = (
 )
 
 
-def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: Any) -> None:
+def table(
+    db: Path, replayed: bool, as_markdown: bool, full: bool, again: Path | None, **options: Any
+) -> None:
     """Print the table.
 
     Raises:
         DatabaseError: no winner fits.
+        UsageError: problems of several kernels cannot be written to one file.
+        OSError: the file cannot be written.
     """
     if as_markdown and (options["as_json"] or options["as_csv"]):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
@@ -69,6 +75,8 @@ def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: An
         if not agreed.rows:
             refuse_unknown(database, filters)
     report_damage(agreed.damaged)
+    if again and agreed.rows:
+        _write_again(again, [row.stored.run.problem for row in agreed.rows if not row.by_most])
     if options["as_json"] or options["as_csv"]:
         print_records(options, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
@@ -91,6 +99,30 @@ def table(db: Path, replayed: bool, as_markdown: bool, full: bool, **options: An
     if not agreed.rows:
         more = "" if replayed else ", or add --replayed"
         raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")
+
+
+def _write_again(file: Path, problems: Sequence[Problem]) -> None:
+    """Write problems as ``tune run --problems`` reads them, each once."""
+    if not problems:
+        tables.say(f"most runs of each problem agree: {file} is not written")
+        return
+    kernels = sorted({problem.kernel for problem in problems})
+    if len(kernels) > 1:
+        raise UsageError(
+            f"runs of {', '.join(kernels)} do not agree, and a file has the problems of one kernel",
+            "name one with --kernel",
+        )
+    different = {problem.key: problem for problem in problems}
+    rows = [
+        {
+            **problem.sizes,
+            **{name: value_text(value) for name, value in problem.options.items()},
+            **problem.dtypes,
+        }
+        for problem in different.values()
+    ]
+    write_csv(file, rows)
+    tables.say(f"wrote {tables.counted(len(rows), 'problem')} on which runs do not agree to {file}")
 
 
 def _cells(row: AgreedWinner, texts: StoredTexts) -> tuple[object, ...]:

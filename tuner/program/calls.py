@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tuner.errors import UsageError
-from tuner.files import whole_file
+from tuner.files import write_csv
 from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
@@ -82,12 +80,7 @@ class Calls:
                 else "run the program within the record"
             )
             raise UsageError(f"no call that was recorded is a problem of {kernel}", has)
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        with whole_file(Path(path), replace=True) as partial:
-            partial.write_text(text.getvalue(), encoding="utf-8")
+        write_csv(Path(path), rows)
 
     def _problem_rows(self, kernel: str) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}

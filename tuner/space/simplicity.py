@@ -21,6 +21,11 @@ PARTS, LAST_PLACE = 5, 4
 same one wins in each run."""
 
 
+def part_of(place: int) -> float:
+    """Return the part of a value that a place in an order counts."""
+    return min(place, LAST_PLACE) / PARTS
+
+
 def distance(a: Configuration, b: Configuration) -> int:
     """Return how many values of two configurations of one variant differ."""
     return sum(value != b.values[name] for name, value in a.parameters)
@@ -57,12 +62,12 @@ def simplicity(
             differing += position != usual
             away += abs(position - usual)
         near = [
-            PARTS * distance(configuration, one) + min(place, LAST_PLACE)
+            distance(configuration, one) + part_of(place)
             for place, one in enumerate(known)
             if one.variant == configuration.variant
         ]
         return (
-            min(near, default=PARTS * (1 + differing)) / PARTS,
+            min(near, default=1.0 + differing),
             not own,
             order[configuration.variant],
             differing,

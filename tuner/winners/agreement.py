@@ -2,12 +2,14 @@
 
 Runs on several cards, with other seeds, each have a winner. Where these are different configurations, they are
 compared by races that had both; else by how much faster than the default each was in its own race, which the card's
-speed does not move. What is surely slower than another is out; of the rest the choice of most cards wins, then that of
-most runs.
+speed does not move. Winners that were chosen by two modes are compared by the geometric mean of both, in the mode warm
+always by the default: of that race only the winner's times are kept. What is surely slower than another is out; of the
+rest the choice of most cards wins, then that of most runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ class WinningConfiguration:
     times_ns: tuple[float, ...]
     """Its median in each race that it was in, as the winner or not."""
     raced_behind: float | None
-    """The largest ratio of its time to another winner's, in races that both were in; None where there was none."""
+    """The largest ratio of its time to another winner's, by races that both were in; None where there was none."""
     behind: float
     """The same where races, or else speed-ups over the default, compare them; below 1 it is the fastest."""
 
@@ -59,6 +61,11 @@ class AgreedWinner:
     def every(self) -> tuple[StoredWinner, ...]:
         """The winners of all runs that count."""
         return tuple(stored for one in (self.chosen, *self.others) for stored in one.winners)
+
+    @property
+    def by_most(self) -> bool:
+        """Whether most runs chose it."""
+        return 2 * len(self.chosen.winners) > len(self.every)
 
     @property
     def stored(self) -> StoredWinner:
@@ -122,11 +129,12 @@ def _candidate(
         if other == configuration:
             continue
         together = [race[name] / race[str(other)] for race in races if name in race and str(other) in race]
+        behind = median(together) if together else _by_the_default(own, theirs)
+        if warm := _warm_by_the_default(own, theirs):
+            behind = math.sqrt(behind * warm)
+        compared.append(behind)
         if together:
-            raced.append(median(together))
-            compared.append(median(together))
-        else:
-            compared.append(_by_the_default(own, theirs))
+            raced.append(behind)
     times = tuple(race[name] for race in races if name in race)
     return WinningConfiguration(
         configuration, tuple(own), times, max(raced, default=None), max(compared, default=1.0)
@@ -140,6 +148,15 @@ def _by_the_default(own: Sequence[StoredWinner], theirs: Sequence[StoredWinner])
         return median(speedups[1]) / median(speedups[0])
     times = [[s.winner.time_ns for s in winners] for winners in (own, theirs)]
     return median(times[0]) / median(times[1])
+
+
+def _warm_by_the_default(own: Sequence[StoredWinner], theirs: Sequence[StoredWinner]) -> float | None:
+    """Return the same in the mode warm; None if not all were chosen by that as well."""
+    warm = [[s.winner.warm.ratio if s.winner.warm else None for s in winners] for winners in (own, theirs)]
+    speedups = [[ratio for ratio in ratios if ratio] for ratios in warm]
+    if any(len(known) < len(ratios) for known, ratios in zip(speedups, warm, strict=True)):
+        return None
+    return median(speedups[1]) / median(speedups[0])
 
 
 def _race(stored: StoredWinner) -> dict[str, float]:

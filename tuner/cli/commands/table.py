@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tuner.cli.loader import Once, runs
@@ -13,6 +15,12 @@ from tuner.cli.options import database_option, filter_options, full_option
 @filter_options
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
 @full_option
+@click.option(
+    "--again",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.csv",
+    help="Also write the problems on which at most half of the runs agree, for tune run --problems.",
+)
 @click.option("--replayed", is_flag=True, help="Include winners of replays.")
 @runs("tuner.cli.table:table")
 def table() -> None:
@@ -26,4 +34,5 @@ def table() -> None:
     Examples:
       tune table --kernel gemm
       tune table --gpu h200 --markdown > winners.md
+      tune table --kernel gemm --again again.csv
     """
