@@ -14,7 +14,7 @@ import shutil
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -61,14 +61,19 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             os.close(locked)
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows with the same names as CSV with a heading; a file of before is replaced.
+def write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as CSV with a heading; an existing file is replaced.
+
+    Args:
+        path: of the file.
+        names: of the columns.
+        rows: have values of these names alone.
 
     Raises:
         OSError: it cannot be written.
     """
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with whole_file(path, replace=True) as partial:

@@ -50,7 +50,7 @@ def same_table() -> str:
     rows = [["chosen", "problems", "the same configuration", "within 1 % of each other", "furthest apart"]]
     named = {
         "tuned": "winners",
-        "again": "winners, those that differ tuned again",
+        "again": "winners, the different ones tuned again",
         "initial": "the fastest initial configuration alone",
     }
     races = load("same-table-gpu")["races"]
@@ -61,6 +61,8 @@ def same_table() -> str:
                 for race in races
                 if way in race["same"] and (race["problem"].split()[0] == "gemm") == (kind == "products")
             ]
+            if not those:
+                continue
             same = {race["problem"]: race["same"][way] for race in those}
             pairs = [race["means_ns"][way] for race in those]
             apart = [abs(first / second - 1) for first, second in pairs if first and second]

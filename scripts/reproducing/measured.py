@@ -24,7 +24,7 @@ from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
-from tuner.errors import TunerError
+from tuner.errors import DeviceError, TunerError
 from tuner.files import whole_file
 from tuner.hardware.batching import warm_differs
 from tuner.kernel.load import load_kernel
@@ -48,7 +48,7 @@ SEEDS, AGAIN_SEEDS = (101, 202), (303, 404)
 WITHIN = 0.01
 WAYS = {
     "tuned": "winners",
-    "again": "winners, those that differ tuned again",
+    "again": "winners, the different ones tuned again",
     "initial": "the fastest initial configurations alone",
     "long": "winners of long searches",
 }
@@ -93,7 +93,7 @@ def measure(given: argparse.Namespace) -> int:
     with ThreadPoolExecutor(len(different)) as pool:
         raced = pool.map(lambda device: _race_all(given, chosen, listed, device, deadline), different)
         rows = [row for rows in raced for row in rows]
-    about = _about(sorted(given.work.glob("?*.db")))
+    about = _about(sorted(given.work.glob("?*.db"), key=lambda file: (len(file.name), file.name)))
     text = "\n".join(about) + "\n" + report(rows, len(listed) * len(different))
     sys.stdout.write(text)
     if given.out:
@@ -105,19 +105,28 @@ def measure(given: argparse.Namespace) -> int:
 
 
 def _about(files: Sequence[Path]) -> list[str]:
-    """Return on what the runs of some databases were measured, and how many trials each has."""
-    lines = []
+    """Return on what the finished runs of some databases were measured, and how many trials each has.
+
+    Runs that were merged into a later file are named once.
+    """
+    lines, named = [], set[str]()
     for file in files:
         with Database.open(file, write=False) as database:
-            runs = [database.run(run_id) for run_id in database.run_ids()]
-            started = database.run_state(runs[-1].id)["started_at"]
-        on = sorted({f"{run.gpu.name} {run.gpu.uuid[:8]} ({run.device})" for run in runs})
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(runs[0].versions.items()))
-        trials = " and ".join(map(str, sorted({run.trials for run in runs})))
-        lines.append(
-            f"{file.name}: {', '.join(on)}; {versions}; {started[:10]}; {len(runs)} runs of {trials} trials, "
-            f"seed {runs[0].seed}"
-        )
+            states = [(database.run(run_id), database.run_state(run_id)) for run_id in database.run_ids()]
+        finished = [(run, state["started_at"]) for run, state in states if state["state"] == "finished"]
+        for seed in sorted({run.seed for run, _ in finished}):
+            runs = [run for run, _ in finished if run.seed == seed and run.id not in named]
+            if not runs:
+                continue
+            named |= {run.id for run in runs}
+            started = max(started for run, started in finished if run.seed == seed)
+            on = sorted({f"{run.gpu.name} {run.gpu.uuid[:8]} ({run.device})" for run in runs})
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(runs[0].versions.items()))
+            trials = " and ".join(map(str, sorted({run.trials for run in runs})))
+            lines.append(
+                f"{file.name}: {', '.join(on)}; {versions}; {started[:10]}; {len(runs)} runs of {trials} trials, "
+                f"seed {seed}"
+            )
     return lines
 
 
@@ -301,6 +310,8 @@ def _race(device: Device, problem: Problem, chosen: Mapping[str, tuple[Trial, Tr
         return {raced[number].configuration: standing.time_ns(number) for number in standing.groups}
 
     times_ns = medians(None)
+    if not times_ns:
+        raise DeviceError(f"none of the contestants of {problem} could be timed: {'; '.join(failures)}")
     both = warm_differs(tensors_of(kernel, problem, device.gpu), device.gpu, min(times_ns.values()))
     warm_ns = medians({}) if both else {}
     means_ns = {

@@ -130,10 +130,9 @@ def test_of_many_rows_that_cannot_be_merged_some_are_named(tmp_path: Path) -> No
     result = CliRunner().invoke(db, ["merge", str(path), "--into", str(tmp_path / "all.db")])
     assert isinstance(result.exception, DatabaseError)
     lines = [line for line in result.stderr.splitlines() if line.startswith("not taken:")]
-    assert 2 < len(lines) < 20
-    assert str(path) in lines[-1]
     refused = int(str(result.exception).split()[0])
-    assert refused >= 40 and str(refused - len(lines) + 1) in lines[-1]
+    assert refused >= 40 and len(lines) == 11
+    assert lines[-1] == f"not taken: {refused - 10} more rows of {path}"
 
 
 def test_merging_what_fits_together_says_nothing_of_cards(tmp_path: Path) -> None:

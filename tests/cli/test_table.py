@@ -33,7 +33,8 @@ def add(path: Path) -> Add:
     ) -> None:
         nonlocal count
         count += 1
-        run: Run = replace(make_run(f"{count:032x}", gpu=replace(GPU, uuid=card)), seed=seed)
+        gpu = replace(GPU, uuid=card, name=str(changes.pop("gpu_name", GPU.name)))
+        run: Run = replace(make_run(f"{count:032x}", gpu=gpu), seed=seed)
         times = race or {winner: 900.0}
         changed = {name: changes.pop(name) for name in ("kernel_digest", "problem") if name in changes}
         with Database.open(path) as database:
@@ -45,7 +46,11 @@ def add(path: Path) -> Add:
             stored = make_winner(
                 replace(trial, id=row),
                 times[winner],
-                race={"medians_ns": medians, "noise_floor": 0.002},
+                race={
+                    "medians_ns": medians,
+                    "noise_floor": 0.002,
+                    "warm_race": changes.pop("warm_race", None),
+                },
                 **changes,
             )
             database.record_winner(run.id, stored)
@@ -114,43 +119,65 @@ def test_winners_that_never_raced_together_are_compared_by_the_default(add: Add,
     assert record["behind"] == pytest.approx(1.10 / 1.21)
 
 
+def warm(time_ns: float, race: dict[int, float] | None = None, ratio: float = 1.2) -> dict[str, object]:
+    """Return what a winner has that was chosen by the mode warm as well."""
+    medians = [[str(make_trial(number).configuration), ns] for number, ns in (race or {}).items()]
+    return {
+        "warm": WarmTime(time_ns, ratio, 0.99 * ratio, 1.01 * ratio, "faster", 1.0, 1.0, counts=True),
+        "warm_race": {"medians_ns": medians, "noise_floor": 0.002},
+    }
+
+
 def test_winners_chosen_by_two_modes_are_compared_in_both(add: Add, show: Show) -> None:
     """The second is 2 % faster in the run's mode, and 10 % slower in the other."""
-
-    def warm(ratio: float) -> WarmTime:
-        return WarmTime(500.0, ratio, 0.99 * ratio, 1.01 * ratio, "faster", 1.0, 1.0, counts=True)
-
-    add(1, 1, "GPU-1", {1: 918.0, 2: 900.0}, warm=warm(1.32))
-    add(1, 2, "GPU-2", {1: 918.0}, warm=warm(1.32))
-    add(2, 3, "GPU-3", {2: 900.0, 1: 918.0}, warm=warm(1.20))
+    add(1, 1, "GPU-1", {1: 918.0, 2: 900.0}, **warm(500.0, {1: 500.0, 2: 550.0}))
+    add(1, 2, "GPU-2", {1: 918.0}, **warm(500.0))
+    add(2, 3, "GPU-3", {2: 900.0, 1: 918.0}, **warm(550.0, {2: 550.0, 1: 500.0}))
     (record,) = records(show)
     assert (chosen(record), record["runs_agreeing"]) == (1, 2)
     assert record["raced_behind"] == pytest.approx(math.sqrt(1.02 / 1.10))
+    add(2, 4, "GPU-4", {2: 900.0, 1: 918.0})
+    assert chosen(*records(show)) == 2, "one run knows nothing of the other mode"
 
 
-def test_problems_on_which_runs_do_not_agree_are_written_for_another_search(
+def test_without_a_warm_race_of_both_their_speedups_there_count(add: Add, show: Show) -> None:
+    add(1, 1, "GPU-1", {1: 918.0, 2: 900.0}, **warm(500.0, ratio=1.32))
+    add(2, 2, "GPU-2", {2: 900.0, 1: 918.0}, **warm(550.0, ratio=1.20))
+    (record,) = records(show)
+    assert chosen(record) == 1
+    assert record["raced_behind"] is None
+    assert record["behind"] == pytest.approx(math.sqrt(1.02 / 1.10))
+
+
+def test_problems_without_a_majority_are_written_for_another_search(
     add: Add, show: Show, tmp_path: Path
 ) -> None:
     file = tmp_path / "again.csv"
-    add(1, 1, problem=replace(PROBLEM, sizes={**PROBLEM.sizes, "m": 128}))
-    add(1, 2)
-    said = show("--again", str(file))
-    assert said.code == 0 and str(file) in said.err and not file.exists(), "nothing to write"
-    add(2, 3, "GPU-2")
-    assert show("--again", str(file)).code == 0
-    assert make_problems(load_kernel("gemm"), ProblemTexts(file=file)) == [PROBLEM]
-    add(1, 4)
-    file.unlink()
-    assert show("--again", str(file)).code == 0
-    assert not file.exists(), "two of three agree"
-    add(1, 1, problem=replace(PROBLEM, kernel="other"))
-    add(2, 2, problem=replace(PROBLEM, kernel="other"))
-    add(2, 5)
-    said = show("--again", str(file))
-    assert said.code == 2 and said.out == ""
-    assert all(word in said.err for word in ("gemm", "other", "--kernel"))
-    assert show("--again", str(file), "--kernel", "gemm").code == 0
-    assert file.exists()
+    again = ("--again", str(file))
+    gemm = load_kernel("gemm")
+    problem = gemm.problem({"m": 128, "n": 64, "k": 32}, {"": "bfloat16"}, {"layout": "tn"})
+    add(1, 1, problem=replace(problem, sizes={**problem.sizes, "m": 256}))
+    add(1, 2, problem=problem)
+    add(2, 3, "GPU-2", problem=problem)
+    said = show(*again)
+    assert said.code == 0 and f"1 problem to {file}" in said.err
+    assert make_problems(gemm, ProblemTexts(file=file)) == [problem]
+    add(1, 4, problem=problem)
+    assert show(*again).code == 0
+    assert len(file.read_text().splitlines()) == 1, (
+        "two of three agree: nothing is left of the problem of before"
+    )
+    for seed, winner in enumerate((1, 2)):
+        add(winner, seed, "GPU-3", problem=problem, gpu_name="another model")
+        add(winner, seed, problem=replace(problem, kernel="other"))
+    for more, words in (((), ("gemm", "other", "--kernel")), (("--kernel", "gemm"), ())):
+        said = show(*again, *more)
+        assert said.code == (2 if words else 0)
+        assert all(word in said.err for word in words)
+    assert make_problems(gemm, ProblemTexts(file=file)) == [problem]
+    add(2, 9, problem=problem)
+    said = show(*again, "--kernel", "gemm")
+    assert (said.code, said.out) == (2, "") and "--gpu" in said.err
 
 
 def test_another_text_of_the_kernel_is_left_out_and_counted(add: Add, show: Show) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.database.database import Database
+
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,3 +72,6 @@ def test_what_is_left_to_measure_is_measured_when_it_is_started_again(tmp_path: 
     assert race["means_ns"].keys() == {"tuned", "again", "initial", "long"}
     assert all(time_ns > 0 for pair in race["means_ns"].values() for time_ns in pair)
     assert any("NVIDIA H200" in line for line in written["about"])
+    with Database.open(tmp_path / "0-again.db", write=False) as database:
+        seeds = [database.run(run_id).seed for run_id in database.run_ids()]
+    assert len(seeds) == len(set(seeds)) == 3, "its own run, after those of both"

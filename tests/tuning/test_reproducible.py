@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,6 +126,24 @@ def test_an_earlier_win_is_worth_a_margin_and_the_second_another(tmp_path: Path)
     margins = [preference(simplicity(kernel, default), {far: won})(far)[0] for won in range(4)]
     assert margins == [2, -1, -2, -2]
     assert preference(simplicity(kernel, default), {far: 1})(default)[0] == 0
+
+
+def test_an_earlier_winner_that_the_kernel_no_longer_has_is_passed_over(
+    database: Database, tmp_path: Path
+) -> None:
+    """Its value, its parameter or its variant is gone, and what is computed is the same."""
+    folder = tmp_path / "kernel"
+    kernel = scale_kernel(folder, blocks=[64, 128], items=[1, 2])
+    run(kernel, database, Card(lambda c: 100e3 if c == plain(64, 2) else 120e3), sampler="random", trials=4)
+    texts = {file: file.read_text() for file in folder.iterdir()}
+    for change in ((r"\[64, 128\]", "[128, 256]"), (r"\bitems\b", "per_thread"), (r"\bplain\b", "simple")):
+        for file, text in texts.items():
+            file.write_text(re.sub(*change, text))
+        changed = load_kernel(str(kernel.file))
+        finish = run(
+            changed, database, Card(lambda _: 100e3), sampler="random", trials=2, from_scratch=False
+        ).finish
+        assert finish is not None
 
 
 def test_of_equally_fast_earlier_winners_the_simplest_wins_again(

@@ -14,9 +14,9 @@ from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards
 
-SHOWN = 10
-"""Rows of a file that are named if they cannot be merged: a damaged file has thousands."""
 ADDED = "name the files whose runs are to be added"
+NAMED_ROWS = 10
+"""Rows of a file that are named if they cannot be merged: a damaged file has thousands."""
 
 
 def check(db: Path) -> None:
@@ -53,9 +53,9 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
                 counted(count, noun) for noun, count in (*added, ("benchmark", result.benchmarks))
             )
             show_line(f"{which}added {counts}")
-            for line in result.refused[:SHOWN]:
+            for line in result.refused[:NAMED_ROWS]:
                 show_line(f"not taken: {line}", err=True)
-            if (more := len(result.refused) - SHOWN) > 0:
+            if (more := len(result.refused) - NAMED_ROWS) > 0:
                 show_line(f"not taken: {counted(more, 'more row')} of {other}", err=True)
             refused += len(result.refused)
         for line in compare_cards(database):

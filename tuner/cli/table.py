@@ -76,7 +76,7 @@ def table(
             refuse_unknown(database, filters)
     report_damage(agreed.damaged)
     if again and agreed.rows:
-        _write_again(again, [row.stored.run.problem for row in agreed.rows if not row.by_most])
+        _write_again(again, agreed.rows)
     if options["as_json"] or options["as_csv"]:
         print_records(options, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
@@ -101,28 +101,30 @@ def table(
         raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")
 
 
-def _write_again(file: Path, problems: Sequence[Problem]) -> None:
-    """Write problems as ``tune run --problems`` reads them, each once."""
-    if not problems:
-        tables.say(f"most runs of each problem agree: {file} is not written")
-        return
-    kernels = sorted({problem.kernel for problem in problems})
+def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:
+    """Write the problems without a majority as ``tune run --problems`` reads them; only a heading if there is none."""
+    kernels = sorted({row.stored.run.problem.kernel for row in rows})
     if len(kernels) > 1:
         raise UsageError(
-            f"runs of {', '.join(kernels)} do not agree, and a file has the problems of one kernel",
+            f"a file has the problems of one kernel, and here are those of {', '.join(kernels)}",
             "name one with --kernel",
         )
-    different = {problem.key: problem for problem in problems}
-    rows = [
-        {
-            **problem.sizes,
-            **{name: value_text(value) for name, value in problem.options.items()},
-            **problem.dtypes,
-        }
-        for problem in different.values()
-    ]
-    write_csv(file, rows)
-    tables.say(f"wrote {tables.counted(len(rows), 'problem')} on which runs do not agree to {file}")
+    without = [row.stored.run for row in rows if not row.has_majority]
+    problems = {run.problem.key: run.problem for run in without}
+    for key, problem in problems.items():
+        if len({(run.gpu.name, run.conditions) for run in without if run.problem.key == key}) > 1:
+            raise UsageError(
+                f"{problem} was tuned in several modes or on several models of GPU",
+                "name one with --mode, --regime or --gpu",
+            )
+    write_csv(file, list(_row(rows[0].stored.run.problem)), map(_row, problems.values()))
+    count = tables.counted(len(problems), "problem")
+    tables.say(f"wrote {count} to {file}: at most half of the runs agree")
+
+
+def _row(problem: Problem) -> dict[str, object]:
+    options = {name: value_text(value) for name, value in problem.options.items()}
+    return {**problem.sizes, **options, **problem.dtypes}
 
 
 def _cells(row: AgreedWinner, texts: StoredTexts) -> tuple[object, ...]:

@@ -80,7 +80,7 @@ class Calls:
                 else "run the program within the record"
             )
             raise UsageError(f"no call that was recorded is a problem of {kernel}", has)
-        write_csv(Path(path), rows)
+        write_csv(Path(path), list(rows[0]), rows)
 
     def _problem_rows(self, kernel: str) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}

@@ -21,11 +21,6 @@ PARTS, LAST_PLACE = 5, 4
 same one wins in each run."""
 
 
-def part_of(place: int) -> float:
-    """Return the part of a value that a place in an order counts."""
-    return min(place, LAST_PLACE) / PARTS
-
-
 def distance(a: Configuration, b: Configuration) -> int:
     """Return how many values of two configurations of one variant differ."""
     return sum(value != b.values[name] for name, value in a.parameters)
@@ -62,7 +57,7 @@ def simplicity(
             differing += position != usual
             away += abs(position - usual)
         near = [
-            distance(configuration, one) + part_of(place)
+            distance(configuration, one) + min(place, LAST_PLACE) / PARTS
             for place, one in enumerate(known)
             if one.variant == configuration.variant
         ]

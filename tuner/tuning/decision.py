@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from tuner.model import Configuration, Trial
-from tuner.space.simplicity import Simplicity, part_of
+from tuner.space.simplicity import Simplicity
 from tuner.tuning.elimination import Standing
 
 MARGIN = 0.0075
@@ -23,8 +23,10 @@ the same one in 88 % with 0.5 %, and 93 % with 0.75 %; winners were 0.19 and 0.2
 MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
-"""Earlier wins that count, each as one margin. Values that differ do not count for a winner, but its place among the
-winners does, from the simplest on: of two that are equally fast and have won as often, the same one wins again."""
+"""Earlier wins that count, each as one margin. Values that differ do not count for an earlier winner."""
+PLACES = 3
+"""Places in the order of earlier winners, from the simplest on, that count one margin: of two that are equally fast and
+have won as often, the same one wins again. Two of an H100 were 0.15 % apart on two cards, one faster on each."""
 
 Preference = Callable[[Configuration], tuple[float, *tuple[object, ...]]]
 """Of a configuration the number of margins by which it must be faster, and what settles a tie: the first wins."""
@@ -45,7 +47,7 @@ def preference(
     def prefer(configuration: Configuration) -> tuple[float, *tuple[object, ...]]:
         differing, *ties = simplicity(configuration)
         if wins := won.get(configuration, 0):
-            return (part_of(places[configuration]) - min(wins, WINS), *ties)
+            return (places[configuration] / PLACES - min(wins, WINS), *ties)
         return (differing, *ties)
 
     return prefer

@@ -62,7 +62,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     if not device.recorded:
         state.best_before = store.best_known(run, state.mark)
         if not options.from_scratch:
-            state.known_winners = dict(store.known_winners(run, state.mark))
+            known = store.known_winners(run, state.mark)  # also of a text of before, with other parameters
+            state.known_winners = {one: wins for one, wins in known if space.contains(one)}
     mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)

@@ -2,9 +2,8 @@
 
 Runs on several cards, with other seeds, each have a winner. Where these are different configurations, they are
 compared by races that had both; else by how much faster than the default each was in its own race, which the card's
-speed does not move. Winners that were chosen by two modes are compared by the geometric mean of both, in the mode warm
-always by the default: of that race only the winner's times are kept. What is surely slower than another is out; of the
-rest the choice of most cards wins, then that of most runs.
+speed does not move. Winners that were chosen by two modes are compared by the geometric mean of their ratios in both.
+What is surely slower than another is out; of the rest the choice of most cards wins, then that of most runs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ class WinningConfiguration:
     times_ns: tuple[float, ...]
     """Its median in each race that it was in, as the winner or not."""
     raced_behind: float | None
-    """The largest ratio of its time to another winner's, by races that both were in; None where there was none."""
+    """The largest ratio of its time to another winner's, by races that both were in; None where there was none. Of
+    short problems the geometric mean of those in two modes."""
     behind: float
     """The same where races, or else speed-ups over the default, compare them; below 1 it is the fastest."""
 
@@ -63,8 +63,8 @@ class AgreedWinner:
         return tuple(stored for one in (self.chosen, *self.others) for stored in one.winners)
 
     @property
-    def by_most(self) -> bool:
-        """Whether most runs chose it."""
+    def has_majority(self) -> bool:
+        """Whether more than half of the runs chose it."""
         return 2 * len(self.chosen.winners) > len(self.every)
 
     @property
@@ -100,16 +100,33 @@ def agreed_winners(
     return Selection([_agreed(winners) for winners in groups.values()], selection.damaged)
 
 
+@dataclass(frozen=True)
+class _Timed:
+    """How a run's winner stands in the race of one mode."""
+
+    race_ns: Mapping[str, float]
+    """The medians of its race, by the contestants' configurations as text."""
+    time_ns: float
+    speedup: float | None
+    """The default's time over its own."""
+    noise_floor: float
+
+
+Winners = Mapping[Configuration, Sequence[tuple[StoredWinner, Sequence[_Timed]]]]
+"""By configuration the runs that it won, and how it stands there in each mode that counts."""
+
+
 def _agreed(winners: Sequence[StoredWinner]) -> AgreedWinner:
     exportable = [stored for stored in winners if stored.winner.exportable] or list(winners)
     newest = max(exportable, key=lambda stored: stored.id).run.kernel_digest
     same_text = [stored for stored in exportable if stored.run.kernel_digest == newest]
-    of_configuration: dict[Configuration, list[StoredWinner]] = defaultdict(list)
+    modes = min(len(_timed(stored)) for stored in same_text)
+    of_configuration: dict[Configuration, list[tuple[StoredWinner, Sequence[_Timed]]]] = defaultdict(list)
     for stored in same_text:
-        of_configuration[stored.winner.configuration].append(stored)
-    races = [_race(stored) for stored in same_text]
-    candidates = [_candidate(configuration, of_configuration, races) for configuration in of_configuration]
-    floor = max((_noise_floor(stored) for stored in same_text), default=0.0)
+        of_configuration[stored.winner.configuration].append((stored, _timed(stored)[:modes]))
+    runs = [timed for runs in of_configuration.values() for _, timed in runs]
+    candidates = [_candidate(configuration, of_configuration, runs) for configuration in of_configuration]
+    floor = max(in_mode.noise_floor for timed in runs for in_mode in timed)
     limit = max(1 + equivalence_margin(floor), min(candidate.behind for candidate in candidates))
     order = sorted(
         candidates,
@@ -119,59 +136,68 @@ def _agreed(winners: Sequence[StoredWinner]) -> AgreedWinner:
 
 
 def _candidate(
-    configuration: Configuration,
-    winners: Mapping[Configuration, Sequence[StoredWinner]],
-    races: Sequence[Mapping[str, float]],
+    configuration: Configuration, winners: Winners, runs: Sequence[Sequence[_Timed]]
 ) -> WinningConfiguration:
-    own, name = winners[configuration], str(configuration)
     raced, compared = [], []
-    for other, theirs in winners.items():
+    in_modes = list(zip(*runs, strict=True))
+    for other in winners:
         if other == configuration:
             continue
-        together = [race[name] / race[str(other)] for race in races if name in race and str(other) in race]
-        behind = median(together) if together else _by_the_default(own, theirs)
-        if warm := _warm_by_the_default(own, theirs):
-            behind = math.sqrt(behind * warm)
-        compared.append(behind)
-        if together:
-            raced.append(behind)
-    times = tuple(race[name] for race in races if name in race)
+        together = [_raced(configuration, other, timed) for timed in in_modes]
+        ratios = [
+            ratio
+            or _by_the_default(*([timed[mode] for _, timed in winners[c]] for c in (configuration, other)))
+            for mode, ratio in enumerate(together)
+        ]
+        compared.append(math.prod(ratios) ** (1 / len(ratios)))
+        if all(together):
+            raced.append(compared[-1])
+    own, name = winners[configuration], str(configuration)
+    times = tuple(timed[0].race_ns[name] for timed in runs if name in timed[0].race_ns)
     return WinningConfiguration(
-        configuration, tuple(own), times, max(raced, default=None), max(compared, default=1.0)
+        configuration,
+        tuple(stored for stored, _ in own),
+        times,
+        max(raced, default=None),
+        max(compared, default=1.0),
     )
 
 
-def _by_the_default(own: Sequence[StoredWinner], theirs: Sequence[StoredWinner]) -> float:
+def _raced(configuration: Configuration, other: Configuration, runs: Sequence[_Timed]) -> float | None:
+    """Return the ratio of two configurations' times by the races of one mode that both were in; None without one."""
+    a, b = str(configuration), str(other)
+    ratios = [
+        timed.race_ns[a] / timed.race_ns[b] for timed in runs if a in timed.race_ns and b in timed.race_ns
+    ]
+    return median(ratios) if ratios else None
+
+
+def _by_the_default(own: Sequence[_Timed], theirs: Sequence[_Timed]) -> float:
     """Return the ratio of two winners' times, by their speed-ups over the default; by times where one has none."""
-    speedups = [[s.winner.ratio for s in winners if s.winner.ratio] for winners in (own, theirs)]
+    speedups = [[timed.speedup for timed in those if timed.speedup] for those in (own, theirs)]
     if all(speedups):
         return median(speedups[1]) / median(speedups[0])
-    times = [[s.winner.time_ns for s in winners] for winners in (own, theirs)]
+    times = [[timed.time_ns for timed in those] for those in (own, theirs)]
     return median(times[0]) / median(times[1])
 
 
-def _warm_by_the_default(own: Sequence[StoredWinner], theirs: Sequence[StoredWinner]) -> float | None:
-    """Return the same in the mode warm; None if not all were chosen by that as well."""
-    warm = [[s.winner.warm.ratio if s.winner.warm else None for s in winners] for winners in (own, theirs)]
-    speedups = [[ratio for ratio in ratios if ratio] for ratios in warm]
-    if any(len(known) < len(ratios) for known, ratios in zip(speedups, warm, strict=True)):
-        return None
-    return median(speedups[1]) / median(speedups[0])
+def _timed(stored: StoredWinner) -> list[_Timed]:
+    """Return how a winner stands in the run's mode, and in the mode warm if it was chosen by that as well."""
+    winner, warm = stored.winner, stored.winner.warm
+    timed = [_of_race(winner.race, winner.configuration, winner.time_ns, winner.ratio)]
+    if warm:
+        timed.append(_of_race(winner.race.get("warm_race"), winner.configuration, warm.time_ns, warm.ratio))
+    return timed
 
 
-def _race(stored: StoredWinner) -> dict[str, float]:
-    """Return the medians of a winner's race, by the contestants' configurations as text."""
-    medians = stored.winner.race.get("medians_ns")
-    pairs = medians if isinstance(medians, list) else []
-    race = {
+def _of_race(record: object, configuration: Configuration, time_ns: float, speedup: float | None) -> _Timed:
+    race = record if isinstance(record, Mapping) else {}
+    medians, floor = race.get("medians_ns"), race.get("noise_floor")
+    race_ns = {
         pair[0]: float(pair[1])
-        for pair in pairs
+        for pair in (medians if isinstance(medians, list) else [])
         if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
         and isinstance(pair[1], int | float) and pair[1] > 0
     }  # fmt: skip
-    return {str(stored.winner.configuration): stored.winner.time_ns, **race}
-
-
-def _noise_floor(stored: StoredWinner) -> float:
-    floor = stored.winner.race.get("noise_floor")
-    return float(floor) if isinstance(floor, int | float) else 0.0
+    noise_floor = float(floor) if isinstance(floor, int | float) else 0.0
+    return _Timed({str(configuration): time_ns, **race_ns}, time_ns, speedup, noise_floor)
