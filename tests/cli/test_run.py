@@ -174,8 +174,15 @@ SEVERAL = ("--kernel", "vector_add", "--problem", "n=2**20", "--problem", "n=77"
 def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
     said = tune(*SEVERAL, "--trials", "5", "-q", "--json")
     assert said.code == 1
-    assert [found["problem"]["sizes"]["n"] for found in json.loads(said.out)] == [2**20, 2**21]
-    (line,) = said.err.splitlines()
+    found = json.loads(said.out)
+    assert [one["problem"]["sizes"]["n"] for one in found] == [2**20, 77, 2**21]
+    assert [("winner" in one, "error" in one) for one in found] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    line, count = said.err.splitlines()
+    assert count == "tune: 1 of 3 problems have no winner"
     assert line.startswith("tune: vector_add n=77")
     assert "does not hold" in line and "--size n=2**20" in line
 

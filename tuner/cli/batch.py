@@ -53,7 +53,7 @@ class TuningJob:
     """The choices that are left, each with whether it goes on with an interrupted run."""
     results: list[Result] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
-    """JSON of the results of other processes."""
+    """JSON of the results of other processes, and of what failed."""
     without_winner: list[str] = field(default_factory=list)
     """A line for each of these that has none."""
     complete: bool = False
@@ -70,12 +70,18 @@ class TuningJob:
         return [{**front_as_json(self.comparison, complete=self.complete), "runs": runs}]
 
     def skip(self, problem: Problem, reason: str, *, aloud: bool = True) -> None:
-        """Keep for the comparison why a problem has no result; print it unless the comparison will be printed."""
+        """Keep why a problem has no result; print it unless a comparison of dtypes will be printed."""
         reason = reason.removeprefix(f"{problem}: ")
         if aloud or self.comparison is None:
             say(f"{problem}: {reason}")
         if self.comparison is not None:
             self.comparison.skipped.append((problem, reason))
+        else:
+            self.records.append({"problem": problem.to_json(), "error": reason})
+
+    def without_result(self, database: Path) -> bool:
+        """Return whether it failed, or has no winner."""
+        return bool(self.failures(database)) or any("error" in record for record in self.records)
 
     def failures(self, database: Path) -> list[str]:
         """Return a line for each run without a winner, and one if no dtype is accurate enough.

@@ -166,6 +166,8 @@ def run(
     failures = [line for job in jobs_to_do for line in job.failures(db)]
     for line in failures:
         say(line)
+    if len(jobs_to_do) > 1 and (without := sum(job.without_result(db) for job in jobs_to_do)):
+        say(f"{without} of {len(jobs_to_do)} problems have no winner")
     if failed or failures:
         sys.exit(1)
 

@@ -32,6 +32,11 @@ Preference = Callable[[Configuration], tuple[float, *tuple[object, ...]]]
 """Of a configuration the number of margins by which it must be faster, and what settles a tie: the first wins."""
 
 
+def alike(_: Configuration) -> tuple[float, *tuple[object, ...]]:
+    """Return no preference: the fastest wins."""
+    return (0.0,)
+
+
 def preference(
     simplicity: Callable[[Configuration], Simplicity], won: Mapping[Configuration, int]
 ) -> Preference:

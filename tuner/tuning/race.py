@@ -16,7 +16,7 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.model import Configuration, Problem, Trial
 from tuner.stats import Ratio, Verdict, reference_verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
-from tuner.tuning.decision import Preference, choose, margin_of
+from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
 from tuner.tuning.finish import Finish, InRace, WarmFinish
@@ -105,7 +105,7 @@ class FinalRace:
     """What was tried first."""
     known_winners: Collection[Configuration] = ()
     """Winners of earlier runs, on this card or others of its model."""
-    prefer: Preference = lambda _: (0,)
+    prefer: Preference = alike
     """How many margins each configuration has to gain to win; without it the fastest wins."""
     margin: float | None = None
     """The margin, as a share: see :func:`tuner.tuning.decision.margin_of`."""

@@ -14,7 +14,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.model import Trial
 from tuner.signals import uninterrupted
 from tuner.space.simplicity import simplicity
-from tuner.tuning.decision import preference
+from tuner.tuning.decision import alike, preference
 from tuner.tuning.finish import Finish
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
@@ -119,6 +119,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     before = state.best_before[0] if state.best_before else None
     incumbent = next((trial for trial in reversed(trials) if trial.configuration == before), None)
     best_ns = state.incumbent.time_ns if state.incumbent else None
+    order = simplicity(kernel, state.space.default, tuple(state.initial.sources))
     race = FinalRace(
         loop.device,
         run.problem,
@@ -131,9 +132,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
         known_winners=state.known_winners,
-        prefer=preference(
-            simplicity(kernel, state.space.default, tuple(state.initial.sources)), state.known_winners
-        ),
+        prefer=alike
+        if run.foreign
+        else preference(order, state.known_winners),  # no card has to agree on those
         margin=run.options.margin,
     )
     if (finish := race.run(trials)) is None:
