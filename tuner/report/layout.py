@@ -1,12 +1,14 @@
 """Text that fits: prose is broken between words alone, and a table that is too wide gives up columns, not cells.
 
 A table that does not fit its terminal does, in this order, as much as it takes: columns without a value go; one row
-alone is shown as names and values; what is the same in all rows is said once, above; columns of several words are
-broken between words; columns move below their row, those first that the table names for it, then from the right.
+alone is shown as names and values; what is the same in all rows is said once, above, except configurations and times;
+columns of several words are broken between words; columns move below their row, those first that the table names for
+it, then from the right.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -24,6 +26,8 @@ NARROWEST = 24
 """Columns that a broken column keeps, or its longest word."""
 MOST_LINES = 3
 """Of a broken cell; a column that would need more moves below its row."""
+NEVER_ABOVE = ("configuration", "time")
+"""Heads, without what they say in parentheses, of what a table of results is read for, even where all are equal."""
 GAP = "  "
 BELOW = "      "
 _KEPT = re.compile(
@@ -112,7 +116,8 @@ def table_lines(
     if len(rows) == 1 and not _fits(heads, rows, available):
         return pair_lines(_labelled(head, rows[0][head]) for head in heads)
     if not _fits(heads, rows, available):
-        same = [head for head in heads if len({row[head] for row in rows}) == 1]
+        alike = [head for head in heads if len({row[head] for row in rows}) == 1]
+        same = [head for head in alike if head.partition(" (")[0] not in NEVER_ABOVE]
         lines += _wrapped(f"in all rows: {_listed(same, rows[0])}", available) if same else []
         heads = [head for head in heads if head not in same]
     below: list[str] = []
@@ -168,8 +173,8 @@ def _widths(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int
 def _narrowest(head: str, rows: Sequence[dict[str, str]], natural: int) -> int:
     if natural <= NARROWEST:
         return natural
-    texts = [kept_together(row[head]) for row in rows]
-    word = max((len(word) for text in [head, *texts] for word in text.split(" ")), default=0)
+    texts = [head, *(row[head] for row in rows)]
+    word = max(len(word) for text in texts for word in kept_together(text).split(" "))
     return min(natural, max(word, NARROWEST, -(-natural // MOST_LINES)))
 
 
@@ -192,7 +197,11 @@ def _drawn(
         ]
         return GAP.join(padded).rstrip()
 
-    lines = [line(heads)]
+    def broken(texts: Iterable[str]) -> list[str]:
+        cells = [_wrapped(text, size[head] or 1) for head, text in zip(heads, texts, strict=True)]
+        return [line(parts) for parts in itertools.zip_longest(*cells, fillvalue="")]
+
+    lines = broken(heads)
     alone = below[0] if len(below) == 1 else None
     if alone is not None:
         lines.append(f"{BELOW}{alone}")
@@ -201,9 +210,7 @@ def _drawn(
     if rule:
         lines.append(_dash() * min(available or 1 << 16, sum(size.values()) + len(GAP) * (len(heads) - 1)))
     for row in rows:
-        broken = [_wrapped(row[head], size[head]) for head in heads]
-        height = max(map(len, broken))
-        lines += [line([texts[i] if i < len(texts) else "" for texts in broken]) for i in range(height)]
+        lines += broken(row[head] for head in heads)
         if more := row[alone] if alone is not None else _listed(below, row, notes=False):
             lines += _wrapped(more, available, BELOW, BELOW)
     return lines
