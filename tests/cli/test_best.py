@@ -23,12 +23,15 @@ from tests.cli.filled_database import (
     fill,
     two_runs,
 )
+from tests.stored import make_run
 from tuner.cli.commands.best import best
 from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
+from tuner.cli.commands.table import table
 from tuner.cli.commands.trial import trial
 from tuner.database.database import Database
-from tuner.model import RunOptions, Trial
+from tuner.kernel.load import load_kernel
+from tuner.model import Problem, RunOptions, Trial
 
 pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 
@@ -76,15 +79,43 @@ def test_replayed_winners_are_shown_on_request(path: Path) -> None:
 
 
 def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> None:
-    said = call(best, "--kernel", "vector_add")
-    assert "replays of recordings" in said.stderr
-    assert said.stdout.splitlines()[1].endswith("replayed")
+    for command in (best, table):
+        said = call(command, "--kernel", "vector_add")
+        assert "replays of recordings" in said.stderr
+        assert said.stdout.splitlines()[1].endswith("replayed")
+        assert "replays" not in call(command, "--kernel", "vector_add", "--replayed").stderr
 
 
 def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
     assert "tune --kernel saxpy" in str(fails(best, "--kernel", "saxpy"))
     result = call(best, "--kernel", "saxpy", "--json", code=1)
     assert json.loads(result.stdout) == []
+
+
+def interrupt(path: Path, problem: Problem, device: str = "cuda:0") -> None:
+    with Database.open(path) as database:
+        run = replace(make_run("f" * 32, problem, device=device), options=RunOptions())
+        database.start_run(replace(run, kernel_file=f"{problem.kernel}.toml"))
+        database.finish_run(run.id, "interrupted")
+
+
+def test_where_a_run_was_interrupted_the_command_that_finishes_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "my t.db"
+    default = load_kernel("transform").problem()
+    interrupt(path, default)
+    db = f"--db '{path}'"
+    for command in (best, table):
+        remedy = fails(command, "--db", str(path)).remedy
+        assert remedy == f"finish the interrupted run: tune --kernel transform --resume {db}"
+        assert fails(command, "--db", str(path), "--kernel", "saxpy").remedy.endswith(f"--kernel saxpy {db}")
+
+
+def test_the_command_that_finishes_a_run_names_its_problem_and_device(tmp_path: Path) -> None:
+    problem = load_kernel("transform").problem({"n": 1 << 24}, {"input": "float32"})
+    interrupt(tmp_path / "t.db", problem, "replay:transform-H200")
+    remedy = fails(best, "--db", str(tmp_path / "t.db"), "--kernel", "transform").remedy
+    options = "--size n=2**24 --dtype float32 --device replay:transform-H200"
+    assert f": tune --kernel transform {options} --resume --db " in remedy
 
 
 def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path) -> None:

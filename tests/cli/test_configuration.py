@@ -51,6 +51,17 @@ def test_the_winner_of_this_very_problem(kernel: KernelSpec) -> None:
     assert choose(ConfigurationArguments(str(kernel.file), sizes=("n=2048",)), GPU).source == "default"
 
 
+def test_a_replays_winner_counts_where_nothing_was_measured_and_a_note_says_so(kernel: KernelSpec) -> None:
+    know(kernel, device="replay:H200")
+    for gpu in (GPU, None):
+        chosen = choose(ConfigurationArguments(str(kernel.file)), gpu)
+        assert (chosen.configuration, chosen.source, chosen.time_ns) == (BEST, "winner, trial 1", 5e4)
+        assert len(chosen.notes) == 1 and "replays of recordings" in chosen.notes[0]
+    know(kernel)
+    chosen = choose(ConfigurationArguments(str(kernel.file)), GPU)
+    assert chosen.source == "winner, trial 2" and not chosen.notes
+
+
 def test_the_winner_of_another_gpu_is_none(kernel: KernelSpec) -> None:
     know(kernel, gpu=replace(GPU, name="NVIDIA A100"))
     assert choose(ConfigurationArguments(str(kernel.file)), GPU).source == "default"

@@ -114,12 +114,13 @@ def remember(
     time_ns: float,
     conditions: Conditions = Conditions(),  # noqa: B008 - frozen
     gpu: Gpu = GPU,
+    device: str = "cuda:0",
     **changes: object,
 ) -> int:
     """Write a run with one trial, which is its confirmed winner."""
     identity = KernelIdentity(kernel)
     run = Run(
-        str(uuid.uuid4()), problem, gpu, "cuda:0", 0, "tpe", 1, 1, kernel_digest=identity.text,
+        str(uuid.uuid4()), problem, gpu, device, 0, "tpe", 1, 1, kernel_digest=identity.text,
         computation=identity.computation,
         kernel_file=str(kernel.file), conditions=conditions,
     )  # fmt: skip

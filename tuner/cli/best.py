@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import (
-    named_kernel,
-    origin,
-    parse_filters,
-    print_records,
-    refuse_unknown,
-    report_damage,
-)
+from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, report_damage
+from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.database.database import Database
-from tuner.database.records import Filters, Winner
-from tuner.errors import DatabaseError, suggestion
-from tuner.kernel.load import builtin_kernels
+from tuner.database.records import Winner
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.next_steps import database_option, show_next
@@ -41,14 +31,10 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
     measured = parse_filters(options, replayed=None if replayed else False)
     named = named_kernel(options["kernel"])
     with Database.open(db, write=False) as database:
-        winners = best_winners(database, measured, named)
-        if not winners.rows:
-            winners = best_winners(database, replace(measured, replayed=None), named)
-            if winners.rows:
-                tables.say("nothing that fits was measured: these are replays of recordings")
-        every = winners.rows if winners.rows else best_winners(database, Filters()).rows
-        if not winners.rows:
-            refuse_unknown(database, measured)
+        winners, note = measured_else_replayed(lambda fit: best_winners(database, fit, named), measured)
+        missing = None if winners.rows else no_winner(database, measured, options["kernel"])
+    if note:
+        tables.say(note)
     report_damage(winners.damaged)
     if options["as_json"] or options["as_csv"]:
         records = (
@@ -65,14 +51,8 @@ def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
         if not (first := winners.rows[0].stored).run.foreign:
             limits = "what limits it" if len(rows) == 1 else "what limits the first"
             show_next({f"tune explain --trial {first.winner.trial_id}{database_option(db)}": limits})
-    if not winners.rows:
-        given = measured != parse_filters(
-            dict.fromkeys(options, "") | {"sizes": ()}, replayed=measured.replayed
-        )
-        raise DatabaseError(
-            f"no winner in {db} fits",
-            _how_to_find_one(options["kernel"], every, is_file=named is not None, filtered=given),
-        )
+    if missing:
+        raise missing
 
 
 def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
@@ -92,18 +72,6 @@ def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
         stored.winner.trial_id,
         origin(stored.run),
     )
-
-
-def _how_to_find_one(
-    kernel: str | None, every: Sequence[BestWinner], *, is_file: bool, filtered: bool
-) -> str:
-    """Say what to do where nothing fits: of the kernel there may be winners that a filter leaves out."""
-    stored = {winner.stored.run.problem.kernel for winner in every}
-    if filtered and stored and (not kernel or kernel in stored):
-        return "leave out a filter"
-    if not kernel or is_file or kernel in builtin_kernels():
-        return f"find one with: tune --kernel {kernel or 'gemm'}"
-    return suggestion(kernel, sorted({*builtin_kernels(), *stored}))
 
 
 def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:

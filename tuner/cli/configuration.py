@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.stored_winners import measured_else_replayed
 from tuner.conditions import Conditions
 from tuner.database.database import Database
-from tuner.database.records import Filters, StoredTrial, StoredWinner
+from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
@@ -45,8 +46,8 @@ class ChosenConfiguration:
 def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguration:
     """Return the configuration of the command line, with its kernel, problem and GPU.
 
-    Without ``--config`` and ``--trial``: the winner of this very problem on a GPU of this name, else the kernel's
-    default configuration.
+    Without ``--config`` and ``--trial``: the winner of this very problem on a GPU of this name (of a replay where none
+    was measured), else the kernel's default configuration.
 
     Args:
         given: by the command line.
@@ -61,7 +62,7 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             raise UsageError("--config and --trial exclude each other", "give one of them")
         return _of_trial(given, given.trial, gpu)
     kernel, problem = named_problem(given)
-    stored = _winner(given, kernel, problem, gpu)
+    stored, note = _winner(given, kernel, problem, gpu)
     chosen, notes = _gpu_or(gpu, stored)
     if given.config is not None and given.config.strip() != "default":
         configuration = parse_configuration(kernel, given.config)
@@ -73,17 +74,11 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             source = f"winner, trial {winner.trial_id}"
             return ChosenConfiguration(
                 kernel, problem, chosen, winner.configuration, source, winner.time_ns, run.conditions,
-                winner.trial_id, (*notes, *changes_since(kernel, stored)),
+                winner.trial_id, (*notes, *filter(None, [note]), *changes_since(kernel, stored)),
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {reason}")
     elif given.config is None:
-        replayed = _winner(given, kernel, problem, gpu, replayed=True)
-        instead = f"; a replay's winner: --trial {replayed.winner.trial_id}" if replayed else ""
-        on = _gpu_text(gpu)
-        notes = (
-            *notes,
-            f"nothing was tuned for this problem on {on}: the default configuration{instead}",
-        )
+        notes = (*notes, f"nothing was tuned for this problem on {_gpu_text(gpu)}: the default configuration")
     default = SearchSpace.from_kernel(kernel, problem, chosen).default
     return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)
 
@@ -214,28 +209,31 @@ def _as_given(chosen: ChosenConfiguration) -> ChosenConfiguration:
 
 
 def _winner(
-    given: ConfigurationArguments,
-    kernel: KernelSpec,
-    problem: Problem,
-    gpu: Gpu | None,
-    *,
-    replayed: bool = False,
-) -> StoredWinner | None:
-    """Return the confirmed winner of this very problem that was tuned last, if the database has one."""
+    given: ConfigurationArguments, kernel: KernelSpec, problem: Problem, gpu: Gpu | None
+) -> tuple[StoredWinner | None, str]:
+    """Return the confirmed winner of this very problem that was tuned last, if the database has one, and a note on it.
+
+    One of a replay is taken where nothing was measured.
+    """
     if not given.db.is_file():
-        return None
+        return None, ""
     filters = Filters(
         kernel=kernel.name,
         gpu=gpu.name if gpu else "",
         problem_key=problem.key,
         computations=KernelIdentity(kernel).computations,
         exportable=True,
-        replayed=replayed,
+        replayed=False,
     )
+
+    def fitting(filters: Filters) -> Selection[StoredWinner]:
+        found = best_winners(database, filters, kernel)
+        stored = [one.stored for one in found.rows if gpu is None or one.stored.run.gpu.name == gpu.name]
+        return Selection(stored, found.damaged)
+
     with Database.open(given.db, write=False) as database:
-        winners = [winner.stored for winner in best_winners(database, filters, kernel).rows]
-    fitting = [stored for stored in winners if gpu is None or stored.run.gpu.name == gpu.name]
-    return max(fitting, key=lambda stored: stored.created_at, default=None)
+        winners, note = measured_else_replayed(fitting, filters)
+    return max(winners.rows, key=lambda stored: stored.created_at, default=None), note
 
 
 def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple[Gpu, tuple[str, ...]]:

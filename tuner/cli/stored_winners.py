@@ -1,14 +1,87 @@
-"""What ``tune export`` and ``tune bundle`` share: which stored winners they take, and what they say of the others."""
+"""Which stored winners a command takes, and what it says of the others, or where there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from tuner.cli.filters import kernel_filters, named_kernel
-from tuner.database.records import Filters, StoredWinner
+from tuner import paths
+from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.database.database import Database
+from tuner.database.records import Filters, Record, Selection, StoredWinner
+from tuner.devices.replay import as_options
+from tuner.errors import DatabaseError, TunerError, suggestion
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels
+from tuner.report.next_steps import database_option
 from tuner.report.tables import show_line
 from tuner.winners.chosen import Chosen
+from tuner.winners.current import best_winners, kernel_of
+
+ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
+
+
+def measured_else_replayed(
+    read: Callable[[Filters], Selection[Record]], filters: Filters
+) -> tuple[Selection[Record], str]:
+    """Return the measured winners that fit, or if there is none the replayed ones and a note that says so.
+
+    Args:
+        read: returns what fits.
+        filters: replayed winners fit at once unless ``replayed`` is False.
+    """
+    selection = read(filters)
+    if selection.rows or filters.replayed is not False:
+        return selection, ""
+    selection = read(replace(filters, replayed=None))
+    return selection, ONLY_REPLAYED if selection.rows else ""
+
+
+def no_winner(database: Database, filters: Filters, kernel: str | None) -> DatabaseError:
+    """Return the error that no winner fits, with what to do: there may be some that a filter leaves out.
+
+    Args:
+        database: has none.
+        filters: that none fits.
+        kernel: as the command line names it.
+
+    Raises:
+        UsageError: the filters name what there is nowhere.
+    """
+    refuse_unknown(database, filters)
+    db = database_option(database.path)
+    is_file = named_kernel(kernel) is not None
+    stored = {winner.stored.run.problem.kernel for winner in best_winners(database, Filters()).rows}
+    if replace(filters, replayed=None) != Filters() and stored and (not kernel or kernel in stored):
+        remedy = "leave out a filter"
+    elif resuming := _resuming(database, kernel or ""):
+        remedy = f"finish the interrupted run: {resuming}{db}"
+    elif not kernel or is_file or kernel in builtin_kernels():
+        remedy = f"find one with: tune --kernel {shlex.quote(kernel or 'gemm')}{db}"
+    else:
+        remedy = suggestion(kernel, sorted({*builtin_kernels(), *stored}))
+    return DatabaseError(f"no winner in {database.path} fits", remedy)
+
+
+def _resuming(database: Database, kernel: str) -> str:
+    """Return the command that goes on with the newest unfinished run, of a kernel if it is named, or an empty text."""
+    for run_id in database.runs_that_fit(Filters(**kernel_filters(kernel))):
+        with suppress(TunerError):  # a damaged run, or one whose kernel is gone
+            run = database.run(run_id)
+            spec = kernel_of(run)
+            same_text = KernelIdentity(spec).same_text
+            last = database.latest_unfinished(run.problem, run.device, same_text)
+            if last is not None and same_text(last):
+                builtin = spec.file.parent == paths.search_spaces()
+                words = ["tune --kernel", spec.name if builtin else shlex.quote(str(spec.file))]
+                default = spec.problem()
+                words += [] if run.problem == default else [as_options(spec, default, run.problem)]
+                words += ["--rules", ",".join(last.options.rules)] if last.options.rules else []
+                words += [] if run.device == "cuda:0" else ["--device", shlex.quote(run.device)]
+                return " ".join([*words, "--resume"])
+    return ""
 
 
 def winner_filters(

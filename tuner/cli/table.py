@@ -8,17 +8,11 @@ from typing import Any
 
 import click
 
-from tuner.cli.filters import (
-    named_kernel,
-    origin,
-    parse_filters,
-    print_records,
-    refuse_unknown,
-    report_damage,
-)
+from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, report_damage
+from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
-from tuner.errors import DatabaseError, UsageError
+from tuner.errors import UsageError
 from tuner.files import write_csv
 from tuner.model import Problem, value_text
 from tuner.report import tables
@@ -60,7 +54,7 @@ OF_AGREEMENT = (
 def table(
     db: Path, replayed: bool, as_markdown: bool, full: bool, again: Path | None, **options: Any
 ) -> None:
-    """Print the table.
+    """Print the table: of replays where nothing that fits was measured.
 
     Raises:
         DatabaseError: no winner fits.
@@ -70,10 +64,14 @@ def table(
     if as_markdown and (options["as_json"] or options["as_csv"]):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
     filters = parse_filters(options, replayed=None if replayed else False)
+    kernels = Kernels(named_kernel(options["kernel"]))
     with Database.open(db, write=False) as database:
-        agreed = agreed_winners(database, filters, kernels=Kernels(named_kernel(options["kernel"])))
-        if not agreed.rows:
-            refuse_unknown(database, filters)
+        agreed, note = measured_else_replayed(
+            lambda fit: agreed_winners(database, fit, kernels=kernels), filters
+        )
+        missing = None if agreed.rows else no_winner(database, filters, options["kernel"])
+    if note:
+        tables.say(note)
     report_damage(agreed.damaged)
     if again and agreed.rows:
         _write_again(again, agreed.rows)
@@ -96,9 +94,8 @@ def table(
         if as_markdown:
             click.echo()
         tables.show_line(_in_words(agreed.rows), err=not as_markdown)
-    if not agreed.rows:
-        more = "" if replayed else ", or add --replayed"
-        raise DatabaseError(f"no winner in {db} fits", f"tune a kernel first, leave out a filter{more}")
+    if missing:
+        raise missing
 
 
 def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:

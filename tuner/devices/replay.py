@@ -111,7 +111,7 @@ class ReplayDevice(Device):
                 self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
                 return
         nearest = self.nearest(problem)
-        options = "none" if nearest is None else _as_options(kernel, problem, nearest)
+        options = "none" if nearest is None else as_options(kernel, problem, nearest)
         raise NotRecordedError(self.name, str(problem), options)
 
     def nearest(self, problem: Problem) -> Problem | None:
@@ -129,7 +129,7 @@ class ReplayDevice(Device):
             return problem
         if (nearest.dtypes, nearest.options) != (problem.dtypes, problem.options):
             return problem
-        instead = _as_options(kernel, problem, nearest)
+        instead = as_options(kernel, problem, nearest)
         self.say(f"{self.name} does not hold {kernel.name}'s default problem: {instead} instead")
         return nearest
 
@@ -213,7 +213,7 @@ def _distance(wanted: Problem, held: Problem) -> tuple[int, float]:
     return sum(a != b for a, b in others), sum(abs(math.log2(a / b)) for a, b in sizes)
 
 
-def _as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
+def as_options(kernel: KernelSpec, wanted: Problem, held: Problem) -> str:
     """Return the options that ask for a held problem in the place of the wanted one.
 
     A dtype or an option is named unless it is the kernel's default and was wanted.

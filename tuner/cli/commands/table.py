@@ -21,7 +21,7 @@ from tuner.cli.options import database_option, filter_options, full_option
     metavar="FILE.csv",
     help="Also write the problems on which at most half of the runs agree, for tune run --problems.",
 )
-@click.option("--replayed", is_flag=True, help="Include winners of replays.")
+@click.option("--replayed", is_flag=True, help="Include winners of replays, where others were measured.")
 @runs("tuner.cli.table:table")
 def table() -> None:
     """Show the winners, and how many runs and cards agree on each.
