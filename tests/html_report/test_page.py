@@ -202,6 +202,36 @@ def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
     assert report(capsys, tmp_path / "t.db", "--run", "3").data["problem-1-comparison"]["entries"]
 
 
+def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = {"rounds": 16, "verdict": "slower", "behind": 1.0174}
+    races = {
+        "a": {"rounds": 16, "verdict": "faster", "behind": 1.0},
+        "b": {**slower, "warm_race": {"passed_over": "tiled"}},
+        "c": slower,
+    }
+    with Database.open(tmp_path / "t.db") as database:
+        for number, (letter, race) in enumerate(races.items()):
+            run = make_run(letter * 32)
+            database.start_run(run)
+            trial = replace(
+                make_trial(number),
+                id=database.record(run.id, make_trial(number), metrics=Metrics(100.0, 2000.0, 0.5)),
+            )
+            database.record_winner(run.id, make_winner(trial, race=race))
+            database.finish_run(run.id, "finished")
+    said = {
+        letter: report(capsys, tmp_path / "t.db", "--run", letter).text.replace(NBSP, " ") for letter in races
+    }
+    assert "16 rounds: the winner is faster than every other finalist" in said["a"]
+    assert "fastest finalist" not in said["a"]
+    assert "also fast with warm caches: 1.74 % behind the fastest finalist cold" in said["b"]
+    assert "16 rounds: the winner is slower than the fastest finalist" in said["c"]
+    assert "nearer to an initial configuration was chosen: 1.74 % behind the fastest finalist" in said["c"]
+    assert "100 % is 500 ns, the least time that the hardware allows" in said["a"]
+
+
 def test_numbers_that_cannot_be_are_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,18 +198,15 @@ def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
     winner, metrics = problem.winner.winner, problem.winner.metrics
     better = problem.stored_best
     of_another = f"; {duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else ""
-    listed = [("winner", duration(winner.time_ns), throughput(metrics) + of_another)]
+    why = f"; {problem.why_not_the_fastest}" if problem.why_not_the_fastest else ""
+    listed = [("winner", duration(winner.time_ns), throughput(metrics) + of_another + why)]
     if winner.ratio:
         compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)
         listed.append(("versus the default", f"{winner.ratio:.3f}x", compared.partition(" ")[2].strip()))
     if metrics.speed_of_light:
-        listed.append(
-            (
-                "of the speed of light",
-                percent(metrics.speed_of_light),
-                "the least time that the hardware allows",
-            )
-        )
+        least = duration(metrics.speed_of_light * winner.time_ns)
+        said = f"100 % is {least}, the least time that the hardware allows"
+        listed.append(("of the speed of light", percent(metrics.speed_of_light), said))
     if problem.run.replayed:
         listed.append(("confirmed", "no", "recorded samples only: measure on a GPU before relying on it"))
     elif winner.exportable:

@@ -12,6 +12,7 @@ from tuner.database.records import Benchmark, Filters, StoredTrial, StoredWinner
 from tuner.errors import DatabaseError
 from tuner.html_report.plausible import plausible, sound_benchmarks, sound_trials, sound_winners
 from tuner.model import Run, Trial
+from tuner.report.tables import why_not_the_fastest
 
 MOST_DETAILED = 12
 """Problems that a page shows in detail, each with some 40 kB beside its trials. The others are in the overview."""
@@ -32,6 +33,13 @@ class StoredIncumbent(msgspec.Struct, frozen=True):
     verdict: str = ""
 
 
+class StoredWarmRace(msgspec.Struct, frozen=True):
+    """Whether the race with warm caches decided."""
+
+    passed_over: str | None = None
+    """What would have won without it; None if that is the winner."""
+
+
 class StoredRace(msgspec.Struct, frozen=True):
     """What the database keeps of a race, as far as a page shows it."""
 
@@ -40,6 +48,9 @@ class StoredRace(msgspec.Struct, frozen=True):
     verdict: str = ""
     rounds: int = 0
     incumbent: StoredIncumbent | None = None
+    behind: float = 1.0
+    """The winner's time over that of the fastest finalist."""
+    warm_race: StoredWarmRace | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,21 @@ class TunedProblem:
         before = race.incumbent
         of_before = (before.time_ns, before.ratio, before.ratio_low, before.ratio_high) if before else ()
         times = [time_ns for _, time_ns in race.medians_ns]
-        return race if plausible(race.noise_floor or None, *of_before, *times) else StoredRace()
+        return race if plausible(race.noise_floor or None, race.behind, *of_before, *times) else StoredRace()
+
+    @property
+    def why_not_the_fastest(self) -> str:
+        """Why the winner is not the fastest finalist, in words; empty if it is, or there is none."""
+        if self.winner is None:
+            return ""
+        behind, warm = self.race.behind, self.race.warm_race
+        if warm and warm.passed_over is not None:
+            how_far = f"{100 * (behind - 1):.2f} % behind the fastest finalist {self.run.conditions.mode}"
+            return f"chosen because it is also fast with warm caches: {how_far}"
+        earlier = [
+            one.winner.configuration for one in self.winners if one.created_at < self.winner.created_at
+        ]
+        return why_not_the_fastest(behind, kept=self.winner.winner.configuration in earlier)
 
     def configuration_name(self, trial: Trial) -> str:
         """Return what differs from the winner's configuration; the variant where that differs."""

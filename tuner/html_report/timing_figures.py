@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tuner.html_report.figure import Figure, FigureTable
 from tuner.html_report.subjects import TunedProblem
-from tuner.report.tables import duration
+from tuner.report.tables import counted, duration
 
 MODES = {
     "cold": "cold: none of the kernel's data in the caches, one call between two events",
@@ -18,6 +18,13 @@ REGIMES = {
     "rested": "rested: heavy kernels get pauses, so that the power limit does not slow them",
     "sustained": "sustained: no pauses, at the clock that the power limit leaves",
 }
+VERDICTS = {
+    "faster": "the winner is faster than every other finalist",
+    "slower": "the winner is slower than the fastest finalist",
+    "same": "the winner is as fast as another finalist within the noise",
+    "ambiguous": "the winner is statistically tied with another finalist",
+}
+"""Of a race."""
 
 
 def samples(problem: TunedProblem) -> Figure | None:
@@ -101,7 +108,12 @@ def facts(problem: TunedProblem) -> list[tuple[str, str]]:
         ("regime", REGIMES[run.conditions.regime]),
         ("device", f"{run.device}{' (a recording)' if run.replayed else ''}"),
         ("noise floor", f"{100 * race.noise_floor:.2g} %" if race.noise_floor else ""),
-        ("race", f"{race.rounds} rounds: {race.verdict}" if race.rounds else ""),
+        (
+            "race",
+            f"{counted(race.rounds, 'round')}: {VERDICTS.get(race.verdict, race.verdict)}"
+            if race.rounds
+            else "",
+        ),
         ("search", _search(problem)),
         ("run", f"{run.id}, {problem.began[:19]} UTC, {problem.state}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),

@@ -15,7 +15,15 @@ from tuner.model import Status, Trial
 from tuner.report.configurations import Texts
 from tuner.report.launch_note import launch_note
 from tuner.report.layout import pair_lines, wrapped
-from tuner.report.tables import counted, duration, percent, picked, throughput, trial_identity
+from tuner.report.tables import (
+    counted,
+    duration,
+    percent,
+    picked,
+    throughput,
+    trial_identity,
+    why_not_the_fastest,
+)
 from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
 from tuner.stats import Ratio, Verdict
@@ -33,6 +41,8 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
     if finish is None:
         pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
         return _block(state, pairs)
+    kept = finish.winner.configuration in state.known_winners
+    why_not = why_not_the_fastest(finish.behind, kept=kept)
     pairs = [
         ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
         ("", _figures(state, finish.time_ns)),
@@ -44,7 +54,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
         ("before", _against_incumbent(state, finish, texts)),
         ("confirmed", _confirmation(finish, run.replayed)),
         ("", _tied(finish)),
-        ("", _why_not_the_fastest(state, finish)),
+        ("", "" if finish.warm and finish.warm.passed_over else why_not),
         ("", launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)),
         ("timed", _how(state, finish)),
         *(("rejected", f"trial {trial.id}: {reason}") for trial, reason in finish.unstable),
@@ -228,16 +238,6 @@ def _behind(ratio: float, noise_floor: float) -> str:
         if ratio > 1 + noise_floor
         else "as fast as the fastest"
     )
-
-
-def _why_not_the_fastest(state: State, finish: Finish) -> str:
-    """Return why a winner is not the fastest finalist; empty if it is, or the modes of timing decided."""
-    if finish.behind == 1.0 or (finish.warm and finish.warm.passed_over):
-        return ""
-    kept = finish.winner.configuration in state.known_winners
-    why = "the known winner was kept" if kept else "one nearer to an initial configuration was chosen"
-    behind = f"{100 * (finish.behind - 1):.2f} % behind" if finish.behind > 1 else "as fast as"
-    return f"{why}: {behind} the fastest finalist"
 
 
 def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:

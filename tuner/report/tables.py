@@ -127,6 +127,21 @@ def warm_text(warm: WarmTime | None) -> str:
     )
 
 
+def why_not_the_fastest(behind: float, *, kept: bool) -> str:
+    """Return why a run's winner is not the fastest finalist; empty if it is.
+
+    Args:
+        behind: its time over that of the fastest.
+        kept: whether it was a known winner.
+    """
+    if behind == 1.0:
+        return ""
+    why = "the known winner was kept" if kept else "one nearer to an initial configuration was chosen"
+    return (
+        f"{why}: {f'{100 * (behind - 1):.2f} % behind' if behind > 1 else 'as fast as'} the fastest finalist"
+    )
+
+
 def show(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
