@@ -215,3 +215,30 @@ def test_errors_of_independent_parts_are_all_found(
     named = [text[int(line.split(":")[1]) - 1] for line in lines]
     assert len(named) == 3
     assert all(any(word in line for line in named) for word in ("block_sice", "colunms", "np.add"))
+
+
+def rms_norm_with(folder: Path, condition: str) -> Path:
+    """Return a copy of the example with another constraint of its variant vectors."""
+    shutil.copytree(ROOT / "docs" / "examples" / "rms_norm", folder, dirs_exist_ok=True)
+    file = folder / "rms_norm.toml"
+    file.write_text(file.read_text().replace('"columns % vector_width == 0"', f'"{condition}"'))
+    return file
+
+
+@pytest.mark.parametrize("condition", ["columns % vector_width", "columns // 1024"])
+def test_a_constraint_whose_value_is_0_or_1_is_no_condition(
+    condition: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = rms_norm_with(tmp_path, condition)
+    said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "90", "--no-cpu")
+    (line,) = said.out.splitlines()
+    number = 1 + file.read_text().split(condition)[0].count("\n")
+    assert line.startswith(f"{file}:{number}: ") and f"{condition!r} is no condition" in line
+
+
+def test_a_variant_that_only_a_size_of_1_suits_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = rms_norm_with(tmp_path, "columns % vector_width == 1")
+    said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "90", "--no-cpu")
+    assert "vectors is checked at rows=8192 columns=1" in said.err and "whole vectors" in said.err

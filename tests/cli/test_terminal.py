@@ -266,6 +266,12 @@ def test_on_a_terminal(database: Path, arguments: Sequence[str]) -> None:
     assert "NASTY" not in plain
 
 
+def test_a_check_shows_how_far_it_is() -> None:
+    kernel = REPOSITORY / "docs" / "examples" / "rms_norm" / "rms_norm.toml"
+    said = on_a_terminal("check", kernel, "--configurations", "1", "--cc", "90", "--no-cpu")
+    assert "compilations: 0 of 2" in said
+
+
 def test_sources_go_to_a_file_as_they_are(database: Path, tmp_path: Path) -> None:
     for option, text in (("--source", f"// source {NASTY}\n"), ("--log", f"log {NASTY}\n")):
         command = [sys.executable, "-m", "tuner", "trial", "1", option, "--db", database]

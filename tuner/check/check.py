@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.check.compiling import CompiledVariants, check_compiling
 from tuner.check.conditions import check_conditions, check_plans, check_values
 from tuner.check.emulation import HostChildren, check_on_host, check_references
-from tuner.check.findings import Report
+from tuner.check.findings import Report, Watch, watch_nothing
 from tuner.check.loading import load
 from tuner.check.references import check_reference
 from tuner.check.subjects import Sampling, check_problems, subjects
@@ -27,11 +27,13 @@ class Checks:
         sampling: GPUs and configurations.
         jobs: processes; None for one a core.
         on_host: whether plain kernels are run on the CPU, too.
+        watch: told how far it is.
     """
 
     sampling: Sampling
     jobs: int | None = None
     on_host: bool = True
+    watch: Watch = watch_nothing
 
 
 def check_kernel(file: Path, checks: Checks) -> Report:
@@ -42,6 +44,7 @@ def check_kernel(file: Path, checks: Checks) -> Report:
         checks: what is checked.
     """
     kernel, report = load(file)
+    report.watch = checks.watch
     if kernel is None:
         report.note("nothing was compiled: correct the file first")
         return report
@@ -57,10 +60,12 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     before = len(report.findings)
     check_references(kernel, sampling.gpus[0], children, report)
     comparable = len(report.findings) == before
-    chosen = subjects(kernel, sampling, report)
-    check_problems(kernel, sampling, chosen, report)
+    wrong = check_conditions(kernel, sampling, report)
+    variants = {name: variant for name, variant in kernel.variants.items() if name not in wrong}
+    sound = replace(kernel, variants=variants)
+    chosen = subjects(sound, sampling, report)
+    check_problems(sound, sampling, chosen, report)
     for subject in chosen:
-        check_conditions(kernel, subject, report)
         check_plans(kernel, subject, report)
     compiled = CompiledVariants()
     try:
@@ -71,5 +76,5 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
         compiled = check_compiling(kernel, chosen, sampling, checks.jobs, report)
     check_uses(kernel, compiled.misspelt, report)
     if checks.on_host and comparable:
-        sound = [subject for subject in chosen if subject.variant.name not in compiled.broken]
-        check_on_host(kernel, sound, sampling.gpus[0], children, report)
+        running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
+        check_on_host(kernel, running, sampling.gpus[0], children, report)

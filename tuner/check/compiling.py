@@ -74,7 +74,10 @@ def check_compiling(
     workers = min(jobs or default_jobs(), len(tasks))
     with closing(CompilePool(workers, paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
-        compilations = [wait() for wait in waits]
+        compilations = []
+        for wait in waits:
+            report.watch("compilations", len(compilations), len(waits))
+            compilations.append(wait())
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
     for task, compilation in zip(tasks, compilations, strict=True):
         if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from tuner.check.findings import Report
-from tuner.check.subjects import Sampling, Subject, problems, report_launch
+from tuner.check.subjects import Sampling, Subject, problems, report_launch, usable_places
 from tuner.errors import DivisionByZeroError, TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
@@ -14,7 +17,7 @@ from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem
+from tuner.model import Gpu, Problem
 from tuner.runtime.launch_limits import UnlaunchableError
 
 COMBINATIONS = 64
@@ -48,26 +51,34 @@ def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
             tolerance(settled.reduction, settled.accumulate, tensor.dtype, settled.tolerance)
 
 
-def check_conditions(kernel: KernelSpec, subject: Subject, report: Report) -> None:
-    """Report conditions whose value is neither true nor false, or that fail for another reason than a division."""
-    variant = subject.variant
-    for gpu in subject.gpus[:1]:
-        environment = kernel.environment(subject.problem, gpu)
+def check_conditions(kernel: KernelSpec, sampling: Sampling, report: Report) -> set[str]:
+    """Report conditions whose value is no truth value, or that fail for another reason than a division.
+
+    Returns:
+        Names of the variants that have one: which of their configurations are valid means nothing.
+    """
+    wrong = set()
+    for variant in kernel.variants.values():
         conditions = [
             *((("constraints", reason), condition) for reason, condition in variant.constraints_before),
             *((("pruning", reason), condition) for reason, condition in variant.pruning_rules),
         ]
-        for key, condition in conditions:
-            for values in _combinations(variant, subject.configurations):
-                problem = _wrong_condition(condition, {**environment, **values})
-                if problem:
+        for place, gpus in itertools.islice(usable_places(kernel, variant, sampling), 1):
+            environment = kernel.environment(place, gpus[0])
+            for key, condition in conditions:
+                problems_of_it = (
+                    _wrong_condition(condition, {**environment, **values})
+                    for values in _combinations(variant)
+                )
+                if problem := next(filter(None, problems_of_it), ""):
                     report.add(("variants", variant.name, *key), problem, "write a comparison")
-                    break
+                    wrong.add(variant.name)
+    return wrong
 
 
-def _combinations(variant: VariantSpec, valid: Iterable[Configuration]) -> Iterable[Mapping[str, object]]:
+def _combinations(variant: VariantSpec) -> Iterable[Mapping[str, object]]:
     draw = random.Random(0)
-    yield from (dict(configuration.values) for configuration in list(valid)[:COMBINATIONS])
+    yield variant.defaults
     for _ in range(COMBINATIONS):
         yield {name: draw.choice(parameter.values) for name, parameter in variant.parameters.items()}
 
@@ -80,7 +91,7 @@ def _wrong_condition(condition: Expression, names: Mapping[str, object]) -> str:
         return ""
     except TunerError as error:
         return error.problem.removeprefix(f"{condition.where}: ")
-    if isinstance(value, str) or value not in (0, 1):
+    if not isinstance(value, bool | np.bool_):
         return f"{condition.text!r} is no condition: its value is {value!r}"
     return ""
 

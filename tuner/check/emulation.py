@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.check.findings import Report
+from tuner.check.findings import Report, Watch
 from tuner.check.subjects import Subject, alternatives
 from tuner.emulator.host import COMPILER, machine
 from tuner.errors import TunerError
@@ -81,7 +81,7 @@ def check_on_host(
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
-        outcomes = _ask_all(runs, children)
+        outcomes = _ask_all(runs, children, report.watch)
     reported: set[tuple[str | int, ...]] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
@@ -216,12 +216,16 @@ class HostChildren:
             child.kill()
 
 
-def _ask_all(runs: Sequence[_Run], children: HostChildren) -> list[_Outcome]:
+def _ask_all(runs: Sequence[_Run], children: HostChildren, watch: Watch) -> list[_Outcome]:
     """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
     with ThreadPoolExecutor(children.jobs) as threads:
         submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
+        outcomes = []
         try:
-            return [one.result() for one in submitted]
+            for one in submitted:
+                watch("runs on the CPU", len(outcomes), len(runs))
+                outcomes.append(one.result())
+            return outcomes
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             children.stop()

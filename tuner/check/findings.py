@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,14 @@ from tuner.errors import TunerError
 
 _BESIDE = re.compile(r"(?P<file>[^\s:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 """An error in another file of the kernel: a template, a Python reference."""
+
+
+Watch = Callable[[str, int, int], None]
+"""Told what is checked, how many are done, and of how many."""
+
+
+def watch_nothing(what: str, done: int, total: int) -> None:
+    """Show nothing."""
 
 
 @dataclass(frozen=True, order=True)
@@ -45,6 +54,7 @@ class Report:
     """What was not looked at, and why."""
     done: list[str] = field(default_factory=list)
     """What was looked at."""
+    watch: Watch = watch_nothing
 
     def add(self, key: tuple[str | int, ...], problem: str, remedy: str = "") -> None:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""

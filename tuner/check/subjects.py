@@ -71,7 +71,8 @@ def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
 def subjects(kernel: KernelSpec, sampling: Sampling, report: Report) -> list[Subject]:
     """Return a subject for each variant that has one, and report the others."""
     chosen = []
-    for variant in kernel.variants.values():
+    for number, variant in enumerate(kernel.variants.values()):
+        report.watch("variants: valid configurations", number, len(kernel.variants))
         try:
             subject = _subject(kernel, variant, sampling, report)
         except TunerError as error:
@@ -87,19 +88,17 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
     """Return the first problem with valid configurations, on the GPUs asked for or, where there is none, on any."""
     key = ("variants", variant.name)
     usable, excluded = False, ""
-    others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in sampling.gpus)
-    for gpus in (sampling.gpus, others):
-        for problem in _candidates(kernel):
-            fitting = tuple(gpu for gpu in gpus if variant.is_usable(kernel.environment(problem, gpu)))
-            usable |= bool(fitting)
-            if not fitting:
-                continue
-            space, reason = _valid(kernel, variant, problem, fitting[0])
-            if space is not None:
-                fitting = fitting if gpus == sampling.gpus else fitting[:1]
-                configurations = _sample(kernel, space, problem, fitting[0], sampling)
-                return Subject(variant, problem, fitting, configurations)
-            excluded = excluded or reason
+    for problem, gpus in usable_places(kernel, variant, sampling):
+        usable = True
+        space, reason = _valid(kernel, variant, problem, gpus[0])
+        if space is not None:
+            if excluded and problem.sizes not in [known.sizes for known in problems(kernel).values()]:
+                report.note(
+                    f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
+                    f" the default sizes or any preset: {excluded}"
+                )
+            return Subject(variant, problem, gpus, _sample(kernel, space, problem, gpus[0], sampling))
+        excluded = excluded or reason
     if not usable:
         assert variant.requires is not None
         report.add(
@@ -116,6 +115,18 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
             "correct the constraint, or add values",
         )
     return None
+
+
+def usable_places(
+    kernel: KernelSpec, variant: VariantSpec, sampling: Sampling
+) -> Iterator[tuple[Problem, tuple[Gpu, ...]]]:
+    """Return problems with GPUs on which a variant is usable: those asked for, then one other for each problem."""
+    others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in sampling.gpus)
+    for gpus in (sampling.gpus, others):
+        for problem in _candidates(kernel):
+            fitting = tuple(gpu for gpu in gpus if variant.is_usable(kernel.environment(problem, gpu)))
+            if fitting:
+                yield problem, fitting if gpus == sampling.gpus else fitting[:1]
 
 
 def _candidates(kernel: KernelSpec) -> Iterator[Problem]:

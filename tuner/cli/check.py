@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tuner.check.check import Checks, check_kernel
-from tuner.check.findings import Report
+from tuner.check.findings import Report, Watch, watch_nothing
 from tuner.check.subjects import Sampling
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import find_kernel
+from tuner.report.progress import Panel
 from tuner.report.next_steps import show_next
 from tuner.report.tables import counted, say, show_json, show_line
 
@@ -37,7 +40,8 @@ def check(
             raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
     gpus = tuple(ARCHITECTURES[cc] for cc in dict.fromkeys(ccs))
     sampling = Sampling(gpus, _count(configurations), seed)
-    report = check_kernel(find_kernel(kernel_name), Checks(sampling, jobs, cpu))
+    with _progress() as watch:
+        report = check_kernel(find_kernel(kernel_name), Checks(sampling, jobs, cpu, watch))
     if as_json:
         show_json(_as_json(report))
     else:
@@ -51,6 +55,25 @@ def check(
             show_next({f"tune --kernel {shlex.quote(kernel_name)}": "tune it"})
     if report.findings:
         sys.exit(MISTAKES)
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """Return what shows on a terminal how far the check is."""
+    if not sys.stderr.isatty():
+        yield watch_nothing
+        return
+    panel = Panel()
+
+    def watch(what: str, done: int, total: int) -> None:
+        if done == 0 or panel.due:
+            panel.draw(done, total, [f"{what}: {done} of {total}"])
+
+    panel.start()
+    try:
+        yield watch
+    finally:
+        panel.stop()
 
 
 def _count(text: str) -> int | None:
