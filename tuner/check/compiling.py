@@ -74,7 +74,7 @@ def check_compiling(
     workers = min(jobs or default_jobs(), len(tasks))
     with closing(CompilePool(workers, paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
-        compilations = []
+        compilations: list[Compilation] = []
         for wait in waits:
             report.watch("compilations", len(compilations), len(waits))
             compilations.append(wait())

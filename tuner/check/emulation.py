@@ -220,7 +220,7 @@ def _ask_all(runs: Sequence[_Run], children: HostChildren, watch: Watch) -> list
     """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
     with ThreadPoolExecutor(children.jobs) as threads:
         submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
-        outcomes = []
+        outcomes: list[_Outcome] = []
         try:
             for one in submitted:
                 watch("runs on the CPU", len(outcomes), len(runs))

@@ -15,8 +15,8 @@ from tuner.check.subjects import Sampling
 from tuner.errors import UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import find_kernel
-from tuner.report.progress import Panel
 from tuner.report.next_steps import show_next
+from tuner.report.progress import Panel
 from tuner.report.tables import counted, say, show_json, show_line
 
 MISTAKES = 1
