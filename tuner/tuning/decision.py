@@ -24,9 +24,10 @@ MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
 """Earlier wins that count, each as one margin. Values that differ do not count for an earlier winner."""
-PLACES = 3
+PLACES = 4
 """Places in the order of earlier winners, from the simplest on, that count one margin: of two that are equally fast and
-have won as often, the same one wins again. Two of an H100 were 0.15 % apart on two cards, one faster on each."""
+have won as often, the same one wins again. Two of an H100 were 0.15 % apart on two cards, one faster on each. Each of
+the four that race again (``KNOWN_WINNERS``) still has some of a margin before what is new."""
 
 Preference = Callable[[Configuration], tuple[float, *tuple[object, ...]]]
 """Of a configuration the number of margins by which it must be faster, and what settles a tie: the first wins."""
