@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_CHOICES = 40
+"""Names that a remedy lists: of more, nobody reads all."""
+
 
 class TunerError(Exception):
     """A failure that the user can act on.
@@ -75,10 +78,12 @@ class NotRecordedError(RecordingError):
         recording: its name.
         problem: which it lacks.
         nearest: options that name the most similar problem that it holds.
+        held: how many it holds, and what lists them.
     """
 
-    def __init__(self, recording: str, problem: str, nearest: str) -> None:
-        super().__init__(f"{recording} does not hold {problem}", f"take the nearest: {nearest}")
+    def __init__(self, recording: str, problem: str, nearest: str, held: str) -> None:
+        # What names the problem itself, as a run of several, leaves this beginning out.
+        super().__init__(f"{problem}: {recording} does not hold it", f"take the nearest of {held}: {nearest}")
         self.nearest = nearest
 
 
@@ -101,11 +106,13 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
 
 
 def suggestion(wrong: str, choices: Iterable[str]) -> str:
-    """Return a remedy for a wrong name: the choice that was probably meant, and all choices."""
+    """Return a remedy for a wrong name: the choice that was probably meant, and all choices, or the first of many."""
     choices = list(choices)
-    close = difflib.get_close_matches(wrong, [one for one in choices if _like_numbers(wrong, one)], n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
-    return f"{guess}choose from: {', '.join(choices) or 'none'}"
+    like = {one.lower(): one for one in reversed(choices) if _like_numbers(wrong, one)}
+    close = difflib.get_close_matches(wrong.lower(), like, n=1)
+    guess = f"did you mean {like[close[0]]}? " if close else ""
+    more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
+    return f"{guess}choose from: {', '.join(choices[:MOST_CHOICES]) or 'none'}{more}"
 
 
 def _like_numbers(wrong: str, choice: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,19 @@ def test_a_librarys_call_needs_its_tensors(tmp_path: Path) -> None:
     assert settle_baseline(numpy, kernel, one).text == "x + 0.5 * (20 - x)"
     with pytest.raises(UsageError, match=r"needs y, which map .* does not have"):
         settle_baseline(torch, kernel, one)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("4096,4096\n1,2\n", "line 1 has numbers and no names; name the columns"),
+        ("64\n128\n", "line 1 has numbers and no names; name the columns"),
+        ("n;op\n4096;x\n", "line 1 has ';' between its names; separate the columns by commas"),
+        ("N\n4096\n", "no size, option or dtype 'N'; did you mean n?"),
+    ],
+)
+def test_a_heading_that_is_none_is_said(kernel: KernelSpec, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "problems.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        problems(kernel, file=file)

@@ -172,6 +172,7 @@ def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> 
     )
     assert "block_m=128" in row["configuration"] and "double_buffer=no" in row["configuration"]
     assert "did you mean time?" in str(fails(query, "--columns", "tim"))
+    assert "did you mean block_m?" in str(fails(query, "--columns", "trial,block_mm"))
     assert "--json has all" in str(fails(query, "--columns", "time", "--json"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sqlite3
@@ -156,7 +157,10 @@ def test_what_is_not_recorded_names_the_options_of_the_nearest(
 ) -> None:
     said = tune(*arguments, "-q", "--trials", "2", device="replay")
     assert said.code == 1
-    assert said.err.endswith(f"; take the nearest: {remedy}\n")
+    assert re.search(r"; take the nearest of \d \(tune show \w+ lists them\): ", said.err)
+    assert said.err.endswith(f": {remedy}\n")
+    assert said.err.count(f"{arguments[1]} ") == 2  # the problem, and tune show
+    assert shlex.split(remedy)[1] in " ".join(tune("show", arguments[1], device="").out.split())
     assert tune(*arguments[:2], *shlex.split(remedy), "-q", "--trials", "2", device="replay").code == 0
 
 

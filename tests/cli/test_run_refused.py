@@ -74,6 +74,8 @@ SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
         ((*SMALL, "--seed", "-1"), ("--seed",)),
         ((*SMALL, "--jobs", "0"), ("--jobs",)),
         ((*SMALL, "--nonsense"), ("--nonsense", "see tune run --help")),
+        (("--kernl", "gemm"), ("Did you mean '--kernel'?",)),
+        (("gemm", "saxpy"), ("(saxpy)", "name one kernel; for several run the command for each")),
         ((), ("--kernel", "a recording of this tool")),
     ],
 )  # fmt: skip

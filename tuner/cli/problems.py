@@ -254,6 +254,14 @@ def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
         stream = io.StringIO(read_at_most(file, MOST_BYTES).decode("utf-8-sig"), newline="")
         reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
         names = [name.strip() for name in reader.fieldnames or () if name.strip()]
+        if len(names) == 1 and (other := next((mark for mark in ";\t" if mark in names[0]), "")):
+            raise UsageError(
+                f"{file} line 1 has {other!r} between its names", "separate the columns by commas"
+            )
+        if names and all(whole_number(name) is not None for name in names):
+            raise UsageError(
+                f"{file} line 1 has numbers and no names", "name the columns there, such as m,n,k"
+            )
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise UsageError(f"{file} line 1 gives {twice[0]} twice", "leave one of the columns out")
         rows = [

@@ -128,8 +128,8 @@ def _chosen(text: str, names: Sequence[str], *, as_csv: bool) -> list[str]:
     for part in text.split(","):
         name = part.strip()
         if name not in short:
-            choices = dict.fromkeys((*COLUMNS, *names))
-            raise UsageError(f"--columns: there is no column {name!r}", suggestion(name, choices))
+            remedy = suggestion(name, dict.fromkeys((*COLUMNS, *(one.rpartition(".")[2] for one in names))))
+            raise UsageError(f"--columns: there is no column {name!r}", remedy)
         chosen.append(short[name])
     return list(dict.fromkeys(chosen))
 

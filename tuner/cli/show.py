@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.cli.kernel_description import describe
 from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.devices.replay import recorded_options
 from tuner.errors import TunerError, UsageError
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
@@ -55,7 +56,7 @@ def show(
             ladder=tuple(step for step in kernel.ladder if step.variant in variants),
             initial=tuple(one for one in kernel.initial if one.variant in variants),
         )
-    data = describe(kernel, problem, gpu, parse_rules(rules))
+    data = {**describe(kernel, problem, gpu, parse_rules(rules)), "recorded": recorded_options(kernel)}
     if as_json:
         show_json(data)
     else:
@@ -163,6 +164,8 @@ def _problem_lines(data: dict[str, Any]) -> list[Line]:
         lines.append(("  option   ", text))
     if absent := [tensor["name"] for tensor in data["tensors"] if not tensor["present"]]:
         lines.append(("  absent   ", f"{', '.join(absent)}: this problem has no such tensor"))
+    if data["recorded"]:
+        lines.append(("  recorded ", f"replayed with --device replay: {'; '.join(data['recorded'])}"))
     if not data["references"]:
         none = "none: no result can be verified, so nothing is ever best; add [reference]"
         lines.append(("  reference  ", none))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from tuner import paths
 from tuner.conditions import Conditions, Mode, Regime
 from tuner.devices.base import (
     Device,
@@ -22,7 +23,7 @@ from tuner.devices.base import (
     say_nothing,
 )
 from tuner.errors import KernelError, NotRecordedError, RecordingError
-from tuner.formats.recording import RecordedProblem, Recording, Row, read_recording
+from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
@@ -112,7 +113,14 @@ class ReplayDevice(Device):
                 return
         nearest = self.nearest(problem)
         options = "none" if nearest is None else as_options(kernel, problem, nearest)
-        raise NotRecordedError(self.name, str(problem), options)
+        raise NotRecordedError(self.name, str(problem), options, self._how_many(kernel))
+
+    def _how_many(self, kernel: KernelSpec) -> str:
+        """Return how many problems were recorded, with the command that lists them if there is one."""
+        count = len(self.recording.problems)
+        shown = recording_of(kernel)
+        listed = shown is not None and shown.name == f"{self.recording.name}.json.gz"
+        return f"{count} (tune show {kernel.name} lists them)" if listed and count > 1 else str(count)
 
     def nearest(self, problem: Problem) -> Problem | None:
         """Return the recorded problem that is most like one: itself, if it was recorded."""
@@ -204,6 +212,19 @@ class ReplayDevice(Device):
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def recording_of(kernel: KernelSpec) -> Path | None:
+    """Return the recording of a kernel if that is a built-in one and has one."""
+    return find_recording(kernel.name) if kernel.folder == paths.search_spaces() else None
+
+
+def recorded_options(kernel: KernelSpec) -> list[str]:
+    """Return the options that name each problem that can be replayed without a GPU."""
+    path = recording_of(kernel)
+    if path is None:
+        return []
+    return [as_options(kernel, kernel.problem(), held.problem) for held in read_recording(path).problems]
 
 
 def _distance(wanted: Problem, held: Problem) -> tuple[int, float]:
