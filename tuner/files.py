@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 
 TEMPORARY = "kernel-tune-of-"
 """Begins the name of a temporary folder, and of nothing else in the same place."""
@@ -59,6 +59,16 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if locked >= 0:
             os.close(locked)
+
+
+def refuse_missing_parent(path: Path) -> None:
+    """Refuse a file or folder that a user names for output where the folder around it does not exist.
+
+    Raises:
+        UsageError: that; a folder that is made by mistake is found by nobody.
+    """
+    if not (parent := path.absolute().parent).is_dir():
+        raise UsageError(f"{parent} is no folder", "make it, or name another place")
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:

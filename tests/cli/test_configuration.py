@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli.configuration import choose, parse_configuration
@@ -181,3 +182,15 @@ def test_without_a_gpu_the_remedy_is_a_gpu() -> None:
 
 def test_devices_have_numbers() -> None:
     assert [gpu_number(text) for text in ("cuda", "cuda:0", "cuda:3")] == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("profile", "gemm"), ("sanitize", "gemm"), ("portfolio", "--kernel", "gemm")]
+)
+def test_that_there_is_no_gpu_is_said_before_what_else_is_missing(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: False)
+    assert_refused(
+        said_by(capsys, *arguments), 1, "this machine has no NVIDIA GPU; run it on a machine with one"
+    )

@@ -46,6 +46,7 @@ def test_db_check_and_backup_and_merge(path: Path, tmp_path: Path) -> None:
     ).output == "2 runs, 6 trials, 6 sources, 0 attempts, 2 winners, 0 benchmarks\nno problems\n".replace(
         "6 sources", "3 sources"
     )
+    Path("copies").mkdir()
     call(db, "backup", "copies/b.db")
     assert "exists already" in str(fails(db, "backup", "copies/b.db"))
     assert (

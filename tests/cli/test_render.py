@@ -214,3 +214,30 @@ def test_template_that_does_not_render_is_one_line(
     file = write_kernel(tmp_path / "own", source=source)
     said = said_by(capsys, "render", str(file), "--config", "default", "--cc", "90")
     assert_refused(said, 2, "scale.cu.j2")
+
+
+def test_a_grid_beyond_the_gpus_names_the_configuration_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = said_by(capsys, "render", "gemm", "--size", "m=2**62,n=2**62")
+    remedy = "give smaller sizes or another configuration"
+    assert_refused(said, 2, "mma_sync block_m=128", f"m={2**62}", "grid of", remedy)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("render", "saxpy", "-o"),
+        ("table", "--again"),
+        ("db", "backup"),
+        ("profile", "saxpy", "-o"),
+        ("sanitize", "saxpy", "-o"),
+    ],
+)
+def test_no_folder_is_made_around_what_is_written(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "none"
+    said = said_by(capsys, *arguments, str(folder / "file"))
+    assert_refused(said, 2, f"{folder} is no folder; make it")
+    assert not folder.exists()

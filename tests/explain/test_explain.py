@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.kernel_files import GOOD, write
@@ -391,3 +392,8 @@ def test_listings_too_long_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert code.facts is None and any("too long" in note for note in code.notes)
     found = put_together(kernel, kernel.problem(), GPU, configuration(), (code,))
     assert found.launches[0].under_way is None
+
+
+def test_a_problem_beyond_the_gpus_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_by(capsys, "explain", "gemm", "--size", "m=2**20,n=2**20,k=2**20")
+    assert_refused(said, 2, "needs 6.597 TB; an NVIDIA H200 has 141 GB; give smaller sizes")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tuner.cli.configuration_options import ConfigurationArguments
@@ -15,9 +16,12 @@ from tuner.errors import UsageError, suggestion
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.report.tables import si
+from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.space.space import SearchSpace
 from tuner.space.validity import invalid_reason
 from tuner.winners.current import best_winners, changes_since, kernel_of
@@ -81,6 +85,37 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
         notes = (*notes, f"nothing was tuned for this problem on {_gpu_text(gpu)}: the default configuration")
     default = SearchSpace.from_kernel(kernel, problem, chosen).default
     return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)
+
+
+@contextmanager
+def launching(chosen: ChosenConfiguration) -> Iterator[None]:
+    """Name the configuration where it turns out that the GPU cannot launch it.
+
+    Raises:
+        UsageError: that.
+    """
+    try:
+        yield
+    except UnlaunchableError as error:
+        raise UsageError(
+            f"{chosen.configuration} cannot be launched for {chosen.problem} on {chosen.gpu.name}: {error}",
+            "give smaller sizes or another configuration",
+        ) from None
+
+
+def refuse_beyond_memory(chosen: ChosenConfiguration) -> None:
+    """Refuse a problem whose tensors alone are more than the GPU's memory.
+
+    Raises:
+        UsageError: that.
+    """
+    tensors = tensors_of(chosen.kernel, chosen.problem, chosen.gpu)
+    size_bytes, held_bytes = sum(tensor.size_bytes for tensor in tensors), chosen.gpu.memory_bytes
+    if size_bytes > held_bytes > 0:
+        raise UsageError(
+            f"{chosen.problem} needs {si(size_bytes, 'B')}; {_gpu_text(chosen.gpu)} has {si(held_bytes, 'B')}",
+            "give smaller sizes",
+        )
 
 
 def named_problem(given: ConfigurationArguments) -> tuple[KernelSpec, Problem]:

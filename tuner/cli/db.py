@@ -10,6 +10,7 @@ import click
 from tuner.database.database import Database
 from tuner.database.schema import is_ours
 from tuner.errors import DatabaseError, UsageError
+from tuner.files import refuse_missing_parent
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards
@@ -68,6 +69,7 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
 
 def backup(file: Path, db: Path) -> None:
     """Write a consistent copy to the new file FILE, also while tuners write."""
+    refuse_missing_parent(file)
     with Database.open(db, write=False) as database:
         database.backup(file)
     show_line(f"wrote {file}")

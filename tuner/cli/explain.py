@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.cli.configuration import ChosenConfiguration, choose
+from tuner.cli.configuration import ChosenConfiguration, choose, launching, refuse_beyond_memory
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.named_gpu import named_gpu
 from tuner.conditions import Calibration, Conditions, Mode
@@ -31,7 +31,10 @@ def explain(
 ) -> None:
     """Compile and read a configuration, and print what that says about its speed."""
     gpu, calibration = named_gpu(given, gpu_text, cc, device_name)
-    report = _report(given.db, choose(given, gpu), calibration)
+    chosen = choose(given, gpu)
+    refuse_beyond_memory(chosen)
+    with launching(chosen):
+        report = _report(given.db, chosen, calibration)
     if as_json:
         show_json(explanation_as_json(report))
     else:

@@ -7,9 +7,11 @@ from contextlib import closing
 
 from tuner import paths
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.choose import open_device
+from tuner.devices.choose import has_gpu, open_device
 from tuner.errors import NoGpuError, UsageError
 from tuner.model import Gpu
+
+ELSEWHERE = "run it on a machine with one; see `tune doctor`"
 
 
 def refuse_device(device: str) -> None:
@@ -20,6 +22,17 @@ def refuse_device(device: str) -> None:
     """
     if device.partition(":")[0] != "cuda":
         raise UsageError(f"--device {device}: this needs a GPU of this machine", "use cuda or cuda:N")
+
+
+def refuse_without_gpu(device: str) -> None:
+    """Refuse a device that is no GPU of this machine, and a machine without one, before anything else is looked for.
+
+    Raises:
+        UsageError, NoGpuError: that.
+    """
+    refuse_device(device)
+    if not has_gpu():
+        raise NoGpuError("this machine has no NVIDIA GPU", ELSEWHERE)
 
 
 def open_gpu(
@@ -41,7 +54,7 @@ def open_gpu(
     try:
         return open_device(device, kernel, jobs, paths.cubins(), say)
     except NoGpuError as error:
-        raise NoGpuError(error.problem, "run it on a machine with one; see `tune doctor`") from None
+        raise NoGpuError(error.problem, ELSEWHERE) from None
 
 
 def describe_gpu(device: str = "cuda") -> Gpu:

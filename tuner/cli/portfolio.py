@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tuner.cli.gpu import open_gpu, refuse_device
+from tuner.cli.gpu import open_gpu, refuse_without_gpu
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
 from tuner.conditions import Mode, Regime
@@ -51,6 +51,7 @@ def portfolio(
     kernel = load_kernel(kernel_name)
     given = ProblemTexts(sizes, dtypes, options, presets, problem_texts, problem_file)
     problems = make_problems(kernel, given)
+    refuse_without_gpu(device_name)
     kinds = [kind_of(problem) for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]
     if few:
@@ -72,7 +73,6 @@ def portfolio(
         Regime(regime_name),
         seed,
     )
-    refuse_device(device_name)
     tell = say_nothing if quiet else say
     progress = PortfolioProgress(quiet=quiet)
     with (

@@ -9,10 +9,11 @@ from pathlib import Path
 from tuner import paths
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
-from tuner.cli.gpu import describe_gpu, gpu_number, refuse_device
+from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
 from tuner.compile.pool import CompilePool
 from tuner.conditions import Mode
 from tuner.errors import CompileError
+from tuner.files import refuse_missing_parent
 from tuner.protocol.job import ToolJob
 from tuner.report.tables import say, show_json
 from tuner.tools.cases import Case, as_runs, compile_cases
@@ -38,7 +39,9 @@ def profile(
 ) -> None:
     """Profile a configuration with Nsight Compute, keep its report, and print the figures."""
     refuse_wrong_names(given)
-    refuse_device(device_name)
+    if output is not None:
+        refuse_missing_parent(output)
+    refuse_without_gpu(device_name)
     ncu = find(NCU, ncu_path)  # a missing tool is reported before anything is started
     chosen = choose(given, describe_gpu(device_name))
     tuned_warm = chosen.conditions is not None and chosen.conditions.mode is Mode.WARM

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from tuner.cli.configuration import ChosenConfiguration, choose
+from tuner.cli.configuration import ChosenConfiguration, choose, launching
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.named_gpu import named_gpu
 from tuner.errors import UsageError
-from tuner.files import whole_file
+from tuner.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
 from tuner.report.launches import arguments_text, buffer_record, launch_record, shape_text
 from tuner.report.tables import configuration_record, say, show_json
@@ -53,9 +53,12 @@ def render(
         raise UsageError("--json and --output exclude each other", "give one of them")
     if force and output is None:
         raise UsageError("--force replaces files", "name their folder with -o")
+    if output is not None:
+        refuse_missing_parent(output)
     gpu, _ = named_gpu(given, gpu_text, cc, device_name)
     chosen = choose(given, gpu)
-    rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
+    with launching(chosen):
+        rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
     count = len(rendered.launches)
     if number is not None and number > count:
         raise UsageError(f"there is no launch {number}", f"{chosen.configuration.variant} has {count} here")

@@ -14,11 +14,12 @@ from tuner import paths
 from tuner.bench.targets import stored_winners
 from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
-from tuner.cli.gpu import describe_gpu, gpu_number, refuse_device
+from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
 from tuner.cli.problems import assignments, size_of
 from tuner.compile.pool import CompilePool
 from tuner.database.database import Database
 from tuner.errors import CompileError, DatabaseError, UsageError, suggestion
+from tuner.files import refuse_missing_parent
 from tuner.kernel.spec import KernelSpec
 from tuner.model import Configuration, Gpu, Problem
 from tuner.report.tables import say, show_json
@@ -57,7 +58,9 @@ def sanitize(
     chosen_tools = _tools(tools)
     _refuse_contradictions(given, sample, variants, winners=winners)
     refuse_wrong_names(given)
-    refuse_device(device_name)
+    if output is not None:
+        refuse_missing_parent(output)
+    refuse_without_gpu(device_name)
     sanitizer = find(SANITIZER, sanitizer_path)  # a missing tool is reported before anything is started
     gpu = describe_gpu(device_name)
     chosen = _winners(given, gpu) if winners else _chosen(given, sample, variants, gpu, seed)

@@ -13,7 +13,7 @@ from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.errors import UsageError
-from tuner.files import write_csv
+from tuner.files import refuse_missing_parent, write_csv
 from tuner.model import Problem, value_text
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
@@ -63,6 +63,8 @@ def table(
     """
     if as_markdown and (options["as_json"] or options["as_csv"]):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
+    if again:
+        refuse_missing_parent(again)
     filters = parse_filters(options, replayed=None if replayed else False)
     kernels = Kernels(named_kernel(options["kernel"]))
     with Database.open(db, write=False) as database:

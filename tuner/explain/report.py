@@ -82,7 +82,7 @@ def _what(report: ExplanationReport) -> Iterator[tuple[str, object]]:
 
 def _problem(report: ExplanationReport) -> Iterator[tuple[str, object]]:
     roof, explanation = report.explanation.roof, report.explanation
-    yield "work", f"at least {_si(roof.flops, 'FLOP')} and {_si(roof.bytes, 'B')}"
+    yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
     yield "roof", f"{explanation.binding}: {_roof(explanation)} by the data sheet, at the highest clock"
@@ -112,14 +112,14 @@ def _roof(explanation: Explanation) -> str:
 
 
 def _rate(rate: float, unit: str) -> str:
-    return "not known" if math.isinf(rate) else _si(rate, unit)
+    return "not known" if math.isinf(rate) else tables.si(rate, unit)
 
 
 def _ceiling(report: ExplanationReport) -> str:
     assert report.ceiling is not None
     roof, ceiling = report.explanation.roof, report.ceiling
     work, unit = (roof.bytes, "B/s") if ceiling.name in ("copy", "read") else (roof.flops, "FLOP/s")
-    rate = _si(work / ceiling.time_ns * 1e9, unit)
+    rate = tables.si(work / ceiling.time_ns * 1e9, unit)
     return f"{ceiling.name} {rate} on this GPU: {tables.duration(ceiling.time_ns)}"
 
 
@@ -320,10 +320,3 @@ def _advice(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ..
 def _extent(sizes: tuple[int, int, int]) -> str:
     kept = sizes if sizes[2] > 1 else sizes[:2] if sizes[1] > 1 else sizes[:1]
     return " x ".join(map(str, kept))
-
-
-def _si(value: float, unit: str) -> str:
-    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.4g} {prefix}{unit}"
-    return f"{value:.4g} {unit}"

@@ -105,6 +105,14 @@ def percent(fraction: float | None) -> str:
     return "" if fraction is None else f"{100 * fraction:.1f} %"
 
 
+def si(value: float, unit: str) -> str:
+    """Return an amount with a prefix of its unit."""
+    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
 def problem_text(problem: Problem) -> str:
     """Return sizes, dtype and options, without the kernel's name."""
     return str(problem).removeprefix(problem.kernel).strip()
