@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 MOST_CHOICES = 40
-"""Names that a remedy lists: of more, nobody reads all."""
+"""Names that a message lists at most."""
 
 
 class TunerError(Exception):

@@ -65,7 +65,7 @@ def refuse_missing_parent(path: Path) -> None:
     """Refuse a file or folder that a user names for output where the folder around it does not exist.
 
     Raises:
-        UsageError: that; a folder that is made by mistake is found by nobody.
+        UsageError: it does not exist.
     """
     if not (parent := path.absolute().parent).is_dir():
         raise UsageError(f"{parent} is no folder", "make it, or name another place")

@@ -13,6 +13,7 @@ from tuner.conditions import Conditions
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.errors import UsageError, suggestion
+from tuner.hardware.batching import footprint
 from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
@@ -109,8 +110,8 @@ def refuse_beyond_memory(chosen: ChosenConfiguration) -> None:
     Raises:
         UsageError: that.
     """
-    tensors = tensors_of(chosen.kernel, chosen.problem, chosen.gpu)
-    size_bytes, held_bytes = sum(tensor.size_bytes for tensor in tensors), chosen.gpu.memory_bytes
+    size_bytes = footprint(tensors_of(chosen.kernel, chosen.problem, chosen.gpu))
+    held_bytes = chosen.gpu.memory_bytes
     if size_bytes > held_bytes > 0:
         raise UsageError(
             f"{chosen.problem} needs {si(size_bytes, 'B')}; {_gpu_text(chosen.gpu)} has {si(held_bytes, 'B')}",
