@@ -46,11 +46,11 @@ from calling.races import Races, describe  # noqa: E402
 from calling.starts import cold_ms, cpp_rows, host_us, import_ms  # noqa: E402
 from calling.tables import misses, table  # noqa: E402
 
-from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
-from tuner.errors import TunerError  # noqa: E402
-from tuner.files import whole_file  # noqa: E402
-from tuner.model import Gpu  # noqa: E402
-from tuner.tools.locate import SANITIZER, find  # noqa: E402
+from tuner.children.nvrtc import nvrtc_version  # noqa: E402
+from tuner.core.errors import TunerError  # noqa: E402
+from tuner.core.files import whole_file  # noqa: E402
+from tuner.core.model import Gpu  # noqa: E402
+from tuner.inspect.tools.locate import SANITIZER, find  # noqa: E402
 
 STEPS = ("size", "imports", "cold", "host", "races", "sanitize")
 TEN = 10

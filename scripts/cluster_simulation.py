@@ -34,6 +34,7 @@ from click.testing import CliRunner  # noqa: E402
 from fleet_simulation import noting, rows, simulate  # noqa: E402
 
 from tests.fleets import OPENER, Seen, jobs  # noqa: E402
+from tuner.children.gpus import GpuList  # noqa: E402
 from tuner.cli import fleet  # noqa: E402
 from tuner.cli.commands.cluster import cluster as command  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
@@ -41,7 +42,6 @@ from tuner.fleet.cluster import Cluster, cluster_opening  # noqa: E402
 from tuner.fleet.cluster_files import read_record  # noqa: E402
 from tuner.fleet.head import Head  # noqa: E402
 from tuner.fleet.workers import WorkersAsCards  # noqa: E402
-from tuner.protocol.gpus import GpuList  # noqa: E402
 
 EVIDENCE = ROOT / "results" / "evidence" / "cluster-simulation.json"
 KILL_TRIAL_S, TRIAL_S, TRIALS = 0.2, 2.0, 24

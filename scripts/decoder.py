@@ -48,13 +48,13 @@ from shape_winners import keep_winners
 
 import tuner
 from tuner.cli.fleet import visible_gpus
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.stats import paired_ratio
 from tuner.database.database import Database
-from tuner.errors import TunerError, UsageError
 from tuner.program.calls import Calls
 from tuner.program.kinds import CallMode
 from tuner.program.replace import Replacement
 from tuner.program.report import answers, shares
-from tuner.stats import paired_ratio
 
 STEPS = ("record", "tune", "measure")
 ROUNDS = 60

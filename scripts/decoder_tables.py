@@ -12,7 +12,7 @@ import torch
 from decoder_model import Case
 
 import tuner
-from tuner.compile.nvrtc import nvrtc_version
+from tuner.children.nvrtc import nvrtc_version
 
 REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1
 

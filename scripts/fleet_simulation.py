@@ -40,8 +40,8 @@ from tests.fleets import RECORDING, Seen, cards, jobs, searchers  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.fleet.head import Head  # noqa: E402
 from tuner.fleet.ledger import Ledger  # noqa: E402
-from tuner.protocol.run_rows import TrialEnded  # noqa: E402
-from tuner.protocol.searching import Answered, DatabaseRefused, Writes  # noqa: E402
+from tuner.fleet.messages import Answered, DatabaseRefused, Writes  # noqa: E402
+from tuner.tuning.run_rows import TrialEnded  # noqa: E402
 
 EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01

@@ -38,13 +38,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tuner.children.compile_pool import default_jobs  # noqa: E402
+from tuner.children.nvrtc import nvrtc_version  # noqa: E402
 from tuner.cli.fleet import visible_gpus  # noqa: E402
-from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
-from tuner.compile.pool import default_jobs  # noqa: E402
+from tuner.core.files import whole_file  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.database.records import Filters, StoredWinner  # noqa: E402
 from tuner.devices.local import LocalDevice  # noqa: E402
-from tuner.files import whole_file  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.tuning.race import compete  # noqa: E402
 

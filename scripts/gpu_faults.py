@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.faults import planted, short_deadline
 from tuner import __version__
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status
 
 FAULTS, HANGS, ALLOCATIONS = 200, 50, 100
 RESPAWN_P95_S = 3.0

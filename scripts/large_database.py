@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification, digest
 from tuner.database import cells, rows
 from tuner.database.database import Database
 from tuner.database.records import Metrics, Winner
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial, Verification, digest
 
 TRIALS_PER_RUN = 400
 SOURCES = 5000

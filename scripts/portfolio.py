@@ -33,28 +33,28 @@ from portfolio_summary import ASKED, LIMIT_S, spread, summary
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tuner import paths  # noqa: E402
 from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
 from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
 from tuner.cli.stopping import stopping  # noqa: E402
+from tuner.core import paths  # noqa: E402
+from tuner.core.errors import Interrupted, TunerError, UsageError  # noqa: E402
+from tuner.core.files import whole_file  # noqa: E402
+from tuner.core.model import Configuration, Problem, RunOptions  # noqa: E402
+from tuner.core.stats import paired_ratio  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.database.records import Filters, StoredWinner  # noqa: E402
 from tuner.devices.base import Contestant, Device, RaceRequest  # noqa: E402
 from tuner.devices.choose import open_device  # noqa: E402
-from tuner.errors import Interrupted, TunerError, UsageError  # noqa: E402
-from tuner.files import whole_file  # noqa: E402
+from tuner.kernel.default import default_configuration  # noqa: E402
 from tuner.kernel.identity import KernelIdentity  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
-from tuner.model import Configuration, Problem, RunOptions  # noqa: E402
-from tuner.portfolio.building import Built, PortfolioRequest, build  # noqa: E402
-from tuner.portfolio.report import PortfolioProgress, built_as_json  # noqa: E402
 from tuner.report.progress import make_observer  # noqa: E402
 from tuner.runtime.dispatch import dispatch  # noqa: E402
 from tuner.runtime.launch_limits import DEVICE_LIMITS  # noqa: E402
 from tuner.runtime.manifest import read_manifest  # noqa: E402
 from tuner.runtime.manifest_records import Manifest  # noqa: E402
-from tuner.space.default import default_configuration  # noqa: E402
-from tuner.stats import paired_ratio  # noqa: E402
+from tuner.studies.portfolio.building import Built, PortfolioRequest, build  # noqa: E402
+from tuner.studies.portfolio.report import PortfolioProgress, built_as_json  # noqa: E402
 from tuner.tuning import session  # noqa: E402
 from tuner.tuning.request import Request  # noqa: E402
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit  # noqa: E402

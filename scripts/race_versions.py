@@ -36,19 +36,19 @@ from typing import Any
 from shape_notes import LAYOUTS, SHAPES, Problem, Shape
 from version_matches import Match, Matches, in_terms_of, loaded_from, tuned
 
-from tuner import paths
-from tuner.bench.bench import SAMPLES
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Mode, Regime
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.core import paths
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import TunerError
+from tuner.core.files import whole_file
+from tuner.core.model import Configuration, Gpu, Status
+from tuner.core.stats import Verdict, paired_ratio, reference_verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.choose import open_device
-from tuner.errors import TunerError
-from tuner.files import whole_file
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Gpu, Status
-from tuner.protocol.compilation import Compilation, RenderRequest
-from tuner.stats import Verdict, paired_ratio, reference_verdict
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.studies.bench.bench import SAMPLES
 
 FEWEST_ROUNDS = 6
 SAYS_NOTHING_S = 120.0

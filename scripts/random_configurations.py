@@ -27,17 +27,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.errors import SpaceError, TunerError
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
 from tuner.devices.base import Device, Outcome
 from tuner.devices.choose import has_gpu
-from tuner.errors import SpaceError, TunerError
-from tuner.hardware.roofline import roof_of
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import tensors_of
+from tuner.kernel.roofline import roof_of
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Measurement, Problem, Status, Value
-from tuner.space.space import SearchSpace
 
 GROUP = 16
 """Configurations of one problem: preparing its data costs as much as measuring a few of them."""

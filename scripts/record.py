@@ -20,8 +20,10 @@ from pathlib import Path
 
 from record_plans import PLANS, Lattice, Plan, chosen_values, problem_of
 
-from tuner import __version__, paths
-from tuner.conditions import Mode
+from tuner import __version__
+from tuner.core import paths
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Problem, RunOptions, Status
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
@@ -37,7 +39,6 @@ from tuner.formats.recording import (
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, RunOptions, Status
 from tuner.report.progress import make_observer
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
 
 
 @dataclass(frozen=True)

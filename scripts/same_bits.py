@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
-from tuner import paths
-from tuner.bench.targets import stored_winners
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
 from tuner.cli.history import problem_filter
-from tuner.compile.cache import CubinCache
-from tuner.compile.pool import CompilePool
+from tuner.core import paths
+from tuner.core.errors import TunerError
 from tuner.database.database import Database
-from tuner.errors import TunerError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph
 from tuner.gpu.verify import Verifier
+from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.runtime.driver import DriverFailure, check
-from tuner.tools.cases import Case, Unit, compile_cases
+from tuner.studies.bench.targets import stored_winners
 
 
 def outputs(data: ProblemData) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:

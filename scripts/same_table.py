@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from reproducing.measured import measure
 from reproducing.simulated import Run, Study, compared, run, totals
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.model import Problem
 from tuner.formats.recording import read_recording
-from tuner.model import Problem
 
 OWN = (0.0, 0.001, 0.002)
 """Deviations of single configurations from card to card that are simulated: they were not measured on two cards yet."""

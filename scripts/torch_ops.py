@@ -45,10 +45,10 @@ sys.path.insert(0, str(ROOT))
 import tuner  # noqa: E402
 from tests.stored_winners import store_defaults  # noqa: E402
 from tests.torch_cases import OperatorCase, cases, error_ratios  # noqa: E402
-from tuner.compile.nvrtc import nvrtc_version  # noqa: E402
-from tuner.errors import TunerError  # noqa: E402
-from tuner.files import whole_file  # noqa: E402
-from tuner.model import Gpu  # noqa: E402
+from tuner.children.nvrtc import nvrtc_version  # noqa: E402
+from tuner.core.errors import TunerError  # noqa: E402
+from tuner.core.files import whole_file  # noqa: E402
+from tuner.core.model import Gpu  # noqa: E402
 
 STEPS = ("results", "opcheck", "compiled", "graphs", "host")
 DTYPES = ("bfloat16", "float16", "float32")

@@ -12,15 +12,15 @@ from typing import Any
 from shape_notes import Problem, Shape
 
 from tuner.cli.configuration import parse_configuration
-from tuner.errors import SpaceError, TunerError
+from tuner.core.errors import SpaceError, TunerError
+from tuner.core.model import Configuration, Gpu, Value
+from tuner.core.model import Problem as TunerProblem
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Value
-from tuner.model import Problem as TunerProblem
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
+from tuner.kernel.validity import invalid_reason
 
 WGMMA = {
     **{"left_side": "swap_ab", "group": "raster_group", "gathered": "gpc_locality", "spare_sms": "sm_margin"},

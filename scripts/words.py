@@ -1,7 +1,7 @@
 """List private words where the field has one, and two rules of structure that no linter checks.
 
     scripts/run python scripts/words.py                  # everything; exits 1 if anything is left
-    scripts/run python scripts/words.py tuner/ladder docs/searching.md
+    scripts/run python scripts/words.py tuner/studies/ladder docs/searching.md
     scripts/run python scripts/words.py --count          # a line for each word and room
 
 A word is looked for in names (whole, or split at underscores and capitals), in text (comments, docstrings, messages,
@@ -135,7 +135,7 @@ EXCEPTIONS = (
         files="tuner/gpu/*",
         why="the smallest number of samples, or the shortest time: ordinary English",
     ),
-    Allowed("least", files="tuner/tools/*", why="the smallest problem: ordinary English"),
+    Allowed("least", files="tuner/inspect/tools/*", why="the smallest problem: ordinary English"),
     Allowed("enough", files="tuner/gpu/open_baseline.py", why="seconds that are enough: ordinary English"),
     Allowed(
         "place|places", r"\b(?:in_place|out_of_place|place_?holder)", why="in place: a term of the field"
@@ -155,7 +155,7 @@ EXCEPTIONS = (
         why="numbers that start random generators",
     ),
     Allowed("gathered", files="tests/runtime/test_cluster_order.py", why="a parameter of the templates"),
-    Allowed("edges", files="tests/explain/test_hot_path.py", why="edges of a control-flow graph"),
+    Allowed("edges", files="tests/inspect/explain/test_hot_path.py", why="edges of a control-flow graph"),
     Allowed("rungs?", r"successive halving|Hyperband", why="the field's own meaning"),
     Allowed(
         "who|whom|nobody|somebody|everybody|whoever", r"other processes|[Pp]eople|\busers?\b", why="people"

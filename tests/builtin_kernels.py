@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner import paths
+from tuner.core import paths
 from tuner.kernel import load
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import KernelFile

@@ -20,15 +20,15 @@ from tests import builtin_kernels
 from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
-from tuner import processes
-from tuner.compile import pool
+from tuner.children import compile_pool as pool
+from tuner.core import processes
+from tuner.core.model import Gpu
 from tuner.database import schema
 from tuner.database.database import Database
-from tuner.export import header
-from tuner.export.defaults import Default, defaults_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Gpu
+from tuner.winners import header
+from tuner.winners.header_defaults import Default, defaults_of
 
 # A shell starts what it puts into the background like this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.fake_driver import environment, include_options
-from tuner import paths
+from tuner.core import paths
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = paths.package() / "runtime" / "include"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.faults.kernels import configuration
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
 
 GPU = ARCHITECTURES[90]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tuner.conditions import Regime
+from tuner.core.conditions import Regime
+from tuner.core.model import Problem, RunOptions
 from tuner.database.database import Database
 from tuner.fleet.cards import Card, Phase
 from tuner.fleet.head import Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink
+from tuner.fleet.messages import OpenDevice, Task, TaskDone
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
-from tuner.model import Problem, RunOptions
-from tuner.protocol.searching import OpenDevice, Task, TaskDone
 
 RECORDING = Path(__file__).parents[1] / "results" / "recorded" / "vector_add-H200.json.gz"
 OPENER = "tests.faults.simulated_device:open_simulated"

@@ -37,20 +37,20 @@ import pytest
 
 import tuner
 from tests import builtin_kernels
-from tuner.compile.nvrtc import nvrtc
+from tuner.children.nvrtc import nvrtc
+from tuner.core.processes import die_with_parent
 from tuner.database import schema
 from tuner.kernel.load import load_kernel
-from tuner.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS = (
     "tests.faults.fake_worker",
-    "tuner.check.host_worker",
-    "tuner.compile.signature",
-    "tuner.compile.worker",
+    "tuner.inspect.check.host_worker",
+    "tuner.children.signature_worker",
+    "tuner.children.compile_worker",
     "tuner.database.sql_worker",
     "tuner.database.trial_check",
-    "tuner.explain.code_worker",
+    "tuner.inspect.explain.code_worker",
 )
 """They start no Python."""
 IMPORTED = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 from tuner.kernel.load import read_kernel
 
 GOOD = """\

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tuner.emulator.host import HostArray, HostKernel, KernelFault, Schedule, launch_arguments
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule, launch_arguments
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.launches import Plan
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.stub_device import Watcher
+from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, RunOptions
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result

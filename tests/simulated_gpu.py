@@ -11,10 +11,10 @@ import math
 import random
 
 from tests.faults.stub_device import StubDevice, good
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Problem
 from tuner.devices.base import RaceRequest, RaceResult
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
 
 SM_FLOPS = 989e12 / 132 / 1e9
 """Of an SM in a nanosecond."""

@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 from tuner.expressions.arithmetic import parse
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.search.samplers import make_search
-from tuner.space.space import SearchSpace
 
 
 def build(*variants):

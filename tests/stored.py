@@ -11,18 +11,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import DatabaseError, SpaceError
+from tuner.core.model import (
+    Configuration,
+    Gpu,
+    Problem,
+    Resources,
+    Run,
+    RunOptions,
+    Status,
+    Trial,
+    Verification,
+)
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Metrics, Winner
-from tuner.errors import DatabaseError, SpaceError
 from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.t1 import read_t1
+from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.space import SearchSpace, VariantSpace
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
-from tuner.space.enumeration import enumerate_valid
-from tuner.space.space import SearchSpace, VariantSpace
 
 
 def t1_space(path: Path) -> SearchSpace:

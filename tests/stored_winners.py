@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Winner
-from tuner.errors import TunerError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
-from tuner.space.default import default_configuration
 
 H200 = ARCHITECTURES[90]
 

@@ -14,8 +14,8 @@ from tests.faults.command_line import assert_no_process_left
 from tests.faults.killing import marked
 from tests.faults.processes import gone
 from tests.fork_server import MARK, ForkedPopen
-from tuner.processes import Child, ChildDied
-from tuner.protocol.compilation import COMPILING
+from tuner.children.compilation import COMPILING
+from tuner.core.processes import Child, ChildDied
 
 SHOWN = """
 import os, sys
@@ -56,7 +56,7 @@ def test_a_module_runs_as_the_main_one(capfd: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.usefixtures("forked_children")
 def test_a_child_of_the_tuner_can_be_killed() -> None:
-    child = Child("tuner.compile.worker", COMPILING, ["-", str(1 << 30)])
+    child = Child("tuner.children.compile_worker", COMPILING, ["-", str(1 << 30)])
     assert child.is_alive()
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildDied, match="SIGKILL"):
@@ -65,8 +65,8 @@ def test_a_child_of_the_tuner_can_be_killed() -> None:
 
 
 def test_proc_shows_a_fork_as_a_process_and_its_children_die_with_it() -> None:
-    code = "from tuner.processes import Child; from tuner.protocol.compilation import COMPILING as c\n"
-    code += "print(Child('tuner.compile.worker', c, ['-', '1000000000']).pid, flush=True); input()"
+    code = "from tuner.core.processes import Child; from tuner.children.compilation import COMPILING as c\n"
+    code += "print(Child('tuner.children.compile_worker', c, ['-', '1000000000']).pid, flush=True); input()"
     environment = {**os.environ, MARK: "of-this-test"}
     with ForkedPopen(
         [sys.executable, "-c", code],
@@ -79,7 +79,7 @@ def test_proc_shows_a_fork_as_a_process_and_its_children_die_with_it() -> None:
         child = int(process.stdout.readline())
         assert {process.pid, child} <= set(marked("of-this-test"))
         words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        assert words[1:5] == [b"-P", b"-m", b"tuner.compile.worker", b"-"]
+        assert words[1:5] == [b"-P", b"-m", b"tuner.children.compile_worker", b"-"]
         process.kill()
         process.wait()
     assert gone(child)

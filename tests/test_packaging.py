@@ -96,7 +96,7 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
     # The target comes first on the path; the dependencies are those of this environment.
     path = os.pathsep.join([str(installed), sysconfig.get_paths()["purelib"]])
     places = "tuner.__file__, p.templates(), p.search_spaces(), p.recordings()"
-    where = f"import tuner, tuner.paths as p; print({places}, sep='\\n')"
+    where = f"import tuner, tuner.core.paths as p; print({places}, sep='\\n')"
     for line in command("-c", where, cwd=tmp_path, path=path).splitlines():
         assert Path(line).is_relative_to(installed), line
         assert Path(line).exists(), line

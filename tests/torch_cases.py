@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from tuner.core.model import Problem, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
-from tuner.model import Problem, Value
 
 
 @dataclass(frozen=True)

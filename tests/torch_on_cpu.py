@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from tuner.errors import CallError
+from tuner.core.errors import CallError
+from tuner.core.model import Value
 from tuner.kernel.load import load_kernel
-from tuner.model import Value
 from tuner.runtime import libraries
 from tuner.runtime.call import PreparedCall
 from tuner.runtime.dtypes import ITEMSIZE

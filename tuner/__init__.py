@@ -3,12 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from tuner.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tuner.program.calls import record as record
     from tuner.program.replace import replace as replace
     from tuner.winners.load import load as load
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "load": "tuner.winners.load",
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> object:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            from tuner.errors import CallError
+            from tuner.core.errors import CallError
 
             raise CallError(f"tuner.{name} needs torch", "install torch 2.10 or later") from None
         return getattr(module, name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from calling.cases import Case
 from tests.stored_winners import store_winners
-from tuner.model import Gpu
+from tuner.core.model import Gpu
 
 
 def write_bundles(cases: Iterable[Case], gpu: Gpu, folder: Path) -> dict[str, Path]:

@@ -13,15 +13,15 @@ from shape_notes import SHAPES
 from shape_notes import Problem as Product
 from version_matches import in_terms_of, nearest, translated, tuned
 
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import TunerError
+from tuner.kernel.default import default_configuration
+from tuner.kernel.edge_sizes import edge_case_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
-from tuner.space.default import default_configuration
-from tuner.space.edge_sizes import edge_case_problems
-from tuner.space.validity import invalid_reason
+from tuner.kernel.validity import invalid_reason
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / "results" / "evidence"

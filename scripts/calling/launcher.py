@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calling.bundles import option_text
-from tuner import paths
-from tuner.compile.nvrtc import header_folders
-from tuner.model import Problem
+from tuner.children.nvrtc import header_folders
+from tuner.core import paths
+from tuner.core.model import Problem
 
 CPP = Path(__file__).resolve().parents[1] / "cpp"
 TOOLKIT = Path("/usr/local/cuda")

@@ -17,12 +17,14 @@ from calling.captured import CallSession, StreamCall
 from calling.cases import Case
 from calling.launcher import CppPlan
 from tests.fake_arrays import Exported, dense
-from tuner import paths
-from tuner.compile.cache import CubinCache
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Mode, Regime
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
+from tuner.core import paths
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import CompileError
+from tuner.core.model import Gpu
+from tuner.core.stats import paired_ratio, verdict
 from tuner.devices.requests import Requests
-from tuner.errors import CompileError
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
@@ -31,13 +33,11 @@ from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedCont
 from tuner.gpu.problem import open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
-from tuner.hardware.batching import choose_conditions
-from tuner.hardware.roofline import roof_of
-from tuner.model import Gpu
+from tuner.kernel.batching import choose_conditions
+from tuner.kernel.roofline import roof_of
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import Buffer
 from tuner.runtime.manifest import file_digest
-from tuner.stats import paired_ratio, verdict
 
 SAMPLES = 8
 """Event pairs of a group, as in a race of `tune bench`."""

@@ -27,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tuner.files import whole_file  # noqa: E402
+from tuner.core.files import whole_file  # noqa: E402
 
 SOFTMAX = HERE.parents[1] / "docs" / "examples" / "softmax" / "softmax.toml"
 PROBLEMS = (

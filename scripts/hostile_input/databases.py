@@ -19,8 +19,8 @@ from typing import Any
 from hostile_input import values
 from hostile_input.beside import FILES, NAME
 from hostile_input.schemas import SCHEMAS, with_schema
+from tuner.core.model import Problem
 from tuner.database import cells, schema
-from tuner.model import Problem
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -66,8 +66,8 @@ def _add_portfolio(database: Any) -> None:
     from tests.simulated_gpu import SimulatedGpu
     from tuner.cli.problems import ProblemTexts, make_problems
     from tuner.kernel.load import load_kernel
-    from tuner.portfolio.building import PortfolioRequest, build
-    from tuner.portfolio.report import PortfolioProgress
+    from tuner.studies.portfolio.building import PortfolioRequest, build
+    from tuner.studies.portfolio.report import PortfolioProgress
 
     kernel = load_kernel("gemm")
     given = ProblemTexts(dtypes=["bfloat16"], problems=["m=64|4096,n=2048,k=1024"])
@@ -320,7 +320,7 @@ def huge_cells(tables: Tables, rng: random.Random) -> None:
 
 
 def huge_sources(tables: Tables, rng: random.Random) -> None:
-    from tuner.model import digest
+    from tuner.core.model import digest
 
     text = rng.choice(["x", "\x1b]0;", "/* ", "\n"]) * rng.choice([10**5, 2 * 10**6])
     tables["sources"].append({"digest": digest(text), "text": text})

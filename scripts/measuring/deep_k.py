@@ -19,8 +19,8 @@ from typing import Any
 
 from lab import keep, parser
 
-from tuner.tools.locate import NCU, find
-from tuner.tools.nsight import read_report
+from tuner.inspect.tools.locate import NCU, find
+from tuner.inspect.tools.nsight import read_report
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"m": 512, "n": 512, "k": 65536}

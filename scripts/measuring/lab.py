@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.compile.cache import CubinCache
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.children.compilation import RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.measuring import BaselineContestant
+from tuner.core import paths
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Problem, Status, Value
 from tuner.devices.requests import Requests, candidate_of
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
@@ -26,9 +29,6 @@ from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Status, Value
-from tuner.protocol.compilation import RenderRequest
-from tuner.protocol.measuring import BaselineContestant
 
 PLAIN: dict[str, Value] = {
     "block_size": 256,

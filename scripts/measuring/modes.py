@@ -15,13 +15,13 @@ from typing import Any
 from cuda.bindings import driver as cu
 from lab import PLAIN, Lab, keep, parser, time_of, vector_add
 
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Problem
 from tuner.gpu.candidate import Loaded, Nothing
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
+from tuner.kernel.workload import Batch
 from tuner.runtime.driver import check
 
 EXPONENTS = (10, 12, 14, 16, 18, 20, 22, 24, 26, 28)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from drawing import in_bytes, logarithmic, percent, raised, sheet, signed, three_digits
 
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.report.plots import COLOURS
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 
 from lab import gemm, keep, parser
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Trial
 from tuner.tuning.race import compete
 from tuner.tuning.trials import trial_of
 

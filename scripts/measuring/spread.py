@@ -19,7 +19,7 @@ from typing import Any
 
 from lab import Lab, gemm, keep, parser, time_of
 
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
 from tuner.gpu.baselines import library_stream
 
 MEASUREMENTS = 10

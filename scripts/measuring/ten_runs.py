@@ -19,10 +19,10 @@ from typing import Any
 
 from lab import Lab, keep, medians, parser
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Problem
 from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Problem
 
 
 def main() -> None:

@@ -24,20 +24,20 @@ import numpy.typing as npt
 from cuda.bindings import driver as cu
 from lab import Lab, keep, parser
 
+from tuner.children.nvrtc import compile_source
+from tuner.children.problem import Candidate
 from tuner.cli.configuration import parse_configuration
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.compile.nvrtc import compile_source
-from tuner.conditions import Mode
-from tuner.errors import TunerError, UsageError
+from tuner.core.conditions import Mode
+from tuner.core.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.sampling import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.protocol.problem import Candidate
+from tuner.kernel.validity import invalid_reason
 from tuner.runtime.driver import DriverFailure, check
-from tuner.space.validity import invalid_reason
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32

@@ -21,9 +21,9 @@ from typing import Any
 
 from lab import Lab, gemm, keep, parser, time_of, vector_add
 
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
 
 CALLS = 7
 """Of each under Nsight Compute."""

@@ -29,19 +29,19 @@ from typing import Any
 from lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
 from spread import measure_if_due
 
-from tuner import paths
-from tuner.conditions import Calibration, Mode
+from tuner.core import paths
+from tuner.core.conditions import Calibration, Mode
+from tuner.core.model import Configuration, Problem
+from tuner.core.stats import Verdict
 from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
 from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
-from tuner.hardware.workload import Limits
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
-from tuner.stats import Verdict
+from tuner.kernel.workload import Limits
 from tuner.tuning.elimination import Groups, eliminate
 from tuner.tuning.race import SAMPLES
 

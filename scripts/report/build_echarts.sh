@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Bundle the part of Apache ECharts that `tune report` uses into tuner/html_report/assets/echarts.min.js, with the
+# Bundle the part of Apache ECharts that `tune report` uses into tuner/report/html/assets/echarts.min.js, with the
 # licences of what is in it. Needs node 20 and npm. package.json names exact versions, and so do these packages of what they
 # need: run it again only to change the version or the charts (in echarts.js).
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-assets="$here/../../tuner/html_report/assets"
+assets="$here/../../tuner/report/html/assets"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 cp "$here"/package.json "$here"/echarts.js "$work"
@@ -28,7 +28,7 @@ zrender=$(node -p 'require("zrender/package.json").version')
     cat node_modules/echarts/NOTICE
     printf '\nIt contains zrender %s:\n\n' "$zrender"
     cat node_modules/zrender/LICENSE
-    printf '\nand code of d3 and tslib; the full texts come with kernel-tune, in tuner/html_report/assets/echarts.LICENSE.txt\n*/\n'
+    printf '\nand code of d3 and tslib; the full texts come with kernel-tune, in tuner/report/html/assets/echarts.LICENSE.txt\n*/\n'
 } >banner.js
 npx --no-install esbuild echarts.js --bundle --minify --format=iife --global-name=echarts --target=es2020 \
     --legal-comments=none --define:process.env.NODE_ENV='"production"' --log-level=warning --outfile=bundle.js

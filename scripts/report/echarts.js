@@ -1,4 +1,4 @@
-// The charts and components of ECharts that the scripts of tuner/html_report/assets use, and no others.
+// The charts and components of ECharts that the scripts of tuner/report/html/assets use, and no others.
 import { BarChart, CustomChart, LineChart, ParallelChart, ScatterChart } from "echarts/charts";
 import {
   GridComponent,

@@ -17,19 +17,19 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from tuner import paths
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.conditions import Regime
+from tuner.core import paths
+from tuner.core.conditions import Regime
+from tuner.core.errors import DeviceError, TunerError
+from tuner.core.files import whole_file
+from tuner.core.model import Configuration, Problem, Trial
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
-from tuner.errors import DeviceError, TunerError
-from tuner.files import whole_file
-from tuner.hardware.batching import warm_differs
+from tuner.kernel.batching import warm_differs
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.model import Configuration, Problem, Trial
 from tuner.tuning.finalists import fastest
 from tuner.tuning.race import compete
 

@@ -20,15 +20,15 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from tuner.conditions import Mode
+from tuner.children.compilation import Compilation
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
 from tuner.database.database import Database
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
-from tuner.protocol.compilation import Compilation
-from tuner.space.simplicity import simplicity
+from tuner.kernel.simplicity import simplicity
 from tuner.tuning.decision import preference
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request

@@ -116,7 +116,7 @@ def _address(tensor: Any) -> int:
 @functools.cache
 def _library() -> ctypes.CDLL:
     """Load the library for the GPU of the current context; build it where there is none."""
-    from tuner import paths
+    from tuner.core import paths
 
     arch = _current_arch()
     kept = paths.cache() / "rivals"

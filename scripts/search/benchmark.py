@@ -38,8 +38,8 @@ from cases import NEAR, Case, read_cases
 from tables import BUDGETS, stopping_table, table
 
 from tuner import __version__
+from tuner.core.model import Configuration
 from tuner.devices.base import Compiled
-from tuner.model import Configuration
 from tuner.search.samplers import make_search
 from tuner.search.stopping import PATIENCE, StoppingCriterion
 from tuner.search.study import Search

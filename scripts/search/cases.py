@@ -11,15 +11,15 @@ from statistics import median
 
 import numpy as np
 
-from tuner.errors import RecordingError
+from tuner.core.errors import RecordingError
+from tuner.core.model import Configuration
 from tuner.formats.as_kernel import read_results
 from tuner.formats.foreign_recording import VARIANT, read_json
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration
+from tuner.kernel.space import SearchSpace, VariantSpace
 from tuner.search.kernel_initial import settle
-from tuner.space.space import SearchSpace, VariantSpace
 
 NEAR = 1.05
 """A time within 5 % of the best recorded one counts as near."""

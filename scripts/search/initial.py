@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__, paths
+from tuner import __version__
 from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.core import paths
+from tuner.core.model import Problem, RunOptions
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, RunOptions
 from tuner.report.progress import make_observer
 from tuner.search.initial import CHOICES
 from tuner.tuning.request import Request

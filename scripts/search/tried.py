@@ -22,6 +22,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 from cases import NEAR, Case, read_cases
 
+from tuner.kernel.space import SearchSpace
 from tuner.search.acquisition import log_expected_improvement
 from tuner.search.base import Location
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
@@ -29,7 +30,6 @@ from tuner.search.features import Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior
 from tuner.search.observations import Observations, observe
 from tuner.search.study import Search
-from tuner.space.space import SearchSpace
 
 TRIALS = 200
 MISSED = 300

@@ -10,11 +10,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.stored import PROBLEM, identity_of
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import TunerError
+from tuner.core.model import (
+    Configuration,
+    Gpu,
+    Problem,
+    Resources,
+    Run,
+    RunOptions,
+    Status,
+    Trial,
+    Verification,
+)
 from tuner.database.database import Database
 from tuner.database.records import Metrics, Winner
-from tuner.errors import TunerError
-from tuner.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial, Verification
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
 GEMM = PROBLEM

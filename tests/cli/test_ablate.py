@@ -13,13 +13,13 @@ from tests.faults.bench_device import BenchDevice, kernel_with_baselines, rememb
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.ladder_device import Times
 from tests.faults.stub_device import good
-from tuner.ablation.changes import changes
-from tuner.ablation.results import ITSELF
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Measurement, Status
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Measurement, Status
+from tuner.studies.ablation.changes import changes
+from tuner.studies.ablation.results import ITSELF
 
 BEST = configuration("ok", 256, 2)
 LIMITED = """

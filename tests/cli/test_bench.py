@@ -15,12 +15,12 @@ from tests.faults.bench_device import BenchDevice, kernel_with_baselines, rememb
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import Watcher
 from tuner.cli import main
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.space.space import SearchSpace
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune as run_tune
 

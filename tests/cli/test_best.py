@@ -29,9 +29,9 @@ from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
 from tuner.cli.commands.table import table
 from tuner.cli.commands.trial import trial
+from tuner.core.model import Problem, RunOptions, Trial
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
-from tuner.model import Problem, RunOptions, Trial
 
 pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 

@@ -13,20 +13,20 @@ import pytest
 
 from tests.commands import said_by
 from tests.stored_winners import H200, store_winners
-from tuner.errors import CallError
+from tuner.core.errors import CallError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.kernel.default import default_configuration
+from tuner.kernel.edge_sizes import tile_edge_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
+from tuner.kernel.validity import invalid_reason
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.interpret import interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.manifest_records import Manifest
-from tuner.space.default import default_configuration
-from tuner.space.edge_sizes import tile_edge_problems
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -86,7 +86,14 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(
         assert hashlib.sha256(path.read_bytes()).hexdigest()[:32] == path.stem
     for launch in launches:
         assert launch.entry.encode() in (bundle / "cubin" / f"{launch.cubin}.cubin").read_bytes()
-    for name_there in ("LICENSE", "README.md", "__init__.py", "errors.py", "py.typed", "runtime/manifest.py"):
+    for name_there in (
+        "LICENSE",
+        "README.md",
+        "__init__.py",
+        "core/errors.py",
+        "py.typed",
+        "runtime/manifest.py",
+    ):
         assert (bundle / name_there).is_file()
 
 

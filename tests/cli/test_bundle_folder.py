@@ -13,11 +13,11 @@ import pytest
 from tests.commands import Said, assert_refused, said_by
 from tests.fork_server import NO_FORK
 from tests.stored_winners import H200, store_winners
-from tuner.errors import TunerError
-from tuner.files import whole_folder
+from tuner.core.errors import TunerError
+from tuner.core.files import whole_folder
 from tuner.kernel.load import load_kernel
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.manifest import read_manifest
-from tuner.space.space import SearchSpace
 from tuner.winners.baked_sizes import baked_sizes
 
 ROOT = Path(__file__).parents[2]

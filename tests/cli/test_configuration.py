@@ -15,11 +15,11 @@ from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli.configuration import choose, parse_configuration
 from tuner.cli.configuration_options import ConfigurationArguments, configuration_options
 from tuner.cli.gpu import describe_gpu, gpu_number
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.errors import NoGpuError, UsageError
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
-from tuner.errors import NoGpuError, UsageError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 
 GPU = ARCHITECTURES[90]

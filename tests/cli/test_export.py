@@ -27,7 +27,7 @@ from tuner.cli.commands.best import best
 from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
-from tuner.errors import DatabaseError, UsageError
+from tuner.core.errors import DatabaseError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from tests.cli.test_run_max_error import Rounding
 from tests.fleets import OPENER, simulate, sound
+from tuner.children.gpus import GpuList
 from tuner.cli import cli
+from tuner.core.errors import TunerError
 from tuner.database.database import Database
-from tuner.errors import TunerError
-from tuner.protocol.gpus import GpuList
-from tuner.protocol.searching import OpenDevice
+from tuner.fleet.messages import OpenDevice
 
 Tune = Callable[..., Result]
 THREE = ("--problem", "n=2**20", "--problem", "n=2**21", "--problem", "n=2**22")

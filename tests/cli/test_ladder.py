@@ -19,7 +19,7 @@ from tuner.devices import choose
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.ladder.progress import make_progress
+from tuner.studies.ladder.progress import make_progress
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -23,11 +23,11 @@ from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
 from tuner.cli.commands.run import run
 from tuner.cli.commands.trial import trial
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import TunerError
 from tuner.database.records import SORTS
-from tuner.errors import TunerError
-from tuner.export.cpp import NAMESPACE
 from tuner.search import initial
+from tuner.winners.cpp import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
 

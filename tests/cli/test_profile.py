@@ -18,13 +18,13 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.ncu_output import wide
 from tuner.cli import profile as body
 from tuner.cli.commands.profile import profile as command
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.inspect.tools.figures import Figures
+from tuner.inspect.tools.nsight import EXTRA_METRICS
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.tools.figures import Figures
-from tuner.tools.nsight import EXTRA_METRICS
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -182,7 +182,7 @@ def test_a_profile_that_hangs_is_ended(run: Run, kernel: KernelSpec) -> None:
 def test_another_tuner_on_the_gpu_is_no_hang(
     run: Run, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.tools.watched.LOCK_S", 1.0)
+    monkeypatch.setattr("tuner.inspect.tools.watched.LOCK_S", 1.0)
     assert_refused(run(str(kernel.file), locked=True), 1, "another tuner keeps the GPU to itself")
 
 
@@ -190,7 +190,7 @@ def test_without_ncu_nothing_is_started(
     run: Run, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("tuner.tools.locate._folders", lambda tool: iter([]))
+    monkeypatch.setattr("tuner.inspect.tools.locate._folders", lambda tool: iter([]))
     monkeypatch.setattr(body, "describe_gpu", lambda device: pytest.fail("the GPU was asked"))
     assert_refused(run(str(kernel.file)), 1, "Nsight Compute (ncu) is not installed", "--ncu PATH")
     assert_refused(run(str(kernel.file), "--size", "q=1"), 2, "no size 'q'")

@@ -26,7 +26,7 @@ from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
 from tuner.cli.commands.trial import trial
 from tuner.cli.filters import parse_since, parse_sizes
-from tuner.errors import TunerError, UsageError
+from tuner.core.errors import TunerError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
 

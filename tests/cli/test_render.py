@@ -10,12 +10,12 @@ import pytest
 
 from tests.commands import Said, assert_refused, said_by
 from tests.faults.kernels import SOURCE, configuration, write_kernel
-from tuner.compile.nvrtc import SourceRejected, compile_source
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import SourceRejected, compile_source
+from tuner.core.model import Configuration
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration
+from tuner.kernel.roofline import ARCHITECTURES
 
 HOPPER = ARCHITECTURES[90]
 SPLIT = ("gemm", "--cc", "80", "--config", "mma_sync_split_k")

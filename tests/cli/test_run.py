@@ -17,7 +17,7 @@ import pytest
 
 from tests.commands import Tune, assert_one_line
 from tests.faults.kernels import write_kernel, write_synthetic_recording
-from tuner.errors import Interrupted
+from tuner.core.errors import Interrupted
 from tuner.kernel.load import load_kernel
 from tuner.tuning.request import Request
 from tuner.tuning.state import Result

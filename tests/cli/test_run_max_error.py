@@ -13,10 +13,10 @@ import pytest
 from tests.commands import Tune, assert_refused, said_by
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good, time_of
-from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.errors import DeviceError
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Measurement, Problem, Verification
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Verification
 from tuner.tuning.request import Request
 from tuner.tuning.state import Result
 

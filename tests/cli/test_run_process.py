@@ -124,7 +124,7 @@ def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
     template.write_text(template.read_text().replace("2.0f", "3.0f"))
     fake.wait_for_trials(database, 15)
     for pid in marked(fake.mark):
-        if b"tuner.compile.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"tuner.children.compile_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
     said = fake.ends()
     assert said.code == 1

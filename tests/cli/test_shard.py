@@ -22,10 +22,10 @@ from tests.stored import CALIBRATION, GPU, PROBLEM, filled, make_run
 from tuner.cli.batch import TuningJob
 from tuner.cli.commands.db import db
 from tuner.cli.shard import shard_of
+from tuner.core.errors import DatabaseError, UsageError
+from tuner.core.model import Problem
 from tuner.database.database import Database
-from tuner.errors import DatabaseError, UsageError
 from tuner.kernel.load import load_kernel
-from tuner.model import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs/examples/slurm/tune.sbatch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.cli.sweep import MOST, make_sweep
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
 from tuner.kernel.load import load_kernel
 
 pytestmark = pytest.mark.usefixtures("forked_children")

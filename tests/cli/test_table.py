@@ -14,10 +14,10 @@ import pytest
 from tests.commands import Said, said_by
 from tests.stored import GPU, PROBLEM, make_run, make_trial, make_winner
 from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import WarmTime
 from tuner.kernel.load import load_kernel
-from tuner.model import Run
 
 Add = Callable[..., None]
 Show = Callable[..., Said]

@@ -19,8 +19,8 @@ import pytest
 
 from tests.commands import Said, Tune, assert_refused, said_by
 from tests.stored import GPU, make_benchmark, make_run, make_trial, make_winner
+from tuner.core.model import Configuration, Problem, Status
 from tuner.database.database import Database
-from tuner.model import Configuration, Problem, Status
 from tuner.report import tables
 from tuner.report.progress import Panel
 

@@ -11,7 +11,7 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.faults.kernels import SOURCE, configuration, write_kernel
 from tests.stored import GPU, make_run, make_trial
-from tuner.compile.nvrtc import compile_source
+from tuner.children.nvrtc import compile_source
 from tuner.database.database import Database
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel

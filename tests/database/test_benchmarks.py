@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.stored import HOT, PROBLEM, WARM, filled, make_benchmark, make_run, make_winner
+from tuner.core.errors import DatabaseError
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

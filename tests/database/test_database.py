@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.stored import CALIBRATION, filled, make_run, make_trial
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Status, Verification
 from tuner.database import schema
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.errors import DatabaseError
-from tuner.model import Status, Verification
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -23,9 +23,9 @@ from tests.stored import (
     refused,
     with_a_flipped_bit,
 )
+from tuner.core.errors import DatabaseError
 from tuner.database import cells, schema
 from tuner.database.database import Database
-from tuner.errors import DatabaseError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -111,7 +111,7 @@ def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
     code = """
     import resource, signal, sys
     from tests.stored import *
-    from tuner.errors import DatabaseError
+    from tuner.core.errors import DatabaseError
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     database = Database.open(Path(sys.argv[1])); database.start_run(make_run())
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

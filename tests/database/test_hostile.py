@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from tests.stored import PROBLEM, filled, make_run, make_trial, refused
+from tuner.core.errors import DatabaseError
+from tuner.core.model import canonical_json
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError
-from tuner.model import canonical_json
 
 
 def changed(path: Path, *statements: str) -> None:

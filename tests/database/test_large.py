@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 
 from tests.stored import filled, make_run, make_trial
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import SORTS, Filters, StoredWinner
 from tuner.database.schema import TABLES
-from tuner.errors import DatabaseError
 from tuner.formats.files import write_text
 from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.results import Results, results_of
 from tuner.formats.t4 import t4_of
-from tuner.model import Status
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

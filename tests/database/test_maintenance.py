@@ -21,9 +21,9 @@ from tests.stored import (
     make_trial,
     make_winner,
 )
+from tuner.core.errors import DatabaseError, UsageError
 from tuner.database import inspection, sql
 from tuner.database.database import Database
-from tuner.errors import DatabaseError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

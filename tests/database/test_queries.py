@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.stored import file_hash, filled
+from tuner.core.errors import UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

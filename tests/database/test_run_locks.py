@@ -15,8 +15,8 @@ from tests.faults.command_line import Fake, assert_no_process_left, trials_in
 from tests.faults.containers import permitted
 from tests.faults.kernels import write_kernel
 from tests.stored import make_run, make_trial
+from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
-from tuner.errors import DatabaseError
 
 needs_containers = pytest.mark.skipif(not permitted(), reason="namespaces are not permitted here")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.stored import PROBLEM, file_hash, make_run, make_trial
+from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
-from tuner.errors import DatabaseError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

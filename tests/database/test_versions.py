@@ -21,12 +21,12 @@ from tests.stored import (
     refused,
     with_a_flipped_bit,
 )
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import DatabaseError
+from tuner.core.model import RunOptions, Status
 from tuner.database import owners, schema
 from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
-from tuner.errors import DatabaseError
-from tuner.model import RunOptions, Status
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.stored import GPU, HOT, PROBLEM, WARM, filled, make_run, make_trial, make_winner
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Status
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError
-from tuner.model import Status
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.fake_worker import GPU, REFERENCE_NS
-from tuner.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration, Conditions
 
 COLD = Conditions()
 CALIBRATION = Calibration(

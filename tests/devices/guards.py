@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tuner.conditions import Conditions, Regime
+from tuner.children.measuring import Measure, Measured, Setup
+from tuner.children.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.core.conditions import Conditions, Regime
+from tuner.core.model import Status
 from tuner.devices.guard import Guard, Unanswered
-from tuner.hardware.workload import Batch, Limits
-from tuner.model import Status
-from tuner.protocol.measuring import Measure, Measured, Setup
-from tuner.protocol.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.kernel.workload import Batch, Limits
 from tuner.runtime.launches import Launch, Plan
 
 

@@ -11,11 +11,11 @@ import pytest
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.sessions import plain
+from tuner.children.compilation import Compilation
+from tuner.core.model import Configuration, Status
 from tuner.devices.base import Compiled, Outcome
 from tuner.devices.local import LocalDevice
 from tuner.devices.submissions import Prefetches
-from tuner.model import Configuration, Status
-from tuner.protocol.compilation import Compilation
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from tests.devices.calibrations import CALIBRATION, kept
 from tests.faults.fake_worker import GPU, REFERENCE_NS
 from tests.faults.kernels import scale_kernel
-from tuner.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode, Regime
+from tuner.children.measuring import Hello
+from tuner.core.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode, Regime
+from tuner.core.errors import DeviceError
+from tuner.core.model import Gpu
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.local import RECALIBRATE, LocalDevice
-from tuner.errors import DeviceError
-from tuner.model import Gpu
-from tuner.protocol.measuring import Hello
 
 Open = Callable[..., LocalDevice]
 

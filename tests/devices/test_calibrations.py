@@ -12,7 +12,7 @@ import pytest
 
 from tests.devices.calibrations import CALIBRATION, CARD, COLD, kept
 from tests.faults.fake_worker import GPU
-from tuner.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode, Regime
 from tuner.devices import calibrations
 from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.calibration import LEAST_NOISE, SETTING_SHARE, Calibrator, _noise_floor

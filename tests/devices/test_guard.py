@@ -15,12 +15,12 @@ from tests.devices.fake_measuring import log, log_into, starts, wait_until
 from tests.devices.guards import Reply, assert_good_afterwards, measure, set_up, status_of, unanswered
 from tests.faults.fake_worker import GPU
 from tests.faults.processes import gone
+from tuner.children.measuring import Failed, Measure, Measured, Release, Released, SetupDone
+from tuner.children.problem import Candidate
+from tuner.core.model import Status
 from tuner.devices import guard as guard_module
 from tuner.devices.guard import Guard
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Status
-from tuner.protocol.measuring import Failed, Measure, Measured, Release, Released, SetupDone
-from tuner.protocol.problem import Candidate
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.runtime.launches import Launch, Plan
 
 WORKER = "tests.faults.fake_worker"

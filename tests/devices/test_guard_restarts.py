@@ -12,13 +12,13 @@ from tests.devices.fake_measuring import log_into, starts, wait_until
 from tests.devices.guards import Reply, measure, set_up, unanswered
 from tests.faults.fake_worker import REFERENCE_NS
 from tests.faults.processes import gone
-from tuner.conditions import Regime
+from tuner.children.measuring import Measured
+from tuner.core.conditions import Regime
+from tuner.core.errors import DeviceError
+from tuner.core.model import Status
 from tuner.devices import guard as guard_module
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError
-from tuner.model import Status
-from tuner.protocol.measuring import Measured
 
 WORKER = "tests.faults.fake_worker"
 

@@ -16,15 +16,15 @@ from tests.devices.fake_measuring import log, log_into, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Mode
+from tuner.children.compile_pool import CompilePool
+from tuner.core.conditions import Mode
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Problem, Status
 from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, Outcome, RaceRequest
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Status
 from tuner.tuning.confirmation import confirm
 
 WORKER = "tests.faults.fake_worker"

@@ -20,16 +20,16 @@ from tests.faults.kernels import (
     write_kernel,
     write_synthetic_recording,
 )
+from tuner.core.errors import RecordingError, SpaceError, TunerError, UsageError
+from tuner.core.model import Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import RecordingError, SpaceError, TunerError, UsageError
 from tuner.formats.foreign_recording import read_json
 from tuner.formats.recording import read_recording, write_recording
 from tuner.kernel.load import read_kernel
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Status
-from tuner.space.space import SearchSpace
 
 
 @pytest.fixture

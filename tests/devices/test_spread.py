@@ -9,10 +9,10 @@ import pytest
 
 from tests.faults.kernels import write_kernel
 from tests.sessions import run
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.core.errors import DeviceError
 from tuner.database.database import Database
 from tuner.devices.spread import SpreadDevice
-from tuner.errors import DeviceError
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 

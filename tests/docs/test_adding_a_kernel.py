@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
-from tuner.compile.nvrtc import compile_source, header_folders
-from tuner.emulator.host import COMPILER, HostArray, Schedule
+from tuner.children.nvrtc import compile_source, header_folders
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions import array
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.load import load_kernel
@@ -26,16 +27,15 @@ from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import render, render_launch
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.toml.problem import INITS, ROLES
+from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Buffer
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "kernel-files.md").read_text()

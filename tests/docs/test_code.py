@@ -11,9 +11,9 @@ import pytest
 
 from tests.stored import filled, make_benchmark
 from tuner.database.database import Database
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.space.space import SearchSpace
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 
 DOCS = Path(__file__).parents[2] / "docs"
 

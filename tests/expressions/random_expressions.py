@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import ElementExpression, exponent_of, parse_element
 from tuner.kernel.tolerance import norm_allowance, tolerance
 

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from tuner.errors import DivisionByZeroError, ExpressionError
+from tuner.core.errors import DivisionByZeroError, ExpressionError
 from tuner.expressions.arithmetic import MAX_LENGTH, Expression, parse
 from tuner.expressions.evaluation import ceil_div, round_up
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.kernel_files import GOOD, write
-from tuner.errors import ExpressionError, KernelError
+from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions import array_evaluation
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.load import load_kernel

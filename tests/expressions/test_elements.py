@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.expressions.random_expressions import OF, random_expressions
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import MAX_LENGTH, MAX_OPERATIONS, multiplications, parse_element
 from tuner.expressions.parsing import MAX_DEPTH
 

@@ -18,7 +18,7 @@ from tests.expressions.random_expressions import (
     random_expressions,
     worst_ratio,
 )
-from tuner.compile.nvrtc import compile_source
+from tuner.children.nvrtc import compile_source
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
 from tuner.kernel.tolerance import tolerance

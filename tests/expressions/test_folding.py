@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import DivisionByZeroError, KernelError
+from tuner.core.errors import DivisionByZeroError, KernelError
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.folding import fold
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.runtime.expressions import NoValueError, check, evaluate
 
 CONSTANTS = {

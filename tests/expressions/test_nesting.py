@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel_files import GOOD, write
-from tuner.errors import ExpressionError, TunerError
+from tuner.core.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import ElementExpression

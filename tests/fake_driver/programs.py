@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fake_driver import environment
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRequest, RaceResult
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial, Verification
 
 GPU = replace(ARCHITECTURES[90], uuid="GPU-1", driver="580.95")
 BASELINES = """

@@ -32,11 +32,11 @@ from tests.faults.killing import (
     unfinished,
     watch_end,
 )
-from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import Cubin
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.nvrtc import Cubin
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Resources
 from tuner.database.database import Database
-from tuner.errors import DatabaseError
-from tuner.model import Resources
 
 EXIT_S = 5.0
 TUNE = "tests.faults.tune_fake"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.faults.stub_device import StubDevice, good, time_of
+from tuner.children.compilation import Compilation
+from tuner.core.model import Configuration, Measurement, Resources, Status
 from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
-from tuner.model import Configuration, Measurement, Resources, Status
-from tuner.protocol.compilation import Compilation
 
 COMPILE_S = 0.5
 

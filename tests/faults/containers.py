@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from tests import fork_server
-from tuner.processes import die_with_parent
+from tuner.core.processes import die_with_parent
 
 NEW_MOUNTS, NEW_UTS, NEW_USER, NEW_PIDS = 0x00020000, 0x04000000, 0x10000000, 0x20000000
 PRIVATE = 0x44000

@@ -10,11 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 from tuner.cli.stopping import stopping
+from tuner.core.errors import TunerError
+from tuner.core.model import RunOptions, Trial
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
-from tuner.errors import TunerError
 from tuner.kernel.load import load_kernel
-from tuner.model import RunOptions, Trial
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import State

@@ -14,8 +14,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from tests.faults.fake_worker import GPU, FakeWorker, Pipe
-from tuner.processes import ParentPipe
-from tuner.protocol.measuring import MEASURING, Answer, Hello, Measure, Measured, MeasuringRequest, SetupDone
+from tuner.children.measuring import MEASURING, Answer, Hello, Measure, Measured, MeasuringRequest, SetupDone
+from tuner.core.processes import ParentPipe
 
 
 class FakeCard(FakeWorker):

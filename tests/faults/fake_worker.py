@@ -24,10 +24,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from tuner.conditions import Calibration
-from tuner.model import Gpu, Measurement, Status, Verification
-from tuner.processes import ParentPipe
-from tuner.protocol.measuring import (
+from tuner.children.measuring import (
     MEASURING,
     Answer,
     BaselineContestant,
@@ -52,7 +49,10 @@ from tuner.protocol.measuring import (
     SetupDone,
     Started,
 )
-from tuner.protocol.problem import Candidate
+from tuner.children.problem import Candidate
+from tuner.core.conditions import Calibration
+from tuner.core.model import Gpu, Measurement, Status, Verification
+from tuner.core.processes import ParentPipe
 
 GPU = Gpu(
     "NVIDIA H200",
@@ -65,7 +65,7 @@ GPU = Gpu(
     clock_hz=1.98e9,
     memory_bytes_per_s=4.814304e12,
 )
-"""The one of ``tuner.hardware.roofline``, whose import would take longer than all the rest."""
+"""The one of ``tuner.kernel.roofline``, whose import would take longer than all the rest."""
 REFERENCE_NS = 150_000.0
 BASELINE_NS = 2_000_000.0
 """Of whatever is no candidate; longer than any candidate takes."""

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from tuner.children.compilation import Compilation, CompileRequest
 from tuner.devices.local import LocalDevice
-from tuner.protocol.compilation import Compilation, CompileRequest
 
 
 def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:

@@ -17,13 +17,13 @@ import msgspec
 
 from tests.faults.stub_device import Watcher
 from tests.sessions import request_of
+from tuner.core.errors import Interrupted
+from tuner.core.model import Configuration, Problem, Status
 from tuner.database.database import Database
 from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import Interrupted
 from tuner.formats.recording import Recording, read_recording
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Problem, Status
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 

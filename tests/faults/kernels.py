@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.formats.recording import (
     RecordedProblem,
     Recording,
@@ -17,13 +18,12 @@ from tuner.formats.recording import (
     short_implementation,
     write_recording,
 )
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.space.space import SearchSpace
 
 TOML = """\
 [kernel]

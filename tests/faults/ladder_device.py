@@ -8,11 +8,11 @@ from typing import Any
 from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
-from tuner.conditions import Calibration
+from tuner.core.conditions import Calibration
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Problem
 from tuner.devices.base import RaceRequest, RaceResult
-from tuner.errors import DeviceError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
 
 STORY = """
 [[ladder]]

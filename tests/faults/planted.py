@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.gpu.test_faults import REFERENCE
+from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Status
 
 RUINED = (Status.MEMORY_FAULT,)
 WRONG = (Status.WRONG_AFTER_TIMING, Status.WRONG_RESULT)

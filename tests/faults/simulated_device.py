@@ -29,14 +29,14 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Problem
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import DeviceError
+from tuner.fleet.messages import OpenDevice
 from tuner.fleet.opening import shared_pool
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
-from tuner.protocol.searching import OpenDevice
 
 DEVICES = 16
 """Different offsets."""

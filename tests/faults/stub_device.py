@@ -6,12 +6,12 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.children.compilation import Compilation
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Verification
 from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status, Verification
-from tuner.protocol.compilation import Compilation
 
 PASSED = Verification(True)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tests.fleets import Seen, jobs
+from tuner.core.model import Configuration, Run, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, SearcherGone
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Configuration, Run, Status, Trial
-from tuner.protocol.run_rows import RunResumed, RunStarted, TrialEnded
-from tuner.protocol.searching import (
+from tuner.fleet.messages import (
     BeginSearch,
     DeviceReady,
     GpuFacts,
@@ -24,6 +22,8 @@ from tuner.protocol.searching import (
     ToSearcher,
     Writes,
 )
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.tuning.run_rows import RunResumed, RunStarted, TrialEnded
 
 RUN = "00000000-0000-0000-0000-000000000001"
 

@@ -16,10 +16,10 @@ pytest.importorskip("cryptography")
 
 from click.testing import CliRunner
 
+from tuner.children.gpus import GpuList
 from tuner.cli.commands.cluster import cluster as command
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.fleet.cluster_files import read_record
-from tuner.protocol.gpus import GpuList
 
 TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
 

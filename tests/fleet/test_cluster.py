@@ -28,10 +28,11 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
+from tuner.children.gpus import GpuList
 from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
+from tuner.core.errors import NoGpuError
 from tuner.database.database import Database
-from tuner.errors import NoGpuError
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
@@ -39,7 +40,6 @@ from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, WorkerLink, clust
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
-from tuner.protocol.gpus import GpuList
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleets import Seen, cards, jobs, searchers, simulate, sound
+from tuner.core.errors import Interrupted
 from tuner.database.database import Database
-from tuner.errors import Interrupted
 from tuner.fleet import searcher
 from tuner.fleet.cards import Phase
 from tuner.fleet.head import Head
 from tuner.fleet.links import ChildLink
+from tuner.fleet.messages import Alive, FromSearcher, OpenDevice, ToSearcher
 from tuner.fleet.progress import Announcer
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.protocol.searching import Alive, FromSearcher, OpenDevice, ToSearcher
+from tuner.kernel.roofline import ARCHITECTURES
 
 
 def test_problems_are_spread_and_each_is_tuned_once(

@@ -7,14 +7,14 @@ import time
 import pytest
 
 from tests.fleet.answering import RUN, Answering, Fleet
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.fleet import heartbeat
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, SearcherGone
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Run
-from tuner.protocol.run_rows import RunEnded, RunStarted
-from tuner.protocol.searching import Alive, TaskFailed, Writes
+from tuner.fleet.messages import Alive, TaskFailed, Writes
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.tuning.run_rows import RunEnded, RunStarted
 
 
 def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from tests.fleets import problems
+from tuner.core.model import Configuration, Run, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.ledger import Ledger
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Configuration, Run, Status, Trial
-from tuner.protocol.run_rows import Attempted, Row, RowNumbers, RunEnded, RunStarted, TrialEnded
-from tuner.protocol.searching import Answered, DatabaseRefused, Query, Writes
+from tuner.fleet.messages import Answered, DatabaseRefused, Query, Writes
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.tuning.run_rows import Attempted, Row, RowNumbers, RunEnded, RunStarted, TrialEnded
 
 RUN = "00000000-0000-0000-0000-000000000001"
 FIRST = Configuration.of("plain", {"block_size": 64})

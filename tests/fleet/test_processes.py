@@ -14,8 +14,8 @@ import pytest
 
 from tests.faults.kernels import write_kernel
 from tests.fleets import sound
+from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
-from tuner.errors import DatabaseError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -23,7 +23,7 @@ TRIALS = 6
 DRIVER = """
 import sys
 from tuner.cli import fleet, main
-from tuner.protocol.gpus import GpuList
+from tuner.children.gpus import GpuList
 fleet.OPENER = "tests.faults.simulated_device:open_fake"
 fleet.has_gpu = lambda: True
 fleet.visible_gpus = lambda: GpuList(("NVIDIA H200",) * 2, ("00", "01"))

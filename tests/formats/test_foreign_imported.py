@@ -19,9 +19,9 @@ from tuner.database.records import Filters
 from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.importing import UNVERIFIED
 from tuner.formats.t1 import t1_of
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.space.space import SearchSpace
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

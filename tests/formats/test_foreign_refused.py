@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.foreign_files import cache, t1, written
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.formats.t1_values import parse_values
 
 pytestmark = pytest.mark.usefixtures("forked_children")

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from tests.stored import t1_space
-from tuner.errors import ExpressionError, RecordingError, SpaceError
+from tuner.core.errors import ExpressionError, RecordingError, SpaceError
 from tuner.formats.as_kernel import read_foreign, read_results
 from tuner.formats.t1 import read_t1
-from tuner.space.space import SearchSpace
+from tuner.kernel.space import SearchSpace
 
 CACHE = {
     "device_name": "X",

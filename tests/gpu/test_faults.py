@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.model import Configuration, Measurement, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import GRACE_S
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, RunOptions, Status, Trial
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import State

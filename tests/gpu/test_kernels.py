@@ -7,11 +7,11 @@ import random
 
 import pytest
 
+from tuner.core.model import Configuration, Problem, Status, Value
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Status, Value
-from tuner.space.space import SearchSpace
 
 SIZES = {
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],

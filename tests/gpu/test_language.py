@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status
 
 TOML = """\
 [kernel]

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compile.cache import CubinCache
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
+from tuner.core.errors import SpaceError
+from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.local import LocalDevice
-from tuner.errors import SpaceError
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.driver import Context
+from tuner.inspect.tools.cases import Case, compile_cases
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Gpu, Problem, Status, Value
-from tuner.space.space import SearchSpace
-from tuner.tools.cases import Case, compile_cases
+from tuner.kernel.space import SearchSpace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from cuda.bindings import driver as cu
 
-from tuner.compile.cache import CubinCache
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
+from tuner.core.model import Configuration
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context
+from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration
 from tuner.runtime.driver import check
-from tuner.tools.cases import Case, Unit, compile_cases
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import Call, capture, make_call
 from tuner.gpu.driver import Context

@@ -7,14 +7,14 @@ from statistics import median
 
 import pytest
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
+from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Status
-from tuner.space.default import default_configuration
 
 RESTED = Regime.RESTED
 

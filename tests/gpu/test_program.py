@@ -13,8 +13,8 @@ import tuner
 from tests.stored_winners import store_winners
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.operation import Operation
-from tuner.space.space import SearchSpace
 
 torch = pytest.importorskip("torch")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Status
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Status
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "smooth"
 FUNCTION = """\

@@ -13,12 +13,12 @@ import pytest
 
 import tuner
 from tests.stored_winners import store_winners
+from tuner.core.errors import CallError
+from tuner.core.model import Value
 from tuner.devices.local import LocalDevice
-from tuner.errors import CallError
 from tuner.kernel.load import load_kernel
-from tuner.model import Value
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.operation import Operation
-from tuner.space.space import SearchSpace
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., Operation]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuner.core.model import Configuration, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Status
 
 TOML = """
 [kernel]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import write_kernel
-from tuner.tools.locate import NCU, SANITIZER, Tool, ToolMissingError, find
-from tuner.tools.sanitizer import TOOLS
+from tuner.inspect.tools.locate import NCU, SANITIZER, Tool, ToolMissingError, find
+from tuner.inspect.tools.sanitizer import TOOLS
 
 BEYOND = """\
 extern "C" __global__ void scale__{{ fault }}(const float* x, float* y, long long n) {

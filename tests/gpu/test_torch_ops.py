@@ -14,8 +14,8 @@ import pytest
 
 import tuner
 from tests.stored_winners import store_defaults
+from tuner.core.errors import CallError
 from tuner.devices.local import LocalDevice
-from tuner.errors import CallError
 from tuner.kernel.load import load_kernel
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ import pytest
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.space.space import SearchSpace
+from tuner.kernel.space import SearchSpace
 
 SMALL = {"m": 65, "n": 33, "k": 129}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration
+from tuner.core.stats import median, paired_ratio
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration
-from tuner.stats import median, paired_ratio
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from version_matches import loaded_from

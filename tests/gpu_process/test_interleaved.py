@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Verification
 from tuner.gpu import problem as problem_module
 from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples
-from tuner.hardware.workload import Batch, Limits
-from tuner.model import Verification
+from tuner.kernel.workload import Batch, Limits
 
 
 class Kernel:

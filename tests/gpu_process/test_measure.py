@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Measurement, Status, Verification
 from tuner.gpu import measure as measure_module
 from tuner.gpu.measure import (
     ALSO_RAN_NS,
@@ -22,8 +23,7 @@ from tuner.gpu.measure import (
     CandidateMeasurement,
 )
 from tuner.gpu.timing import ClockMismatchError, Samples, group_size, median_half_width
-from tuner.hardware.workload import Batch, Limits
-from tuner.model import Measurement, Status, Verification
+from tuner.kernel.workload import Batch, Limits
 
 US = 1e3
 RIGHT = Verification(True)

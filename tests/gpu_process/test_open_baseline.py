@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.torch_on_numpy import torch_on_numpy
-from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.core.errors import ExpressionError, TunerError, UsageError
+from tuner.core.model import Gpu
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
@@ -24,7 +25,6 @@ from tuner.kernel.baselines import (
     parse_baseline,
 )
 from tuner.kernel.functions import arguments_for, load_function
-from tuner.model import Gpu
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

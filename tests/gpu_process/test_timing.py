@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gpu_process.scripted_card import FOREVER, Card, Group, Take
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.gpu import timing
 from tuner.gpu.clocks import SLOWDOWNS
 from tuner.gpu.problem import ProblemSession
@@ -28,7 +28,7 @@ from tuner.gpu.timing import (
     group_size,
     median_half_width,
 )
-from tuner.hardware.workload import HEAVY_SHARE, Batch, Limits
+from tuner.kernel.workload import HEAVY_SHARE, Batch, Limits
 
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
 

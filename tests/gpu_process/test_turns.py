@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import DeviceError
+from tuner.core.errors import DeviceError
 from tuner.gpu import turns
 from tuner.gpu.turns import Turns
 

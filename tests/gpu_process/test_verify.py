@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.errors import KernelError
+from tuner.children.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.core.errors import KernelError
+from tuner.core.processes import Codec
 from tuner.gpu import verify
 from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.functions import PythonFunction
-from tuner.processes import Codec
-from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
 from tuner.runtime.launches import Buffer
 
 X = Buffer("x", (4, 6), "float32", "input", transposed=True)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.torch_on_numpy import torch_on_numpy
-from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.core.errors import ExpressionError, TunerError, UsageError
+from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import FUNCTIONS, LibraryCall
 from tuner.kernel.baselines import (
@@ -26,7 +27,6 @@ from tuner.kernel.baselines import (
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import source_of
-from tuner.model import Gpu, Problem
 from tuner.runtime.launch_limits import UnlaunchableError
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)

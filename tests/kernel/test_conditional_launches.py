@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.errors import KernelError
-from tuner.explain.code_worker import listings
+from tuner.children.code import ListingRequest
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.inspect.explain.code_worker import listings
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
-from tuner.protocol.code import ListingRequest
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Plan
 

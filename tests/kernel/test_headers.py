@@ -12,7 +12,7 @@ import pytest
 from tests.faults.command_line import ROOT
 from tests.faults.kernels import SOURCE, write_kernel
 from tests.kernel_files import GOOD, write
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 from tuner.kernel.headers import headers_digest, own_headers
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel

@@ -11,7 +11,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.kernel_files import GOOD, write
-from tuner.errors import KernelError, TunerError
+from tuner.core.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.host_reference import expected_on_host

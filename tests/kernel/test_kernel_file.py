@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.kernel_files import GOOD, MAP, write
-from tuner.errors import KernelError, UsageError
-from tuner.hardware.roofline import ARCHITECTURES, roof_of
+from tuner.core.errors import KernelError, UsageError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import settle_reference
+from tuner.kernel.roofline import ARCHITECTURES, roof_of
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import CallSpec, KernelSpec, StepSpec
-from tuner.space.space import SearchSpace
 
 
 def test_good_file_is_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kernel_files import GOOD, refusal, write
-from tuner.errors import KernelError, UsageError
+from tuner.core.errors import KernelError, UsageError
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.toml.file import MAX_FILE_BYTES
 

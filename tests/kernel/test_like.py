@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.faults.kernels import scale_kernel, write_kernel
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 

@@ -9,17 +9,17 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.kernel.test_render import GPU, PARAMETERS, kernel_with
-from tuner.compile.nvrtc import SourceRejected, compile_source
-from tuner.compile.worker import Compiler
-from tuner.errors import CompileError
-from tuner.explain.code_reader import read_code
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compile_worker import Compiler
+from tuner.children.nvrtc import SourceRejected, compile_source
+from tuner.core.errors import CompileError
+from tuner.core.model import Configuration
+from tuner.inspect.explain.code_reader import read_code
 from tuner.kernel.line_map import LineMap, with_line_directives
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.render import line_map, render
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
-from tuner.protocol.compilation import Compilation, RenderRequest, SourceRequest
 
 HOPPER = ARCHITECTURES[90]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.faults.kernels import SOURCE, write_kernel, write_synthetic_recording
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec

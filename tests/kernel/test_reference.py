@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tuner.errors import ExpressionError, KernelError
+from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
 

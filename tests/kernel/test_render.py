@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu
 from tuner.expressions.elementwise_cuda import cuda_magnitude
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import MAX_SOURCE_BYTES, render, source_digest
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu
 
 GPU = Gpu("a GPU", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

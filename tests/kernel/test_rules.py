@@ -12,20 +12,20 @@ from click.testing import CliRunner
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.cli.commands.run import run
 from tuner.cli.commands.show import show
+from tuner.core.errors import SpaceError, UsageError
+from tuner.core.model import Gpu, Status
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
-from tuner.errors import SpaceError, UsageError
 from tuner.expressions.arithmetic import parse
-from tuner.hardware.occupancy import occupancy
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.occupancy import occupancy
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.rules import RULES, excluded, parse_rules, threads_of, with_rules
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Gpu, Status
 from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.space.enumeration import enumerate_valid
-from tuner.space.space import SearchSpace
 from tuner.tuning import session
 from tuner.tuning.request import Request
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
-from tuner.errors import CallError, UsageError  # noqa: E402
+from tuner.core.errors import CallError, UsageError  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 from tuner.program.decisions import Decision, Decisions  # noqa: E402
 

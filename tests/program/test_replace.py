@@ -16,7 +16,7 @@ from tests.program.two_layers import DOWN, UP, TwoLayers
 torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
-from tuner.errors import CallError, TunerError, UsageError  # noqa: E402
+from tuner.core.errors import CallError, TunerError, UsageError  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 from tuner.program.kinds import CallMode  # noqa: E402
@@ -377,7 +377,7 @@ sys.modules["torch"] = None
 import tuner
 try:
     tuner.record
-except tuner.errors.CallError as error:
+except tuner.core.errors.CallError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

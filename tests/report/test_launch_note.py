@@ -15,20 +15,20 @@ import pytest
 from tests.faults.bench_device import BenchDevice, kernel_with_baselines, remember
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, time_of
-from tuner.bench.bench import bench
-from tuner.bench.report import bench_as_json, show_bench
-from tuner.bench.targets import choose_against, stored_winners, targets_of
-from tuner.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Calibration, Conditions, Mode
+from tuner.core.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Calibration, Conditions, Mode
+from tuner.core.model import Configuration, Measurement
 from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.hardware.workload import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement
+from tuner.kernel.workload import Batch
 from tuner.report.launch_note import launch_note
 from tuner.report.summary import result_as_json, summary
+from tuner.studies.bench.bench import bench
+from tuner.studies.bench.report import bench_as_json, show_bench
+from tuner.studies.bench.targets import choose_against, stored_winners, targets_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result

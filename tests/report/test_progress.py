@@ -12,13 +12,13 @@ import pytest
 
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
-from tuner.hardware.roofline import ARCHITECTURES, roof_of
-from tuner.model import Run, Status, Trial
+from tuner.core.model import Run, Status, Trial
+from tuner.core.stats import Verdict
+from tuner.kernel.roofline import ARCHITECTURES, roof_of
+from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
 from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
 from tuner.report.summary import summary
-from tuner.space.space import SearchSpace
-from tuner.stats import Verdict
 from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result, State
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.runtime.manifests import MANIFEST, SHA
-from tuner.errors import SpaceError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.errors import SpaceError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem
-from tuner.space.space import SearchSpace
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.records import (
     BundledConfiguration,

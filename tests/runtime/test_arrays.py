@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.fake_arrays import Exported, FakeTorch
-from tuner.errors import CallError
+from tuner.core.errors import CallError
 from tuner.runtime.arrays import LEGACY_STREAM, ArrayLayout, read_dlpack
 from tuner.runtime.libraries import library_of, stream_handle
 

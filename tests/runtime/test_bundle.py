@@ -13,7 +13,7 @@ import tuner
 from tests.fake_driver.programs import ROOT
 from tests.runtime.manifests import NAME, write_bundle
 from tests.runtime.programs import launches, run
-from tuner.errors import BundleError, CallError
+from tuner.core.errors import BundleError, CallError
 
 
 @pytest.fixture
@@ -78,4 +78,10 @@ def test_a_bundle_needs_only_the_bindings(bundle: Path, start: str) -> None:
     assert not {name.split(".")[0] for name in modules} & heavy
     assert "cuda.bindings.driver" in modules and "nvrtc" not in ended.stdout
     ours = {name for name in modules if name.startswith("tuner.") and not name.startswith("tuner.runtime")}
-    assert ours <= {"tuner.errors", "tuner.winners", "tuner.winners.load"}
+    assert ours <= {
+        "tuner.core",
+        "tuner.core.errors",
+        "tuner.core.version",
+        "tuner.winners",
+        "tuner.winners.load",
+    }

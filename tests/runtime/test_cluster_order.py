@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.compile.nvrtc import compile_source
-from tuner.errors import DatabaseError
-from tuner.export.needs import needs_lines
+from tuner.children.nvrtc import compile_source
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.runtime.cluster_order import ClusterOrders, Observed, cluster_order, gpcs_of_sms
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.kernel import in_order
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
+from tuner.winners.header_needs import needs_lines
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

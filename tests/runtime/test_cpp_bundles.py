@@ -13,11 +13,11 @@ import pytest
 from tests.commands import said_by
 from tests.cpp_interface import ROOT, interface, python_on
 from tests.stored_winners import H200, store_winners
+from tuner.core.model import Configuration, Value
+from tuner.kernel.default import default_configuration
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.space.default import default_configuration
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -32,7 +32,7 @@ VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
 """Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""
 
 BOTH = """
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.kernel import Kernel

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cpp_interface import ROOT, STRICT, program_output
 from tests.runtime.manifests import product_manifest, write_bundle
-from tuner.export.bundle import bundle_files
-from tuner.export.bundle import write_bundle as write_folder
+from tuner.winners.bundle import bundle_files
+from tuner.winners.bundle import write_bundle as write_folder
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
-from tuner.errors import BundleError, CallError
+from tuner.core.errors import BundleError, CallError
 from tuner.runtime.dispatch import Dispatched, Match, dispatch, distance
 from tuner.runtime.manifest import read_manifest
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cpp_interface import sanitized
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
-from tuner.errors import BundleError, TunerError
+from tuner.core.errors import BundleError, TunerError
 from tuner.runtime.dispatch import Match, Policy, dispatch
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.portfolio import log2_units, power_of_two

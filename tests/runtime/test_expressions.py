@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.arithmetic import parse
 from tuner.runtime.expressions import MAX_PARTS, Expression, NoValueError, check, evaluate, holds
 

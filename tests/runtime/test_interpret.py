@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.manifests import LIMITS, SHA, manifest_with
-from tuner.errors import CallError
+from tuner.core.errors import CallError
 from tuner.runtime.interpret import (
     ConcretePlan,
     InvalidForProblemError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.manifests import LIMITS, MANIFEST, SHA, manifest_with
-from tuner.errors import BundleError, CallError
+from tuner.core.errors import BundleError, CallError
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.manifest import file_digest, read_manifest
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cpp_interface import sanitized
 from tests.runtime.manifests import MANIFEST, SHA
-from tuner.errors import BundleError
+from tuner.core.errors import BundleError
 from tuner.runtime.manifest import read_manifest
 
 PORTFOLIO = {

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
-from tuner.errors import CallError  # noqa: E402
+from tuner.core.errors import CallError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -22,7 +22,7 @@ import tuner  # noqa: E402
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
 from tests.torch_cases import error_ratios  # noqa: E402
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
-from tuner.errors import CallError  # noqa: E402
+from tuner.core.errors import CallError  # noqa: E402
 from tuner.kernel.load import builtin_kernels  # noqa: E402
 from tuner.runtime.torch_ops import TorchFunction  # noqa: E402
 

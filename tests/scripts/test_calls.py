@@ -22,7 +22,7 @@ from calling.tables import misses, table  # noqa: E402
 from page_figures import calls as pages_of_calls  # noqa: E402
 from page_figures import evidence  # noqa: E402
 
-from tuner.hardware.roofline import ARCHITECTURES  # noqa: E402
+from tuner.kernel.roofline import ARCHITECTURES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -20,8 +20,8 @@ import decoder_model  # noqa: E402
 
 from tests.stored_winners import H200, store_winners  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
+from tuner.kernel.space import SearchSpace  # noqa: E402
 from tuner.program import products  # noqa: E402
-from tuner.space.space import SearchSpace  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import fleet_throughput  # noqa: E402
 
-from tuner.protocol.gpus import GpuList  # noqa: E402
+from tuner.children.gpus import GpuList  # noqa: E402
 
 
 @pytest.fixture

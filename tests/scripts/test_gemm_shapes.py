@@ -14,10 +14,10 @@ import pytest
 
 from tests.faults.bench_device import GPU, remember
 from tests.scripts.shape_command import Command, given, problems, study
-from tuner.bench.targets import stored_winners
+from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration
+from tuner.studies.bench.targets import stored_winners
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import gemm_shapes

@@ -14,11 +14,11 @@ import gpu_faults as script
 
 from tests.faults import planted
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.core.model import Configuration, Status
 from tuner.devices.local import LocalDevice
 from tuner.devices.requests import Requests
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Configuration, Status
+from tuner.kernel.roofline import ARCHITECTURES
 
 FAULTS = ("ok", "sticky700", "sticky716", "hang", "oom", "wrong", "die")
 LAUNCH_S = 0.2

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.simulated_gpu import SimulatedGpu
+from tuner.core.model import canonical_json
 from tuner.database.database import Database
-from tuner.model import canonical_json
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest

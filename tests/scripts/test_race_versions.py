@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.faults.bench_device import GPU, BenchDevice
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.children.measuring import CandidateContestant
 from tuner.devices.base import Contestant, RaceRequest, RaceResult
 from tuner.devices.requests import Requests
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.protocol.measuring import CandidateContestant
-from tuner.space.validity import invalid_reason
+from tuner.kernel.validity import invalid_reason
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import pages

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import random_configurations as script
 
 from tests.faults.stub_device import StubDevice, good
-from tuner.errors import DeviceError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.errors import DeviceError
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.model import Configuration, Measurement, Status
+from tuner.kernel.roofline import ARCHITECTURES
 
 KERNELS = [load_kernel(name) for name in builtin_kernels()]
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.faults.stub_device import StubDevice
 from tuner.formats.recording import read_recording
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.space.space import SearchSpace
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import record

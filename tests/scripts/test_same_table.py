@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, "scripts")
 from reproducing.simulated import Study, compared, run, totals
-from tuner import paths
+from tuner.core import paths
 from tuner.formats.recording import read_recording
 path = paths.recordings() / "vector_add-H200.json.gz"
 problem = read_recording(path).problems[0].problem

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.compile.nvrtc import compile_source
-from tuner.errors import TunerError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
-from tuner.model import Configuration, Value
+from tuner.kernel.roofline import ARCHITECTURES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "measuring"))
 import timeline

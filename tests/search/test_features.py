@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.small_spaces import build, union
-from tuner.model import Resources
+from tuner.core.model import Resources
 from tuner.search import resource_features
 from tuner.search.features import Features
 

@@ -12,15 +12,15 @@ import pytest
 from tests.commands import said_by
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.initial_tables import INITIAL, with_initial
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.evaluation import ceil_div
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu
 from tuner.search.kernel_initial import MAX_INITIAL, settle
-from tuner.space.space import SearchSpace
 
 H200 = ARCHITECTURES[90]
 

@@ -9,15 +9,15 @@ import pytest
 
 from tests.commands import said_by
 from tests.faults.kernels import write_kernel
-from tuner.errors import KernelError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
 from tuner.search.initial import gather
 from tuner.search.kernel_initial import settle
-from tuner.space.space import SearchSpace
 
 H200 = ARCHITECTURES[90]
 NAMED = 'initial = "scale.initial.toml"\n\n'

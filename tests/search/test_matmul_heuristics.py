@@ -13,17 +13,17 @@ import pytest
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.faults.stub_device import StubDevice, Watcher
 from tests.sessions import request_of
+from tuner.core.errors import KernelError, TunerError, UsageError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.errors import KernelError, TunerError, UsageError
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel, read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.report.summary import summary
 from tuner.search import matmul_heuristics
 from tuner.search.initial import gather
 from tuner.search.matmul_heuristics import MAX_PROPOSALS, propose, similar_gpu
-from tuner.space.space import SearchSpace
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result
 

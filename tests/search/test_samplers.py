@@ -9,8 +9,8 @@ import warnings
 import pytest
 
 from tests.small_spaces import best_cost, build, cost, single, time_of, union
-from tuner.errors import UsageError
-from tuner.model import Configuration
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.optuna_samplers import NearestValidSampler
 from tuner.search.samplers import NAMES, make_search

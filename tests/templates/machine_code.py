@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from tuner.model import Gpu
+from tuner.core.model import Gpu
 
 THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536}
 SHARED_KIB = {75: 64, 80: 163, 90: 227, 100: 227}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Problem
 from tuner.kernel.load import load_kernel
-from tuner.model import Problem
+from tuner.kernel.roofline import ARCHITECTURES
 
 KERNEL = load_kernel("mean_matvec")
 DTYPES = ("float32", "float16", "bfloat16")

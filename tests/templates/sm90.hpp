@@ -1,4 +1,4 @@
-// What a Hopper kernel needs beside tuner/emulator to run on the CPU: tensor maps and TMA, barriers that a cluster shares, and
+// What a Hopper kernel needs beside tuner/inspect/emulator to run on the CPU: tensor maps and TMA, barriers that a cluster shares, and
 // warpgroup matrix instructions. As hostile as the emulator: a copy or a product that need not be there yet often is not, and reads
 // or writes shared memory as late as the rules allow. A block that has ended is gone for its neighbours.
 //

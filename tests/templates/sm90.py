@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tuner.emulator.host import HostArray, HostKernel, Schedule, compile_object
-from tuner.emulator.host import machine as emulator_folder
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Configuration, Gpu, Problem, Value, digest
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, compile_object
+from tuner.inspect.emulator.host import machine as emulator_folder
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Gpu, Problem, Value, digest
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.validity import invalid_reason
 from tuner.runtime.launches import Launch, TensorMap
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

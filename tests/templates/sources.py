@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.compile.nvrtc import Cubin, compile_source
-from tuner.emulator.source import code_of
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import Cubin, compile_source
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.emulator.source import code_of
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render, render_launch
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem
 
 GENERATIONS = (75, 80, 90, 120)
 """Architectures to compile for: the others have the sources of the one before, and as many registers."""

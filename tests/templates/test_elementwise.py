@@ -22,13 +22,13 @@ from tests.templates.machine_code import (
     moves,
 )
 from tests.templates.sources import GENERATIONS, draw
-from tuner import paths
-from tuner.compile.nvrtc import Cubin, compile_source
+from tuner.children.nvrtc import Cubin, compile_source
+from tuner.core import paths
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.runtime.dtypes import ITEMSIZE
 
 KERNELS = ("vector_add", "saxpy", "transform")

@@ -15,13 +15,13 @@ import pytest
 from tests.on_host import HostConfiguration
 from tests.templates.machine_code import gpu
 from tests.templates.sources import draw
-from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
-from tuner.emulator.source import code_of
+from tuner.core.model import Configuration, Problem, Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, KernelFault, Schedule
+from tuner.inspect.emulator.source import code_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem, Value
 from tuner.runtime.dtypes import ITEMSIZE
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from tests.templates.sources import GENERATIONS, broken, compiled, draw, ptx, widest_load
-from tuner.compile.nvrtc import compile_source
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render, render_launch
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
-from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")

@@ -9,13 +9,13 @@ from functools import cache
 
 import pytest
 
-from tuner.compile.nvrtc import compile_source
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
-from tuner.model import Configuration, Gpu, Problem
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.search.kernel_initial import MAX_INITIAL, Settled, settle
-from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"

@@ -12,15 +12,15 @@ import pytest
 
 from tests.templates.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_share, problem
 from tests.templates.sources import GENERATIONS, compiled, draw, ptx, widest_load
-from tuner.compile.nvrtc import compile_source
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render, render_launch
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.tolerance import tolerance
-from tuner.model import Configuration
+from tuner.kernel.validity import invalid_reason, pruning_reason
 from tuner.runtime.dtypes import ITEMSIZE
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason, pruning_reason
 
 # -- what compiles
 

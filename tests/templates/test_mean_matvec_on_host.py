@@ -14,11 +14,11 @@ import pytest
 from tests.on_host import HostConfiguration
 from tests.templates.mean_matvec import KERNEL, LAYOUTS, mean_share, problem
 from tests.templates.sources import broken
-from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Configuration
+from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch
-from tuner.model import Configuration
+from tuner.kernel.roofline import ARCHITECTURES
 
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.templates.mean_matvec import KERNEL, LAYOUTS, problem
 from tests.templates.sources import draw
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Configuration
 from tuner.kernel.plan import make_plan
-from tuner.model import Configuration
+from tuner.kernel.roofline import ARCHITECTURES
 
 
 @dataclass

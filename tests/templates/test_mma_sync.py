@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
-from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, Schedule
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
-from tuner.space.validity import invalid_reason
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.templates.sm90 import HOPPER, Emulated, chosen, problem
-from tuner.emulator.host import COMPILER, Schedule
-from tuner.model import Value
+from tuner.core.model import Value
+from tuner.inspect.emulator.host import COMPILER, Schedule
 
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 INTERLEAVED: dict[str, Value] = {"k_order": "interleaved"}

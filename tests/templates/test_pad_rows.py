@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Configuration, Problem
+from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.launches import Launch
-from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import paths
+from tuner.core import paths
 
 MOST_COLUMNS, MOST_LINES = 140, 3
 FILES = sorted(paths.search_spaces().glob("gemm*.toml"))

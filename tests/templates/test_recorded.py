@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.model import Status
 from tuner.formats.recording import Recording, read_recording, recorded_kernel
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Status
-from tuner.space.space import SearchSpace
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
 SAMPLE = 8

@@ -18,15 +18,15 @@ from tests.on_host import HostConfiguration
 from tests.templates.machine_code import LDG, code_of, moves
 from tests.templates.machine_code import gpu as limits_of
 from tests.templates.sources import GENERATIONS, draw
-from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.tolerance import norm_allowance, tolerance
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
 
 KERNEL = load_kernel("reduce")

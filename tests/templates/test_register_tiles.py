@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
-from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem
+from tuner.inspect.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
+from tuner.kernel.roofline import ARCHITECTURES
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.templates.sources import GENERATIONS
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import render, render_launch
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.space.validity import invalid_reason
+from tuner.kernel.validity import invalid_reason
 
 HOPPER = ARCHITECTURES[90]
 DRAWS = 400

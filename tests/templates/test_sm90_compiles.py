@@ -7,10 +7,10 @@ import pytest
 from tests.templates.machine_code import PREEXIT, count_of
 from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, chosen, drawn, problem
 from tests.templates.test_wgmma import SERIALISED
-from tuner.compile.nvrtc import compile_source
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem, Value
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem, Value
 
 DIVIDED = {
     "wgmma": [(4096, 11008, 4096), (3000, 3000, 3000)],

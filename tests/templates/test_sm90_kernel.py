@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.templates.sm90 import GEMM, HOPPER, Emulated, chosen, problem, slices_of_c
-from tuner.emulator.host import COMPILER, Schedule
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.inspect.emulator.host import COMPILER, Schedule
 
 OVERLAPPED: dict[str, Value] = {"epilogue": "overlapped", "store_buffers": 1, "block_k": 64}
 SERIAL: dict[str, Value] = {"epilogue": "serial", "block_k": 64}

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, plain_source, problem, tensor_maps, together
-from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 from tuner.kernel.plan import make_plan
-from tuner.model import Configuration, Gpu, Problem, Value
+from tuner.kernel.validity import invalid_reason
 from tuner.runtime.launches import TensorMap
-from tuner.space.validity import invalid_reason
 
 LOAD, MULTICAST, FETCH, EXPECT = range(4)
 """Kinds of requests, as in sm90.hpp."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import paths
+from tuner.core import paths
 
 SOURCES = sorted((paths.templates() / "sm90").glob("*.j2"))
 MOST = 0.15

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.templates.sm90 import chosen, plain_source, problem, together
-from tuner.emulator.host import COMPILER, HostArray, HostKernel, Schedule
-from tuner.model import Value
+from tuner.core.model import Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 

@@ -13,14 +13,14 @@ import pytest
 
 from tests.on_host import HostConfiguration
 from tests.templates.sources import GENERATIONS, ptx
-from tuner.compile.nvrtc import compile_source
-from tuner.emulator.host import COMPILER, HostArray, KernelFault, Schedule
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem
+from tuner.inspect.emulator.host import COMPILER, HostArray, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
-from tuner.space.space import SearchSpace
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 LAYOUTS = {

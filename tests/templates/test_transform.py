@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from tests.templates.machine_code import gpu
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.render import render
-from tuner.model import Configuration, Value
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import NULL_POINTER
-from tuner.space.space import SearchSpace
 
 TRANSFORM = load_kernel("transform")
 INPUTS = [

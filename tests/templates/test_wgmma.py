@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tuner.compile.nvrtc import Cubin, compile_source
-from tuner.errors import KernelError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import Cubin, compile_source
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Problem
+from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.validity import invalid_reason
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Plan, TensorMap
-from tuner.space.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tuner.compile.nvrtc import compile_source
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
-from tuner.model import Configuration, Problem
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.runtime.launches import Launch, TensorMap
-from tuner.space.space import SearchSpace
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.faults.stub_device import StubDevice, good
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices.base import RaceRequest, RaceResult
-from tuner.model import Configuration, Problem, Status, Trial
 from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import scale_kernel
-from tuner.conditions import Calibration, Conditions, Mode
+from tuner.core.conditions import Calibration, Conditions, Mode
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration, Problem, Run, Status, Trial, Verification
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
-from tuner.errors import UsageError
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration, Problem, Run, Status, Trial, Verification
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.pareto import front_as_json, show_front
 from tuner.tuning.accuracy import (
     ERROR_RESOLUTION,

@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.stub_device import good
 from tests.tuning.finishes import Track, finish, finish_and_rejected, numbers, trial
-from tuner.conditions import Conditions, Mode
-from tuner.model import Configuration, Measurement, Problem, Status, Verification
-from tuner.space.edge_sizes import VERIFIED_PROBLEMS
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
 
 
 def test_winner_that_a_fresh_process_cannot_reproduce() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from tuner.cli.history import problem_filter
 from tuner.cli.problems import ProblemTexts, make_choices, make_problems
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
+from tuner.core.model import Problem
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
 from tuner.tuning.accuracy import dtypes_to_try, truth_of
 
 GEMM = load_kernel("gemm")

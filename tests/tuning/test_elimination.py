@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from tuner.stats import Verdict, fewest_samples
+from tuner.core.stats import Verdict, fewest_samples
 from tuner.tuning.elimination import HEATS, Groups, Measure, Standing, eliminate
 
 NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001

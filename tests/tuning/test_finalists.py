@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
-from tuner.model import Status
-from tuner.stats import Verdict
+from tuner.core.model import Status
+from tuner.core.stats import Verdict
 from tuner.tuning.finalists import FINALISTS, finalists
 
 # -- what races

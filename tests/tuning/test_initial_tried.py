@@ -14,10 +14,10 @@ from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time
 from tests.initial_tables import with_initial
 from tests.sessions import request_of
 from tuner.cli.commands.run import run as run_command
+from tuner.core.errors import Interrupted
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.database import Database
-from tuner.errors import Interrupted
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status
 from tuner.report.summary import summary
 from tuner.search.initial import CHOICES
 from tuner.tuning.history import RETRIED as MOST_BEFORE

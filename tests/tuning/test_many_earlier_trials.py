@@ -8,10 +8,10 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, time_of
 from tests.sessions import run, sequence
+from tuner.core.model import Configuration
 from tuner.database import earlier
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
 from tuner.search.base import SpaceSampler
 from tuner.tuning import history
 from tuner.tuning.history import RETRIED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
-from tuner.conditions import Calibration, Conditions, Mode
+from tuner.core.conditions import Calibration, Conditions, Mode
+from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest, RaceResult
-from tuner.stats import Verdict
 from tuner.tuning.decision import Preference
 from tuner.tuning.elimination import HEATS
 from tuner.tuning.finalists import FINALISTS

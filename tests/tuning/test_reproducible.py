@@ -10,12 +10,12 @@ from pathlib import Path
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
+from tuner.kernel.simplicity import simplicity
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
-from tuner.space.simplicity import simplicity
 from tuner.tuning.decision import preference
 from tuner.tuning.state import Result
 

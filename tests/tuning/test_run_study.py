@@ -19,11 +19,11 @@ from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, run, sequence
 from tests.small_spaces import single
+from tuner.core.errors import Interrupted, UsageError
+from tuner.core.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
 from tuner.database import cells
 from tuner.database.database import Database
-from tuner.errors import Interrupted, UsageError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.mirror import METRIC
 from tuner.search.ordered import RandomOrderSampler

@@ -12,14 +12,14 @@ import pytest
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, replay, request_of, run, sequence
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import Interrupted, SpaceError, UsageError
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import Outcome
 from tuner.devices.local import LocalDevice
-from tuner.errors import Interrupted, SpaceError, UsageError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status
 from tuner.report.progress import heading
 from tuner.report.summary import result_as_json, summary
 from tuner.tuning.history import RETRIED

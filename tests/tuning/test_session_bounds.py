@@ -12,18 +12,12 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import plain, replay, run
+from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
+from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device
-from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Problem,
-    Status,
-    Verification,
-)
 from tuner.report.summary import result_as_json, summary
 from tuner.search.stopping import PATIENCE
 from tuner.tuning.history import RETRIED

@@ -9,16 +9,11 @@ import pytest
 
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import only_run, plain, run
+from tuner.core.errors import DeviceError, Interrupted
+from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.database.database import Database
 from tuner.devices.base import Outcome
-from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Status,
-    Trial,
-)
 from tuner.report.summary import summary
 from tuner.tuning.drift import DriftCheck
 

@@ -10,17 +10,12 @@ import pytest
 from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, run, sequence
+from tuner.core.errors import DeviceError, Interrupted, TunerError
+from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.devices.base import Outcome, RaceRequest, RaceResult
-from tuner.errors import DeviceError, Interrupted, TunerError
 from tuner.kernel.spec import KernelSpec
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Problem,
-    Status,
-)
 from tuner.tuning.history import RETRIED
 
 

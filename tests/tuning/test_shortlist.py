@@ -13,11 +13,11 @@ from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, run, sequence
 from tests.small_spaces import single
+from tuner.core.errors import DeviceError, Interrupted
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.database import Database
 from tuner.devices.base import Outcome
-from tuner.errors import DeviceError, Interrupted
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Status
 from tuner.report.summary import summary
 from tuner.search.samplers import make_search
 from tuner.tuning import shortlist as module

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.faults.stub_device import StubDevice, good
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Configuration, Problem, Resources, Status, Trial
+from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest, RaceResult
-from tuner.model import Configuration, Problem, Resources, Status, Trial
-from tuner.stats import Verdict
 from tuner.tuning.finalists import FINALISTS, TIMED_WARM
 from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace

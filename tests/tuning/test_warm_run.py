@@ -16,13 +16,13 @@ from tests.commands import said_by
 from tests.faults.command_line import Fake
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import run
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import Interrupted
+from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import RaceRequest, RaceResult
-from tuner.errors import Interrupted
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration
 from tuner.report.summary import result_as_json, summary
 from tuner.report.tables import WINNER_COLUMNS, winner_record
 from tuner.winners.current import best_winners

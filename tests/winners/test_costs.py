@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.faults.kernels import write_kernel
-from tuner.errors import KernelError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Problem
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.model import Configuration, Problem
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.winners.costs import Cost, Summands, fit_factors
 
 GPU = ARCHITECTURES[90]

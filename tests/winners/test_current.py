@@ -14,11 +14,11 @@ import pytest
 from tests.commands import said_by
 from tests.edited_kernels import GPU, edit, identity, implementation
 from tests.faults.kernels import configuration, write_kernel, write_synthetic_recording
+from tuner.core.model import Configuration, Run, Status, Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import Filters, WarmTime, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.model import Configuration, Run, Status, Trial, Verification
 from tuner.winners.current import KernelState, best_winners
 
 

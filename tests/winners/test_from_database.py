@@ -13,13 +13,13 @@ import pytest
 import tuner
 from tests.commands import said_by
 from tests.stored_winners import H200, store_winners
-from tuner.compile.cache import CubinCache
+from tuner.children.cubin_cache import CubinCache
+from tuner.core.errors import CallError, CompileError, DatabaseError
+from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import CallError, CompileError, DatabaseError
 from tuner.kernel.load import load_kernel
-from tuner.model import Configuration
-from tuner.space.space import SearchSpace
+from tuner.kernel.space import SearchSpace
 from tuner.winners.chosen import choose_winners
 from tuner.winners.current import Kernels
 from tuner.winners.from_database import CompiledOnUse, stored_contents

@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
-from tuner import __version__, paths, signals
-from tuner.errors import TunerError, UsageError
+from tuner.core import paths, signals
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.version import __version__
 from tuner.report.layout import message_lines
 from tuner.report.terminal import escaped_output
 

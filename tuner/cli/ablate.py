@@ -5,20 +5,20 @@ from __future__ import annotations
 import uuid
 from contextlib import closing
 
-from tuner import __version__
-from tuner.ablation.ablation import ablate as time_changes
-from tuner.ablation.report import SaidProgress, ablation_as_json, show_ablation
-from tuner.ablation.results import AblationRequest, records_of
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import open_gpu
 from tuner.cli.stopping import stopping
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import Interrupted, TunerError, UsageError
+from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
-from tuner.errors import Interrupted, TunerError, UsageError
 from tuner.report.configurations import Texts
 from tuner.report.tables import say, show_json
+from tuner.studies.ablation.ablation import ablate as time_changes
+from tuner.studies.ablation.report import SaidProgress, ablation_as_json, show_ablation
+from tuner.studies.ablation.results import AblationRequest, records_of
 
 
 def ablate(

@@ -13,14 +13,14 @@ import click
 from tuner.cli.problems import ProblemTexts, make_choices, make_problems, problem_worths
 from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_what_is_kept
 from tuner.cli.worth import Budget, ProblemWorth
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
+from tuner.core.model import Problem, Status
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, Status
 from tuner.report.configurations import Texts
 from tuner.report.next_steps import next_steps
 from tuner.report.pareto import front_as_json, plot_front, show_front, title

@@ -10,26 +10,26 @@ from pathlib import Path
 
 import click
 
-from tuner import __version__, paths
-from tuner.bench.bench import Bench, SpeedCheck, check, records_of
-from tuner.bench.bench import bench as time_again
-from tuner.bench.report import bench_as_json, check_text, draw, show_bench, show_check
-from tuner.bench.targets import Target, choose_against, stored_winners, targets_of
 from tuner.cli.history import problem_filter, show_benches
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.resume import given_options
-from tuner.conditions import Mode, Regime
+from tuner.core import paths
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError
+from tuner.core.model import Problem
+from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import open_device
-from tuner.errors import DatabaseError, NoGpuError, TunerError, UsageError
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
-from tuner.winners.current import kernel_of
+from tuner.studies.bench.bench import Bench, SpeedCheck, check, records_of
+from tuner.studies.bench.bench import bench as time_again
+from tuner.studies.bench.report import bench_as_json, check_text, draw, show_bench, show_check
+from tuner.studies.bench.targets import Target, choose_against, stored_winners, targets_of
 
 OF_A_MEASUREMENT = {
     "checking": "--check",
@@ -216,7 +216,7 @@ def _targets(
     targets: list[Target] = []
     for problem, stored in to_do:
         with results.continuing(str(problem), len(to_do)):
-            kernel = wanted.kernel or (kernel_of(stored.run) if stored else None)
+            kernel = wanted.kernel or (kernel_of_run(stored.run) if stored else None)
             assert kernel is not None, "a problem comes with its kernel or with its winner"
             timed = [
                 target

@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
-from tuner import paths
+from tuner.children.compile_pool import CompilePool
+from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.filters import named_kernel, refuse_unknown
 from tuner.cli.stored_winners import find_one, say_left_out, say_several, winner_filters
-from tuner.compile.nvrtc import nvrtc_version
-from tuner.compile.pool import CompilePool
+from tuner.core import paths
+from tuner.core.errors import CompileError, DatabaseError
+from tuner.core.model import ascii_json
 from tuner.database.database import Database
-from tuner.errors import CompileError, DatabaseError
-from tuner.export.bundle import bundle_files, refuse_target, write_bundle
-from tuner.model import ascii_json
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import redraw
+from tuner.winners.bundle import bundle_files, refuse_target, write_bundle
 from tuner.winners.chosen import choose_winners
 from tuner.winners.compiling import compile_contents
 from tuner.winners.contents import contents_of, without_the_rest

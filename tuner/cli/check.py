@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tuner.check.check import Checks, check_kernel
-from tuner.check.findings import Report, Watch, watch_nothing
-from tuner.check.subjects import Sampling
-from tuner.errors import UsageError
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.core.errors import UsageError
+from tuner.inspect.check.check import Checks, check_kernel
+from tuner.inspect.check.findings import Report, Watch, watch_nothing
+from tuner.inspect.check.subjects import Sampling
 from tuner.kernel.load import find_kernel
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.next_steps import show_next
 from tuner.report.progress import Panel
 from tuner.report.tables import counted, say, show_json, show_line

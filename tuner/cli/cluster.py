@@ -20,8 +20,9 @@ from msgspec import structs
 
 from tuner.cli import fleet
 from tuner.cli.run import run as run_problems
-from tuner.errors import NoGpuError, TunerError, UsageError
-from tuner.files import open_lock_file
+from tuner.core.errors import NoGpuError, TunerError, UsageError
+from tuner.core.files import open_lock_file
+from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
     HostRecord,
@@ -39,7 +40,6 @@ from tuner.fleet.cluster_files import (
 from tuner.fleet.cluster_host import HostSettings, WorkerSettings, encoded
 from tuner.report import tables
 from tuner.report.terminal import printable
-from tuner.signals import uninterrupted
 
 START_S = 60.0
 """How long the scheduler and the workers of this host may take to be there: Dask alone takes 2 s to be imported."""

@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stored_winners import measured_else_replayed
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
-from tuner.errors import UsageError, suggestion
-from tuner.hardware.batching import footprint
-from tuner.hardware.roofline import ARCHITECTURES
+from tuner.kernel.batching import footprint
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.plan import tensors_of
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
-from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.report.tables import si
 from tuner.runtime.launch_limits import UnlaunchableError
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
-from tuner.winners.current import best_winners, changes_since, kernel_of
+from tuner.winners.current import best_winners, changes_since
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> Ch
     with Database.open(given.db, write=False) as database:
         stored = database.trial(number)
     run, trial = stored.run, stored.trial
-    kernel = load_kernel(given.kernel_name) if given.kernel_name else kernel_of(run)
+    kernel = load_kernel(given.kernel_name) if given.kernel_name else kernel_of_run(run)
     if kernel.name != run.problem.kernel:
         raise UsageError(
             f"trial {number} is one of {run.problem.kernel}, not of {kernel.name}", "leave out the kernel"

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from tuner import paths
 from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Command, Option
 from tuner.cli.options import Count, all_of, database_option, problem_options
+from tuner.core import paths
 
 OPTIONS: Option = all_of(
     kernel_argument(required=False),

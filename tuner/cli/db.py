@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from tuner.core.errors import DatabaseError, UsageError
+from tuner.core.files import refuse_missing_parent
 from tuner.database.database import Database
 from tuner.database.schema import is_ours
-from tuner.errors import DatabaseError, UsageError
-from tuner.files import refuse_missing_parent
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.measured_cards import compare_cards

@@ -9,16 +9,17 @@ import sqlite3
 import tempfile
 from dataclasses import dataclass
 
-from tuner import __version__, paths
-from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import header_folders, nvrtc_version, supported_archs
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.nvrtc import header_folders, nvrtc_version, supported_archs
+from tuner.core import paths
+from tuner.core.errors import TunerError
+from tuner.core.model import Gpu
+from tuner.core.version import __version__
 from tuner.database.schema import SAFE_WAL_VERSION
 from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
-from tuner.errors import TunerError
-from tuner.model import Gpu
+from tuner.inspect.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.search import matmul_heuristics
-from tuner.tools.locate import NCU, SANITIZER, ToolMissingError, find
 
 
 @dataclass(frozen=True)

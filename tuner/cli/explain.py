@@ -7,15 +7,15 @@ from pathlib import Path
 from tuner.cli.configuration import ChosenConfiguration, choose, launching, refuse_beyond_memory
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.named_gpu import named_gpu
-from tuner.conditions import Calibration, Conditions, Mode
+from tuner.core.conditions import Calibration, Conditions, Mode
+from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.explain import explanation
-from tuner.explain.advice import advise
-from tuner.explain.code_reader import read_code
-from tuner.explain.report import ExplanationReport, show_explanation
-from tuner.explain.report_json import explanation_as_json
-from tuner.model import Status
+from tuner.inspect.explain import explanation
+from tuner.inspect.explain.advice import advise
+from tuner.inspect.explain.code_reader import read_code
+from tuner.inspect.explain.report import ExplanationReport, show_explanation
+from tuner.inspect.explain.report_json import explanation_as_json
 from tuner.report.launch_note import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under

@@ -9,15 +9,15 @@ import click
 
 from tuner.cli.filters import named_kernel
 from tuner.cli.stored_winners import find_one, say_left_out, say_several, winner_filters
+from tuner.core.errors import DatabaseError, UsageError
 from tuner.database.database import Database
-from tuner.errors import DatabaseError, UsageError
-from tuner.export.cpp import identifier
-from tuner.export.header import render_header
-from tuner.export.needs import KernelFiles
 from tuner.formats.files import new_file
 from tuner.report.tables import counted, show_line
 from tuner.winners.chosen import choose_winners
+from tuner.winners.cpp import identifier
 from tuner.winners.current import Kernels
+from tuner.winners.header import render_header
+from tuner.winners.header_needs import KernelFiles
 from tuner.winners.portfolios import portfolios_of
 
 

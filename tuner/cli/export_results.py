@@ -9,9 +9,9 @@ from typing import Any
 
 from tuner.cli.filters import kernel_filters
 from tuner.cli.resume import given_options
+from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import TunerError, UsageError
 from tuner.formats.files import json_text, write_text
 from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.optuna_storage import write_study
@@ -19,9 +19,9 @@ from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import kernel_of_run
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
-from tuner.winners.current import kernel_of
 
 
 def export(
@@ -98,7 +98,7 @@ def _space(results: Results) -> dict[str, Any]:
             f"the T1 format has no variants, and there are {', '.join(results.variants)}",
             "name one with --variant",
         )
-    kernel = kernel_of(run)
+    kernel = kernel_of_run(run)
     variant = kernel.variants.get(results.variants[0])
     if variant is None or not KernelIdentity(kernel).same_text(run):
         raise TunerError(f"{kernel.name} has changed since run {run.id}", "tune it again")

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tuner.cli.problems import size_of
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import UsageError, suggestion
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Run
 from tuner.report import tables
 from tuner.report.flat import flat, flat_names, nested_names
 from tuner.runtime.dtypes import ITEMSIZE

@@ -8,26 +8,26 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from tuner.children.compile_pool import CompilePool, default_jobs
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.gpus import LISTING, GpuList, ListGpus
+from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.batch import TuningJob
 from tuner.cli.fleet_jobs import FleetJobs, FleetSettings
-from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import nvrtc_version
-from tuner.compile.pool import CompilePool, default_jobs
+from tuner.core.errors import NoGpuError, UsageError
+from tuner.core.files import temporary_folder
+from tuner.core.processes import ChildDied, ask_once
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
-from tuner.errors import NoGpuError, UsageError
-from tuner.files import temporary_folder
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
 from tuner.fleet.head import Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
+from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
-from tuner.processes import ChildDied, ask_once
-from tuner.protocol.gpus import LISTING, GpuList, ListGpus
-from tuner.protocol.searching import Compilers, GpuFacts, OpenDevice
 from tuner.tuning.request import Request
 from tuner.tuning.store import DatabaseStore
 

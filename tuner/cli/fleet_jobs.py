@@ -12,19 +12,19 @@ import click
 
 from tuner.cli.batch import Printing, TuningJob, finish_job
 from tuner.cli.resume import completed_run, say_what_counts, say_what_is_kept
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.model import Gpu, Problem, Run, Status
 from tuner.database.database import Database
 from tuner.database.records import Filters, Mark
-from tuner.errors import TunerError, UsageError
 from tuner.fleet.cluster import Cluster
 from tuner.fleet.head import OUT_OF_TIME
 from tuner.fleet.jobs import Job
-from tuner.hardware.batching import choose_conditions
-from tuner.hardware.cost import tuning_seconds
-from tuner.hardware.roofline import roof_of
+from tuner.fleet.messages import Task, TaskDone
+from tuner.kernel.batching import choose_conditions
+from tuner.kernel.cost import tuning_seconds
 from tuner.kernel.identity import KernelIdentity
-from tuner.model import Gpu, Problem, Run, Status
-from tuner.protocol.searching import Task, TaskDone
+from tuner.kernel.roofline import roof_of
 from tuner.tuning.accuracy import Best
 from tuner.tuning.request import Request
 from tuner.tuning.store import DatabaseStore

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.errors import NoGpuError, UsageError
+from tuner.core.model import Gpu
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import has_gpu, open_device
-from tuner.errors import NoGpuError, UsageError
-from tuner.model import Gpu
 
 ELSEWHERE = "run it on a machine with one; see `tune doctor`"
 

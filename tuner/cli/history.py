@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tuner.bench.report import history_as_json, show_history
 from tuner.cli.problems import assignments, named_dtypes
+from tuner.core.errors import DatabaseError, ExpressionError
+from tuner.core.model import Problem, Value, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError, ExpressionError
 from tuner.expressions.elementwise import parse_element
-from tuner.model import Problem, Value, value_text
 from tuner.report.tables import show_json, show_line
+from tuner.studies.bench.report import history_as_json, show_history
 from tuner.winners.portfolios import MEMBER, TIMED
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import SpaceError
+from tuner.core.errors import SpaceError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
+from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.rules import excluded
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.report.tables import picked
 from tuner.search.kernel_initial import settle
-from tuner.space.enumeration import enumerate_valid
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
 
 
 def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tuner.cli.loader import Command, Option
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
 
 SPELLINGS = ("-k", "--kernel")
 OTHER = "kernel_in_other_form"

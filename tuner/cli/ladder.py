@@ -9,29 +9,29 @@ from pathlib import Path
 
 import click
 
-from tuner import paths
-from tuner.bench.targets import DEFAULT, Against, choose_against
 from tuner.cli.problems import ProblemTexts, assignments, make_problems
 from tuner.cli.stopping import stopping
 from tuner.cli.sweep import make_sweep
-from tuner.conditions import Mode, Regime
+from tuner.core import paths
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import Interrupted, UsageError
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import Interrupted, UsageError
 from tuner.kernel.baselines import baselines_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.ladder.figures import draw, figure_files
-from tuner.ladder.ladder import STOPPED, Ladder, Sweep, choose_steps
-from tuner.ladder.progress import make_progress
-from tuner.ladder.report import show_level, show_steps, show_summary
-from tuner.ladder.report_json import ladder_as_json
-from tuner.ladder.run import levels_of
 from tuner.report.configurations import Texts
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
+from tuner.studies.bench.targets import DEFAULT, Against, choose_against
+from tuner.studies.ladder.figures import draw, figure_files
+from tuner.studies.ladder.ladder import STOPPED, Ladder, Sweep, choose_steps
+from tuner.studies.ladder.progress import make_progress
+from tuner.studies.ladder.report import show_level, show_steps, show_summary
+from tuner.studies.ladder.report_json import ladder_as_json
+from tuner.studies.ladder.run import levels_of
 
 
 def ladder(

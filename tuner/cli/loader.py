@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tuner import paths
 from tuner.cli.configuration_options import ConfigurationArguments
-from tuner.conditions import Calibration
+from tuner.core import paths
+from tuner.core.conditions import Calibration
+from tuner.core.errors import DeviceError, UsageError, suggestion
+from tuner.core.model import Gpu
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.choose import has_gpu, open_device
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError, UsageError, suggestion
-from tuner.hardware.roofline import ARCHITECTURES
-from tuner.model import Gpu
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.tables import say
 
 

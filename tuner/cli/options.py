@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from tuner import paths
 from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Option
+from tuner.core import paths
 
 MOST = 2**31 - 1
 """The largest count or number that an option takes: more than any use needs, and SQLite's integers hold it."""

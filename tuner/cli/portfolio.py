@@ -8,15 +8,15 @@ from pathlib import Path
 from tuner.cli.gpu import open_gpu, refuse_without_gpu
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import UsageError
 from tuner.database.database import Database
 from tuner.devices.base import say_nothing
-from tuner.errors import UsageError
 from tuner.kernel.load import load_kernel
-from tuner.portfolio.building import PortfolioRequest, build
-from tuner.portfolio.report import PortfolioProgress, built_as_json, show_built
 from tuner.report.tables import say, show_json
 from tuner.runtime.manifest import MAX_POINTS
+from tuner.studies.portfolio.building import PortfolioRequest, build
+from tuner.studies.portfolio.report import PortfolioProgress, built_as_json, show_built
 from tuner.winners.portfolios import kind_of
 
 

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
 from tuner.kernel.spec import KernelSpec
 
 SAMPLES = "samples"

@@ -1,4 +1,4 @@
-"""The problems that the command line names, as :class:`tuner.model.Problem`."""
+"""The problems that the command line names, as :class:`tuner.core.model.Problem`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from tuner.cli.problem_ranges import expanded
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
-from tuner.errors import TunerError, UsageError, suggestion
+from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.files import read_at_most
+from tuner.core.model import Problem, Value, value_text
 from tuner.expressions.arithmetic import whole_number
-from tuner.files import read_at_most
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, Value, value_text
 from tuner.report.tables import say
 from tuner.tuning.accuracy import dtypes_to_try
 

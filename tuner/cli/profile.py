@@ -6,20 +6,20 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-from tuner import paths
+from tuner.children.compile_pool import CompilePool
+from tuner.children.job import ToolJob
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Mode
-from tuner.errors import CompileError
-from tuner.files import refuse_missing_parent
-from tuner.protocol.job import ToolJob
+from tuner.core import paths
+from tuner.core.conditions import Mode
+from tuner.core.errors import CompileError
+from tuner.core.files import refuse_missing_parent
+from tuner.inspect.tools.cases import Case, as_runs, compile_cases
+from tuner.inspect.tools.locate import NCU, find
+from tuner.inspect.tools.nsight import profile as run_ncu
+from tuner.inspect.tools.profile_report import Profile, profile_as_json, show_profile
 from tuner.report.tables import say, show_json
-from tuner.tools.cases import Case, as_runs, compile_cases
-from tuner.tools.locate import NCU, find
-from tuner.tools.nsight import profile as run_ncu
-from tuner.tools.profile_report import Profile, profile_as_json, show_profile
 
 FOLDER = Path("results/profiles")
 SUFFIX = ".ncu-rep"

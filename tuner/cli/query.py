@@ -11,10 +11,10 @@ import click
 
 from tuner.cli.filters import origin, parse_filters, refuse_unknown, report_damage
 from tuner.cli.resume import given_options
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
-from tuner.errors import UsageError, suggestion
-from tuner.model import Status
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.flat import flat, flat_names, nested_names

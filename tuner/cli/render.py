@@ -14,8 +14,8 @@ import click
 from tuner.cli.configuration import ChosenConfiguration, choose, launching
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.named_gpu import named_gpu
-from tuner.errors import UsageError
-from tuner.files import refuse_missing_parent, whole_file
+from tuner.core.errors import UsageError
+from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
 from tuner.report.launches import arguments_text, buffer_record, launch_record, shape_text
 from tuner.report.tables import configuration_record, say, show_json

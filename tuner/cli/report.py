@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from tuner.cli.filters import kernel_filters, refuse_unknown, report_damage
+from tuner.core.errors import DatabaseError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError, UsageError
 from tuner.formats.files import write_text
-from tuner.html_report.page import page
-from tuner.html_report.subjects import Subjects, read_all, read_run
+from tuner.report.html.page import page
+from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
 
 

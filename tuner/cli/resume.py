@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import click
 from click.core import ParameterSource
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import TunerError
+from tuner.core.model import Problem, Run, Trial
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import TunerError
-from tuner.model import Problem, Run, Trial
 from tuner.tuning.accuracy import Best
 
 KEPT = {

@@ -6,28 +6,28 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from tuner import paths
 from tuner.cli import batch
 from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
 from tuner.cli.fleet_jobs import FleetSettings
 from tuner.cli.problems import ProblemTexts
 from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
-from tuner.conditions import Mode, Regime
+from tuner.core import paths
+from tuner.core.conditions import Mode, Regime
+from tuner.core.errors import UsageError
+from tuner.core.model import RunOptions
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.foreign_replay import open_foreign
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import UsageError
 from tuner.fleet.cluster import Cluster
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
-from tuner.model import RunOptions
+from tuner.kernel.space import narrow
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
 from tuner.search.samplers import find_sampler
-from tuner.space.space import narrow
 from tuner.tuning.request import Request
 
 

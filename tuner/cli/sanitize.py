@@ -10,29 +10,29 @@ from pathlib import Path
 
 import click
 
-from tuner import paths
-from tuner.bench.targets import stored_winners
+from tuner.children.compile_pool import CompilePool
 from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
 from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
 from tuner.cli.problems import assignments, size_of
-from tuner.compile.pool import CompilePool
+from tuner.core import paths
+from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestion
+from tuner.core.files import refuse_missing_parent
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.errors import CompileError, DatabaseError, UsageError, suggestion
-from tuner.files import refuse_missing_parent
+from tuner.inspect.tools.cases import Case, LeftOut, Unit, compile_cases
+from tuner.inspect.tools.checking import Checker, Settings, ToolVerdict
+from tuner.inspect.tools.locate import SANITIZER, find
+from tuner.inspect.tools.planted import planted
+from tuner.inspect.tools.sanitize_report import Checked, SanitizeProgress, checked_as_json, show_checked
+from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
+from tuner.inspect.tools.small_sizes import sample as draw_sample
+from tuner.inspect.tools.small_sizes import small_problems
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
+from tuner.kernel.validity import invalid_reason
 from tuner.report.tables import say, show_json
-from tuner.space.space import SearchSpace
-from tuner.space.validity import invalid_reason
-from tuner.tools.cases import Case, LeftOut, Unit, compile_cases
-from tuner.tools.checking import Checker, Settings, ToolVerdict
-from tuner.tools.locate import SANITIZER, find
-from tuner.tools.planted import planted
-from tuner.tools.sanitize_report import Checked, SanitizeProgress, checked_as_json, show_checked
-from tuner.tools.sanitizer import DEFAULT_TOOLS, TOOLS
-from tuner.tools.small_sizes import sample as draw_sample
-from tuner.tools.small_sizes import small_problems
+from tuner.studies.bench.targets import stored_winners
 
 FOLDER = Path("results/sanitizer")
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from tuner.cli.batch import TuningJob
-from tuner.errors import UsageError
-from tuner.hardware.cost import tuning_seconds
+from tuner.core.errors import UsageError
+from tuner.kernel.cost import tuning_seconds
 from tuner.kernel.spec import KernelSpec
 
 MOST_SHARDS = 100_000

@@ -10,15 +10,15 @@ from typing import Any
 
 from tuner.cli.kernel_description import describe
 from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.model import Value, value_text
 from tuner.devices.replay import recorded_options
-from tuner.errors import TunerError, UsageError
-from tuner.hardware.roofline import ARCHITECTURES
 from tuner.kernel.load import load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.rules import parse_rules
+from tuner.kernel.space import demanded_of, narrow
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Value, value_text
 from tuner.report.tables import show_json, show_text
-from tuner.space.space import demanded_of, narrow
 
 A_PAGE = 50
 """Lines; a kernel of several variants that takes more is shown in short."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tuner import signals
+from tuner.core import signals
 
 PATIENCE_S = 3.0
 """After the first signal, for the measurement under way; schedulers send SIGKILL some seconds after SIGTERM."""

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tuner import paths
 from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.core import paths
+from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
 from tuner.database.records import Filters, Record, Selection, StoredWinner
 from tuner.devices.replay import as_options
-from tuner.errors import DatabaseError, TunerError, suggestion
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import builtin_kernels
+from tuner.kernel.load import builtin_kernels, kernel_of_run
 from tuner.report.next_steps import database_option
 from tuner.report.tables import show_line
 from tuner.winners.chosen import Chosen
-from tuner.winners.current import best_winners, kernel_of
+from tuner.winners.current import best_winners
 
 ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
 
@@ -70,7 +70,7 @@ def _resuming(database: Database, kernel: str) -> str:
     for run_id in database.runs_that_fit(Filters(**kernel_filters(kernel))):
         with suppress(TunerError):  # a damaged run, or one whose kernel is gone
             run = database.run(run_id)
-            spec = kernel_of(run)
+            spec = kernel_of_run(run)
             same_text = KernelIdentity(spec).same_text
             last = database.latest_unfinished(run.problem, run.device, same_text)
             if last is not None and same_text(last):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuner.cli.problems import size_of
-from tuner.errors import UsageError, suggestion
+from tuner.core.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
 
 FACTOR = 2

@@ -10,11 +10,11 @@ import click
 
 from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, report_damage
 from tuner.cli.stored_winners import measured_else_replayed, no_winner
+from tuner.core.errors import UsageError
+from tuner.core.files import refuse_missing_parent, write_csv
+from tuner.core.model import Problem, value_text
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
-from tuner.errors import UsageError
-from tuner.files import refuse_missing_parent, write_csv
-from tuner.model import Problem, value_text
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
 from tuner.report.terminal import printable

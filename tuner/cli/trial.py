@@ -8,19 +8,19 @@ from pathlib import Path
 
 import click
 
-from tuner.bench.rerun import rerun
 from tuner.cli.configuration import choose
 from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.files import whole_folder
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
-from tuner.errors import TunerError, UsageError
-from tuner.files import whole_folder
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry
 from tuner.report import tables
 from tuner.report import trial_details as details
 from tuner.report.launches import launch_record
 from tuner.report.terminal import print_exactly, printable
+from tuner.studies.bench.rerun import rerun
 
 
 def trial(

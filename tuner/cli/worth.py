@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from tuner.errors import ExpressionError, UsageError
+from tuner.core.errors import ExpressionError, UsageError
+from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem
 
 COLUMNS = ("calls", "time_us")
 """Columns of a file of problems that say how often a problem is called, and what one call takes now."""

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.errors import DatabaseError
-from tuner.model import Configuration, Value, Verification, canonical_json, digest
-from tuner.stats import outlier_count
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Configuration, Value, Verification, canonical_json, digest
+from tuner.core.stats import outlier_count
 
 MAX_TEXT = 1 << 20
 """Characters kept of an error or a compiler log: more than anyone reads, and no danger to the disk."""

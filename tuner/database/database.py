@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlite_utils.db import NotFoundError
 
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Configuration, Problem, Run, Status, Trial, digest
 from tuner.database import cells, maintenance, merge, owners, rows, schema
 from tuner.database.queries import Queries
 from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winner
-from tuner.errors import DatabaseError
-from tuner.model import Configuration, Problem, Run, Status, Trial, digest
 
 HURRY_S = 1.0
 STATES = ("running", "finished", "interrupted", "failed")
@@ -295,7 +295,7 @@ class Database(Queries):
         self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
 
     def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
-        """Replace a trial's tags; ``tuner.model.SUSPECT`` among them takes it out of the ranking."""
+        """Replace a trial's tags; ``tuner.core.model.SUSPECT`` among them takes it out of the ranking."""
         self._change_trial(trial_id, tags=cells.to_json(list(tags)))
 
     def _change_trial(self, trial_id: int, **columns: str) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from tuner.core.errors import DatabaseError
+from tuner.core.model import SUSPECT, Run, Status
 from tuner.database import cells
 from tuner.database.reader import Reader
 from tuner.database.records import KnownTrial, Mark
-from tuner.errors import DatabaseError
-from tuner.model import SUSPECT, Run, Status
 
 NEWEST_READ = 20_000
 """Trials of a problem that are read from its newest run back: 0.2 s, and as much again from a slow disk."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tuner.errors import DatabaseError
+from tuner.core.errors import DatabaseError
 
 _MAGIC = bytes.fromhex("d9d505f920a163d7")
 """The beginning of a journal, and the end of one that names another file."""

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.core.errors import DatabaseError
+from tuner.core.files import whole_file
+from tuner.core.model import SUSPECT, digest
 from tuner.database import rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import CheckReport
 from tuner.database.trial_check import MAX_PROBLEMS, check_trials
-from tuner.errors import DatabaseError
-from tuner.files import whole_file
-from tuner.model import SUSPECT, digest
 
 if TYPE_CHECKING:
     from tuner.database.database import Database

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tuner.core.errors import DatabaseError, UsageError
+from tuner.core.model import Run
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
 from tuner.database.records import Merged
-from tuner.errors import DatabaseError, UsageError
-from tuner.model import Run
 
 ADOPTED = ("computation", "kernel_digest", "digest")
 """Columns of a run of schema 2 that change when it is identified (``Database.adopt_runs``)."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tuner.core.errors import DatabaseError
 from tuner.database import cells, owners
-from tuner.errors import DatabaseError
 
 VERSION_1 = """
 CREATE TABLE runs (

@@ -14,7 +14,7 @@ import os
 import struct
 from pathlib import Path
 
-from tuner.files import FLOCK, byte_lock, open_lock_file
+from tuner.core.files import FLOCK, byte_lock, open_lock_file
 
 
 class RunLocks:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import DatabaseError
+from tuner.core.model import SUSPECT, Configuration, Problem, Run, Status
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
 from tuner.database.earlier import FASTEST_READ, EarlierRuns
@@ -23,8 +25,6 @@ from tuner.database.records import (
     order_by,
 )
 from tuner.database.sql import SqlTable, read_only
-from tuner.errors import DatabaseError
-from tuner.model import SUSPECT, Configuration, Problem, Run, Status
 
 Record = TypeVar("Record")
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"

@@ -11,13 +11,13 @@ from typing import Any, Self, TypeVar
 
 import sqlite_utils.db
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Run, Trial, digest
 from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
 from tuner.database.records import StoredTrial
 from tuner.database.waiting import PatientConnection
-from tuner.errors import DatabaseError
-from tuner.model import Run, Trial, digest
 
 DEFAULT_PATH = paths.DATABASE
 T = TypeVar("T")

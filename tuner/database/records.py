@@ -1,4 +1,4 @@
-"""The records that go into the database and come out of it, beside those of ``tuner.model``, and their filters."""
+"""The records that go into the database and come out of it, beside those of ``tuner.core.model``, and their filters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tuner.conditions import Conditions
-from tuner.errors import UsageError
-from tuner.model import Configuration, Gpu, Problem, Run, Status, Trial
+from tuner.core.conditions import Conditions
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial
 
 Record = TypeVar("Record")
 
@@ -96,7 +96,7 @@ class StoredTrial:
     metrics: Metrics
     created_at: str
     outliers: int = 0
-    """Samples further from the median than five standard deviations (:func:`tuner.stats.outlier_count`)."""
+    """Samples further from the median than five standard deviations (:func:`tuner.core.stats.outlier_count`)."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Benchmark:
     """The row of the winner whose configuration it is; the winner may be one of another size."""
     kernel_digest: str
     computation: str
-    """Both as of a run: :class:`tuner.model.Run`."""
+    """Both as of a run: :class:`tuner.core.model.Run`."""
     time_ns: float
     """Median of the samples."""
     ci_low_ns: float
@@ -230,9 +230,9 @@ class Filters:
     exportable: bool | None = None
     """Only for winners."""
     mode: str = ""
-    """What the caches held: a :class:`tuner.conditions.Mode`."""
+    """What the caches held: a :class:`tuner.core.conditions.Mode`."""
     regime: str = ""
-    """Whether the card rested: a :class:`tuner.conditions.Regime`."""
+    """Whether the card rested: a :class:`tuner.core.conditions.Regime`."""
 
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""

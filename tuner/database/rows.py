@@ -10,11 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tuner.conditions import Conditions
-from tuner.database import cells
-from tuner.database.cells import Damaged
-from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, WarmTime, Winner
-from tuner.model import (
+from tuner.core.conditions import Conditions
+from tuner.core.model import (
     RENAMED_SAMPLERS,
     Configuration,
     Gpu,
@@ -25,6 +22,9 @@ from tuner.model import (
     Status,
     Trial,
 )
+from tuner.database import cells
+from tuner.database.cells import Damaged
+from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, WarmTime, Winner
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
 _METRICS = Metrics.__struct_fields__

@@ -16,11 +16,11 @@ from typing import Any
 
 import sqlite_utils.db
 
+from tuner.core.errors import DatabaseError
 from tuner.database.bounded import Connection
 from tuner.database.inspection import refuse_neighbours, refuse_other_schema
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.waiting import SLICE_S, PatientConnection
-from tuner.errors import DatabaseError
 
 APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""

@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from tuner.core.errors import UsageError
+from tuner.core.processes import ChildDied, UnsendableError, ask_once
 from tuner.database.sql_worker import ANSWERS, Question, SelectedRows
-from tuner.errors import UsageError
-from tuner.processes import ChildDied, UnsendableError, ask_once
 
 LIMIT_S = 10.0
 """Longer than any sensible question takes on a million trials, and short enough to wait for."""

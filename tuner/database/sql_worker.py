@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tuner.processes import Channel, ParentPipe, limit_memory
+from tuner.core.processes import Channel, ParentPipe, limit_memory
 
 MAX_ROWS = 100_000
 MAX_BYTES = 64 << 20

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tuner.core.errors import DatabaseError
+from tuner.core.processes import Channel, Child, ChildDied, ParentPipe
 from tuner.database import rows
 from tuner.database.cells import Damaged
 from tuner.database.reader import Reader
-from tuner.errors import DatabaseError
-from tuner.processes import Channel, Child, ChildDied, ParentPipe
 
 PART = 50_000
 """Trials that are worth a process: they take 3 s, its start 0.3 s."""

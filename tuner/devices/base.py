@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from tuner.conditions import Calibration, Conditions, Mode, Regime
-from tuner.errors import TunerError
+from tuner.children.compilation import Compilation
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Resources
 from tuner.kernel.baselines import NOT_INSTALLED, Baseline
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Measurement, Problem, Resources
-from tuner.protocol.compilation import Compilation
-from tuner.space.space import SearchSpace
 
 DEFAULT_NOISE_FLOOR = 0.005
 """Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""

@@ -6,10 +6,10 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.conditions import Calibration
-from tuner.files import make_private, refusal, whole_file
+from tuner.core.conditions import Calibration
+from tuner.core.files import make_private, refusal, whole_file
+from tuner.core.model import Gpu, digest
 from tuner.kernel.render import render_ceilings, render_helpers
-from tuner.model import Gpu, digest
 
 VERSION = 3
 """Of how calibrations are taken."""

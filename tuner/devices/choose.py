@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner import paths
-from tuner.compile.nvrtc import nvrtc_version
+from tuner.children.nvrtc import nvrtc_version
+from tuner.core import paths
+from tuner.core.errors import NoGpuError, UsageError
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import NoGpuError, UsageError
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.children.compilation import Compilation
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import RecordingError, UsageError
+from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.core.stats import MIN_SAMPLES, median
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import RecordingError, UsageError
 from tuner.formats.as_kernel import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Status, Verification
-from tuner.protocol.compilation import Compilation
-from tuner.space.space import SearchSpace
-from tuner.stats import MIN_SAMPLES, median
 
 NOT_RECORDED = "not recorded"
 NOISE_ROWS = 1000

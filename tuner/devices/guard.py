@@ -17,11 +17,7 @@ from typing import Any, overload
 
 from msgspec import structs
 
-from tuner.conditions import Regime
-from tuner.errors import DeviceError
-from tuner.model import Status
-from tuner.processes import Child, ChildDied, UnsendableError
-from tuner.protocol.measuring import (
+from tuner.children.measuring import (
     ANSWERS,
     MEASURING,
     Answer,
@@ -45,6 +41,10 @@ from tuner.protocol.measuring import (
     SetupDone,
     Started,
 )
+from tuner.core.conditions import Regime
+from tuner.core.errors import DeviceError
+from tuner.core.model import Status
+from tuner.core.processes import Child, ChildDied, UnsendableError
 
 START_S = 120.0
 """Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""

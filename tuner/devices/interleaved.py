@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from tuner.conditions import Conditions
+from tuner.children.measuring import Race, RaceContestant, Raced, RaceFailed
+from tuner.core.conditions import Conditions
+from tuner.core.errors import DeviceError, TunerError
+from tuner.core.model import Problem
 from tuner.devices.base import RaceRequest, RaceResult
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests
-from tuner.errors import DeviceError, TunerError
-from tuner.model import Problem
-from tuner.protocol.measuring import Race, RaceContestant, Raced, RaceFailed
 
 
 def race(

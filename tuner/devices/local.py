@@ -8,9 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tuner.compile.cache import usable
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import usable
+from tuner.children.measuring import Calibrate, Calibrated, Failed, Measure, Measured, Release, SetupDone
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.errors import DeviceError, KernelError
+from tuner.core.model import Configuration, Measurement, Problem, Resources, Status
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
     Compiled,
@@ -28,14 +32,10 @@ from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.interleaved import race
 from tuner.devices.requests import Requests, candidate_of
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submission, Submissions, source_key
-from tuner.errors import DeviceError, KernelError
-from tuner.hardware.batching import choose_conditions
-from tuner.hardware.roofline import roof_of
+from tuner.kernel.batching import choose_conditions
+from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Resources, Status
-from tuner.protocol.compilation import Compilation, RenderRequest
-from tuner.protocol.measuring import Calibrate, Calibrated, Failed, Measure, Measured, Release, SetupDone
-from tuner.space.validity import invalid_reason
+from tuner.kernel.validity import invalid_reason
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""

@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner import paths
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.children.compilation import Compilation
+from tuner.core import paths
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import KernelError, NotRecordedError, RecordingError
+from tuner.core.model import Configuration, Measurement, Problem, Status, Value, Verification
 from tuner.devices.base import (
     Device,
     Incumbent,
@@ -22,14 +25,11 @@ from tuner.devices.base import (
     no_incumbent,
     say_nothing,
 )
-from tuner.errors import KernelError, NotRecordedError, RecordingError
 from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import render
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, Status, Value, Verification
-from tuner.protocol.compilation import Compilation
-from tuner.space.space import SearchSpace
 
 SHORT_FROM = 16
 """Powers of two from this one on are written as such: 2**24, but 4096."""

@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
-from tuner.compile.pool import CompilePool
-from tuner.conditions import Conditions, Mode
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
+from tuner.children.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.errors import CompileError, DeviceError
+from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.base import Contestant
-from tuner.errors import CompileError, DeviceError
-from tuner.hardware.batching import batch_of
-from tuner.hardware.roofline import Roof, roof_of
-from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
+from tuner.kernel.batching import batch_of
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.render import source_of
+from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Status, Value
-from tuner.protocol.compilation import Compilation, RenderRequest, SourceRequest
-from tuner.protocol.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
-from tuner.protocol.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
+from tuner.kernel.workload import Batch, Limits
 from tuner.runtime.launches import Plan
 
 CLOCK_TOLERANCE = 1.02

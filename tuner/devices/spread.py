@@ -14,13 +14,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.compile.pool import CompilePool
+from tuner.children.compile_pool import CompilePool
+from tuner.children.measuring import Failed, Measure, Measured, Release, Setup, SetupDone
+from tuner.core.errors import DeviceError
+from tuner.core.model import Status
 from tuner.devices.base import say_nothing
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.local import LocalDevice
-from tuner.errors import DeviceError
-from tuner.model import Status
-from tuner.protocol.measuring import Failed, Measure, Measured, Release, Setup, SetupDone
 
 IN_FLIGHT = 4
 """Candidates for each further card, so that its process never waits for the next."""

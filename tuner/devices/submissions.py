@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import msgpack
 
+from tuner.children.compilation import Compilation
+from tuner.core.model import Configuration, Measurement, Problem, digest
 from tuner.devices.base import Compiled, Outcome
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Measurement, Problem, digest
-from tuner.protocol.compilation import Compilation
 
 SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import DivisionByZeroError, ExpressionError, TunerError, suggestion
+from tuner.core.errors import DivisionByZeroError, ExpressionError, TunerError, suggestion
 from tuner.expressions.evaluation import BINARY, COMPARE, FUNCTION_NAMES, Evaluator, Vectorized, evaluator
 from tuner.expressions.parsing import parse_tree
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_evaluation import Evaluation, Number, Plain, WithMagnitudes

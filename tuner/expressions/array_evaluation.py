@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_functions import FUNCTIONS, ArrayFunction, MagnitudeRule, Takes

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.parsing import shown
 
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.evaluation import COMPARE_SIGNS, FUNCTION_NAMES, evaluate
 from tuner.expressions.parsing import names_in

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions.parsing import parse_tree, shown
 
 FUNCTIONS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import parse_element
 from tuner.runtime.dtypes import ITEMSIZE
 

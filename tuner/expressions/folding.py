@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import ExpressionError, KernelError
+from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.evaluation import COMPARE, COMPARE_SIGNS, FUNCTION_NAMES, evaluate
 from tuner.expressions.parsing import names_in

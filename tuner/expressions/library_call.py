@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tuner.errors import ExpressionError, TunerError
+from tuner.core.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import MAX_LENGTH
 from tuner.expressions.parsing import parse_tree
 from tuner.runtime.dtypes import ITEMSIZE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 
 MAX_DEPTH = 100
 """Levels of nesting."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from tuner.core.model import Gpu
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import Events, Link
-from tuner.model import Gpu
-from tuner.protocol.searching import GpuFacts, Progress
+from tuner.fleet.messages import GpuFacts, Progress
 
 REFUSALS, DEATHS, STALLS = 2, 6, 3
 """How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stall

@@ -17,13 +17,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner import __version__, paths
-from tuner.errors import TunerError
+from tuner.children.record import Record
+from tuner.core import paths
+from tuner.core.errors import TunerError
+from tuner.core.version import __version__
 from tuner.fleet.cluster_files import require_dask, security_of
 from tuner.fleet.cluster_worker import FORGOTTEN, hold, sealed, task_name, unsealed
 from tuner.fleet.links import Event, Events, SearcherGone
-from tuner.protocol.record import Record
-from tuner.protocol.searching import SEARCHING, OpenDevice, Task, ToSearcher
+from tuner.fleet.messages import SEARCHING, OpenDevice, Task, ToSearcher
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tuner.errors import TunerError, UsageError
-from tuner.files import make_private, refusal, whole_file
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.files import make_private, refusal, whole_file
 
 if TYPE_CHECKING:
     from distributed.security import Security

@@ -20,11 +20,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import structs
 
-from tuner.errors import TunerError
-from tuner.files import temporary_folder
+from tuner.children.record import Record
+from tuner.core.errors import TunerError
+from tuner.core.files import temporary_folder
+from tuner.core.processes import die_with_parent
 from tuner.fleet.cluster_files import security_of
-from tuner.processes import die_with_parent
-from tuner.protocol.record import Record
 
 AGAIN_S = 1.0
 """From the death of a process to its next start."""

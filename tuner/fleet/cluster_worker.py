@@ -1,6 +1,6 @@
 """A Dask worker that stands for one GPU: it runs searchers on it, and passes their messages on.
 
-The messages are those of :mod:`tuner.protocol.searching`, encoded by this package and each behind the digest of its
+The messages are those of :mod:`tuner.fleet.messages`, encoded by this package and each behind the digest of its
 bytes. Dask carries them as bytes; nothing is unpickled for them. What a worker does is shown on Dask's dashboard by a
 task for each problem, which only waits for its end.
 """
@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from tuner import __version__, paths
-from tuner.compile.pool import default_jobs
-from tuner.errors import TunerError
-from tuner.files import temporary_folder
+from tuner.children.compile_pool import default_jobs
+from tuner.core import paths
+from tuner.core.errors import TunerError
+from tuner.core.files import temporary_folder
+from tuner.core.processes import die_with_parent
+from tuner.core.version import __version__
 from tuner.fleet.cluster_files import security_of
 from tuner.fleet.cluster_host import REFUSED, WorkerSettings, decoded
 from tuner.fleet.links import ChildLink, Events, SearcherGone
-from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.processes import die_with_parent
-from tuner.protocol.searching import (
+from tuner.fleet.messages import (
     SEARCHING,
     Compilers,
     FromSearcher,
@@ -44,6 +44,7 @@ from tuner.protocol.searching import (
     TaskFailed,
     TaskStopped,
 )
+from tuner.kernel.load import builtin_kernels, load_kernel
 
 if TYPE_CHECKING:
     from distributed import Worker

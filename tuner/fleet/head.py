@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from tuner.core.errors import Interrupted
+from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.guard import AWAITED
-from tuner.errors import Interrupted
 from tuner.fleet.cards import REST_S, Card, Lane, Phase
 from tuner.fleet.heartbeat import Heartbeats
 from tuner.fleet.jobs import Job
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
-from tuner.protocol.searching import (
+from tuner.fleet.messages import (
     BeginSearch,
     DeviceFailed,
     DeviceReady,
@@ -32,7 +33,6 @@ from tuner.protocol.searching import (
     TaskStopped,
     Writes,
 )
-from tuner.signals import uninterrupted
 
 POLL_S = 0.1
 OUT_OF_TIME = "left out, the time is over; go on with --resume"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.fleet.cards import Card, Lane, Phase
 from tuner.fleet.links import SearcherGone
-from tuner.protocol.searching import Alive, FromSearcher
+from tuner.fleet.messages import Alive, FromSearcher
 
 BEAT_S = 2.0
 SILENT_S = 60.0

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.model import Gpu, Run
 from tuner.database.records import Mark
-from tuner.model import Gpu, Run
-from tuner.protocol.searching import Task
+from tuner.fleet.messages import Task
 
 
 @dataclass(eq=False)

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError
-from tuner.model import Run
-from tuner.protocol.run_rows import (
+from tuner.fleet.messages import Answered, DatabaseRefused, Query, TaskDone, Writes
+from tuner.tuning.run_rows import (
     ANSWERS,
     ROW_ANSWER,
     Attempted,
@@ -36,7 +37,6 @@ from tuner.protocol.run_rows import (
     WhatIsLeft,
     WinnerFound,
 )
-from tuner.protocol.searching import Answered, DatabaseRefused, Query, TaskDone, Writes
 from tuner.tuning.store import DatabaseStore
 
 

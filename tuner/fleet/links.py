@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.processes import Child, ChildDied, UnsendableError
-from tuner.protocol.searching import SEARCHING, FromSearcher, ToSearcher
+from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.fleet.messages import SEARCHING, FromSearcher, ToSearcher
 
 
 class Link(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from tuner.compile.memory import memory_limit
-from tuner.compile.nvrtc import nvrtc_version
-from tuner.compile.pool import CompilePool
-from tuner.compile.slots import Slots
+from tuner.children.compile_pool import CompilePool
+from tuner.children.memory import memory_limit
+from tuner.children.nvrtc import nvrtc_version
+from tuner.children.slots import Slots
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.devices.local import LocalDevice
-from tuner.protocol.searching import OpenDevice
+from tuner.fleet.messages import OpenDevice
 
 
 def open_for_searcher(message: OpenDevice, say: Callable[[str], None]) -> Device:

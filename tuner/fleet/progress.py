@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tuner.fleet.cards import Card, Lane, Phase
 from tuner.fleet.head import Head
 from tuner.fleet.jobs import Job
-from tuner.protocol.searching import TaskDone
+from tuner.fleet.messages import TaskDone
 from tuner.report.progress import Panel
 from tuner.report.terminal import printable
 

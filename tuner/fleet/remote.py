@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Configuration, Run, Trial
 from tuner.database.records import KnownTrial, Mark, Metrics, Winner
-from tuner.errors import DatabaseError
+from tuner.fleet.messages import Answered, DatabaseRefused, Query, Task, Writes
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run, Trial
-from tuner.protocol.run_rows import (
+from tuner.tuning.request import Request
+from tuner.tuning.run_rows import (
     ANSWERS,
     ROW_ANSWER,
     Attempted,
@@ -36,8 +38,6 @@ from tuner.protocol.run_rows import (
     WhatIsLeft,
     WinnerFound,
 )
-from tuner.protocol.searching import Answered, DatabaseRefused, Query, Task, Writes
-from tuner.tuning.request import Request
 
 Ask = Callable[[Query | Writes], Answered | DatabaseRefused]
 

@@ -19,9 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from tuner.devices.base import Device
-from tuner.devices.guard import AWAITED
-from tuner.errors import (
+from tuner.core.errors import (
     DatabaseError,
     DeviceError,
     Interrupted,
@@ -29,15 +27,12 @@ from tuner.errors import (
     TooInaccurateError,
     TunerError,
 )
+from tuner.core.model import Configuration, Trial
+from tuner.core.processes import ParentPipe
+from tuner.devices.base import Device
+from tuner.devices.guard import AWAITED
 from tuner.fleet import heartbeat
-from tuner.fleet.opening import open_for_searcher
-from tuner.fleet.remote import RemoteStore
-from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import load_kernel
-from tuner.kernel.rules import with_rules
-from tuner.model import Configuration, Trial
-from tuner.processes import ParentPipe
-from tuner.protocol.searching import (
+from tuner.fleet.messages import (
     SEARCHING,
     Alive,
     Answered,
@@ -60,6 +55,11 @@ from tuner.protocol.searching import (
     ToSearcher,
     Writes,
 )
+from tuner.fleet.opening import open_for_searcher
+from tuner.fleet.remote import RemoteStore
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
+from tuner.kernel.rules import with_rules
 from tuner.report.progress import heading, progress_line
 from tuner.report.summary import result_as_json, summary, why_nothing
 from tuner.tuning.request import Request

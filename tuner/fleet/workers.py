@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import NO_ANSWER, TWICE, Cluster, Described, WorkerLink
 from tuner.fleet.head import Head
 from tuner.fleet.links import Events, Link
-from tuner.protocol.searching import GpuFacts, OpenDevice
+from tuner.fleet.messages import GpuFacts, OpenDevice
 
 UPDATE_S = 1.0
 """From one update of the workers to the next."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.conditions import Conditions, Mode, Regime
-from tuner.errors import RecordingError
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import RecordingError
+from tuner.core.model import FOREIGN, Configuration, Gpu, Problem, Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.formats.foreign_recording import (
     VARIANT,
@@ -28,7 +29,6 @@ from tuner.formats.t1 import T1Space, is_t1, read_t1
 from tuner.formats.t4 import is_t4, read_t4
 from tuner.kernel.spec import KernelSpec, ReferenceSpec, WorkSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import FOREIGN, Configuration, Gpu, Problem, Value, digest
 
 UNKNOWN_GPU = "unknown GPU"
 CONDITIONS = Conditions(Mode.WARM, Regime.SUSTAINED)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import DatabaseError
-from tuner.files import whole_file
-from tuner.model import ascii_json
+from tuner.core.errors import DatabaseError
+from tuner.core.files import whole_file
+from tuner.core.model import ascii_json
 
 PIECE_BYTES = 1 << 22
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import RecordingError
+from tuner.core.errors import RecordingError
+from tuner.core.model import Configuration, Status, Value
 from tuner.formats.files import unpacks_beyond
 from tuner.kernel.variant_spec import ParameterSpec
-from tuner.model import Configuration, Status, Value
 
 MAX_BYTES = 256 << 20
 """Of JSON, unpacked; reading it takes several times as much memory."""

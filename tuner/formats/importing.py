@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from tuner import __version__
+from tuner.core.model import Configuration, Run, Trial, digest
+from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.formats.as_kernel import ForeignResults
 from tuner.kernel.identity import KernelIdentity
-from tuner.model import Configuration, Run, Trial, digest
 
 SAMPLER = "import"
 """The sampler of such a run."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.core.model import Status, Value, ascii_json
 from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_recording import (
@@ -22,7 +23,6 @@ from tuner.formats.foreign_recording import (
 )
 from tuner.formats.results import Results
 from tuner.formats.t4 import failure, invalidity
-from tuner.model import Status, Value, ascii_json
 
 FORMAT = "Kernel Tuner cache"
 AXES = ("x", "y", "z")

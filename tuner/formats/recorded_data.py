@@ -12,8 +12,8 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
+from tuner.core.model import Gpu, Problem, Resources, Status
 from tuner.kernel.spec import MAX_SIZE
-from tuner.model import Gpu, Problem, Resources, Status
 
 MIN_CC = 75
 """CUDA 13 compiles for nothing older."""
@@ -163,7 +163,7 @@ def columns(data: Mapping[str, Any], where: str, parameters: int, resources: int
 
 
 def gpu(value: object) -> Gpu:
-    """Return the GPU, each field as :class:`tuner.model.Gpu` declares it."""
+    """Return the GPU, each field as :class:`tuner.core.model.Gpu` declares it."""
     data = json_object(value, "gpu")
     kinds = get_type_hints(Gpu)
     refuse_unknown(data, kinds, "gpu")

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.conditions import Conditions, Mode, Regime
-from tuner.errors import RecordingError
-from tuner.files import whole_file
+from tuner.core import paths
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import RecordingError
+from tuner.core.files import whole_file
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
 from tuner.formats import recorded_data
 from tuner.formats.files import unpacks_beyond
 from tuner.formats.recorded_data import Invalid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
 
 FORMAT = "kernel-tune recording"
 VERSION = 2

@@ -16,10 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Run, Value, digest
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
-from tuner.errors import DatabaseError
-from tuner.model import Run, Value, digest
 
 VARIANT = "variant"
 ABSENT = "none"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import DatabaseError, ExpressionError, RecordingError
+from tuner.core.errors import DatabaseError, ExpressionError, RecordingError
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.formats.foreign_recording import damaged, read_json
 from tuner.formats.t1_values import parse_values
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
-from tuner.model import Configuration, Gpu, Problem, Value
 
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
 """Types in T1, by dtype; it has none for bfloat16, which gets one of its size."""

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
+from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_recording import MAX_VALUES, storable_value
-from tuner.model import Value
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__
+from tuner.core.errors import RecordingError
+from tuner.core.model import Status, Value, ascii_json
+from tuner.core.version import __version__
 from tuner.database.records import StoredTrial
-from tuner.errors import RecordingError
 from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_recording import (
     FAILURES,
@@ -24,7 +25,6 @@ from tuner.formats.foreign_recording import (
     stem,
 )
 from tuner.formats.results import Results
-from tuner.model import Status, Value, ascii_json
 
 FORMAT = "T4"
 SCHEMA_VERSION = "1.0.0"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
 from tuner.gpu.driver import Context
 from tuner.kernel.baselines import NOT_INSTALLED
 from tuner.runtime.driver import check

@@ -16,7 +16,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.errors import TunerError, UsageError
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.model import Value
 from tuner.expressions.library_call import LibraryCall
 from tuner.gpu.arrays import (
     TensorView,
@@ -30,7 +31,6 @@ from tuner.gpu.driver import Context
 from tuner.gpu.graph import Graph
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.functions import arguments_for, first_line, load_function
-from tuner.model import Value
 from tuner.runtime.driver import DriverFailure, check
 
 WARM_UPS = 3

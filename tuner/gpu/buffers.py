@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
-from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import compile_source
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.nvrtc import compile_source
 from tuner.gpu.driver import Context, fill_bytes
 from tuner.gpu.graph import Graph
 from tuner.kernel.render import render_helpers

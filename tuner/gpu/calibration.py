@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from tuner.compile.cache import CubinCache
-from tuner.conditions import Calibration, Conditions, Mode, Regime
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.problem import ReferenceData
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.model import Gpu
+from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
@@ -21,13 +24,10 @@ from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
-from tuner.hardware.workload import Batch, Limits
 from tuner.kernel.render import render_ceilings
-from tuner.model import Gpu
-from tuner.protocol.problem import ReferenceData
+from tuner.kernel.workload import Batch, Limits
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
-from tuner.stats import paired_ratio
 
 MEMORY_FLOATS = 1 << 27
 """512 MiB: several times the L2 of any GPU, and long enough for the events not to matter."""

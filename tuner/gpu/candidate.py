@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
+from tuner.children.problem import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import fill_bytes
 from tuner.gpu.graph import Graph
-from tuner.protocol.problem import Candidate
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel

@@ -7,12 +7,12 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
-from tuner.conditions import Conditions, Mode
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Gpu
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.graph import Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.hardware.workload import Batch, Limits
-from tuner.model import Gpu
+from tuner.kernel.workload import Batch, Limits
 
 VECTOR_ROUNDS = 350
 """Of ``multiply_add``: some 200 us on an H200."""

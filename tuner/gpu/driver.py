@@ -6,8 +6,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.errors import DeviceError
-from tuner.model import Gpu, Status
+from tuner.core.errors import DeviceError
+from tuner.core.model import Gpu, Status
 from tuner.runtime.cluster_order import Observed
 from tuner.runtime.context import ATTRIBUTES
 from tuner.runtime.driver import DriverFailure, check

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from tuner.core.model import Verification
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.sampling import SampleGraph
 from tuner.gpu.timing import Samples
-from tuner.model import Verification
 
 
 @dataclass(frozen=True)

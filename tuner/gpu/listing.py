@@ -6,8 +6,8 @@ import os
 
 from cuda.bindings import driver as cu
 
-from tuner.processes import ParentPipe
-from tuner.protocol.gpus import LISTING, GpuList
+from tuner.children.gpus import LISTING, GpuList
+from tuner.core.processes import ParentPipe
 from tuner.runtime.driver import DriverFailure, check
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
+from tuner.core.model import Measurement, Status
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples, median_half_width
-from tuner.model import Measurement, Status
 
 # docs/measuring.md, "How many samples", is the same as a table.
 SLOW_FACTOR = 3.0

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.children.measuring import BaselineContestant
+from tuner.core.model import Value
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import capture, make_call
@@ -17,8 +19,6 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.driver import Context
 from tuner.kernel.baselines import BaselineKind
-from tuner.model import Value
-from tuner.protocol.measuring import BaselineContestant
 
 HOST_DTYPES = {"float16": np.float32, "bfloat16": np.float32}
 """NumPy computes in these at a fraction of its speed, or not at all; it is timed in float32 instead."""

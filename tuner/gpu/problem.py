@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from tuner.conditions import Conditions, Mode
+from tuner.children.measuring import Setup
+from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import Gpu, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
@@ -15,9 +17,7 @@ from tuner.gpu.graph import Graph
 from tuner.gpu.sampling import SampleGraph, run_once
 from tuner.gpu.timing import MOST_WAITING_S, Samples, Timer, group_size
 from tuner.gpu.verify import Truth, Verifier
-from tuner.hardware.workload import Batch, Limits
-from tuner.model import Gpu, Verification
-from tuner.protocol.measuring import Setup
+from tuner.kernel.workload import Batch, Limits
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0

@@ -16,7 +16,7 @@ from contextlib import closing
 
 from cuda.bindings import driver as cu
 
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.clocks import Stamps

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from tuner.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context
 from tuner.gpu.sampling import SampleGraph
-from tuner.hardware.workload import Batch
+from tuner.kernel.workload import Batch
 
 GROUP_NS = 8e6
 """Back-to-back GPU time of a group: below some 10 ms the power cap of an H200 is not reached from rest."""

@@ -1,7 +1,7 @@
 """Runs configurations a few times and ends: what Nsight Compute and Compute Sanitizer watch.
 
 The tool starts this process, so its pipes are the tool's. It reads what to do from a file and writes what it does to
-another, its diary (:mod:`tuner.protocol.job` says what is in both).
+another, its diary (:mod:`tuner.children.job` says what is in both).
 
 Each configuration gets tensors of its own, each in an allocation of its own, without guard zones where a tool is to see
 what lies beyond them. After an error that ruins the context the process ends; the tool is started again
@@ -19,18 +19,8 @@ from pathlib import Path
 
 from cuda.bindings import driver as cu
 
-from tuner.compile.cache import CubinCache
-from tuner.errors import TunerError
-from tuner.gpu.buffers import Helpers, ProblemData
-from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context, status_of
-from tuner.gpu.graph import Graph
-from tuner.gpu.timing import Timer
-from tuner.gpu.turns import Turns
-from tuner.gpu.verify import Verifier
-from tuner.model import Status, Verification
-from tuner.protocol.job import (
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.job import (
     Began,
     CaseOutcome,
     CaseRun,
@@ -45,7 +35,17 @@ from tuner.protocol.job import (
     entry_line,
     read_job,
 )
-from tuner.protocol.problem import Candidate
+from tuner.children.problem import Candidate
+from tuner.core.errors import TunerError
+from tuner.core.model import Status, Verification
+from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.candidate import Loaded, load
+from tuner.gpu.clocks import Clocks
+from tuner.gpu.driver import Context, status_of
+from tuner.gpu.graph import Graph
+from tuner.gpu.timing import Timer
+from tuner.gpu.turns import Turns
+from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
 
 SETTLE_S = 0.05

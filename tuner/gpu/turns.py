@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.errors import DeviceError
-from tuner.files import open_lock_file
+from tuner.core.errors import DeviceError
+from tuner.core.files import open_lock_file
 
 SHARED_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 """Where every user's tuner looks, whatever TMPDIR says: the first that all may write, and where each file is its

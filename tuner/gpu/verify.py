@@ -14,7 +14,9 @@ import numpy.typing as npt
 import threadpoolctl
 from cuda.bindings import driver as cu
 
-from tuner.errors import KernelError
+from tuner.children.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.core.errors import KernelError
+from tuner.core.model import Gpu, Verification
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import fill_bytes
@@ -23,8 +25,6 @@ from tuner.kernel.host_reference import from_expressions, from_files
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import Tolerance, cross_check_allowance, norm_allowance, tolerance
-from tuner.model import Gpu, Verification
-from tuner.protocol.problem import CudaReference, ProblemSetup, ReferenceData
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer

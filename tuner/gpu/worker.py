@@ -1,6 +1,6 @@
 """The measuring process: owns the GPU, verifies and times one candidate after another, and may die at any moment.
 
-It speaks the messages of ``tuner.protocol.measuring``. Before each step that a bad kernel could block for ever, it says
+It speaks the messages of ``tuner.children.measuring``. Before each step that a bad kernel could block for ever, it says
 how long the step may take; the guard (``tuner.devices.guard``) kills it after that. After an error that ruins the
 context it reports and ends, and the guard starts a new one.
 """
@@ -20,25 +20,8 @@ from pathlib import Path
 import msgspec
 from cuda.bindings import driver as cu
 
-from tuner.compile.cache import CubinCache
-from tuner.conditions import Regime
-from tuner.errors import TunerError
-from tuner.gpu.buffers import Helpers
-from tuner.gpu.calibration import Calibrator
-from tuner.gpu.candidate import load
-from tuner.gpu.clocks import Clocks
-from tuner.gpu.drift import DriftWatch, ReferenceKernel
-from tuner.gpu.driver import Context, status_of
-from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
-from tuner.gpu.measure import CandidateMeasurement
-from tuner.gpu.open_baseline import open_baseline
-from tuner.gpu.problem import ProblemSession, open_session
-from tuner.gpu.timing import ClockMismatchError, Timer
-from tuner.gpu.turns import Turns
-from tuner.kernel.baselines import BaselineKind
-from tuner.model import Measurement, Status
-from tuner.processes import ParentPipe
-from tuner.protocol.measuring import (
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.measuring import (
     MEASURING,
     Answer,
     Calibrate,
@@ -63,6 +46,23 @@ from tuner.protocol.measuring import (
     SetupDone,
     Started,
 )
+from tuner.core.conditions import Regime
+from tuner.core.errors import TunerError
+from tuner.core.model import Measurement, Status
+from tuner.core.processes import ParentPipe
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.calibration import Calibrator
+from tuner.gpu.candidate import load
+from tuner.gpu.clocks import Clocks
+from tuner.gpu.drift import DriftWatch, ReferenceKernel
+from tuner.gpu.driver import Context, status_of
+from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.measure import CandidateMeasurement
+from tuner.gpu.open_baseline import open_baseline
+from tuner.gpu.problem import ProblemSession, open_session
+from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.gpu.turns import Turns
+from tuner.kernel.baselines import BaselineKind
 from tuner.runtime.driver import DriverFailure, check
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
@@ -17,7 +18,6 @@ from tuner.kernel.plan import settle_launch
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
-from tuner.model import Gpu, Problem
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
+from tuner.core import paths
+from tuner.core.model import digest
 from tuner.kernel.headers import read_source
 from tuner.kernel.render import source_digest
-from tuner.model import digest
 
 _JINJA_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _JINJA_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)

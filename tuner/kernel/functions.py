@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.errors import TunerError, UsageError, suggestion
+from tuner.core.errors import TunerError, UsageError, suggestion
 
 MAX_MESSAGE = 300
 

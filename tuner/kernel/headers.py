@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 
 MAX_HEADER_BYTES = 16 << 20
 """A longer file is no header and no template: the largest single-header libraries have about a megabyte."""

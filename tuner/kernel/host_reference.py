@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Value
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected, SettledReference
-from tuner.model import Value
 from tuner.runtime.launches import Buffer
 
 

@@ -15,16 +15,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.errors import TunerError
+from tuner.core import paths
+from tuner.core.errors import TunerError
+from tuner.core.model import Run, Trial, digest
+from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.contents import file_digest, template_digest, template_texts
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Run, Trial, digest
-from tuner.signals import OutOfTimeError, time_limit
 
 RENDER_S = 2.0
 """For rendering a stored configuration once more; built-in kernels take 3 ms."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
-from tuner.model import Value
 
 
 @dataclass(frozen=True)

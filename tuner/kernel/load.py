@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.errors import KernelError, UsageError, suggestion
+from tuner.core import paths
+from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
+from tuner.core.model import Run, digest
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.baselines import read_baselines
@@ -32,7 +33,6 @@ from tuner.kernel.toml.values import (
     read_definitions,
 )
 from tuner.kernel.toml.variants import conjunction, read_variants
-from tuner.model import digest
 
 COMPILE_OPTIONS = (
     "std", "use_fast_math", "ftz", "prec-sqrt", "prec-div", "fmad", "maxrregcount",
@@ -217,3 +217,19 @@ def _folder(table: Table, start: Path, item: Any) -> Path:
     if not (exists(folder) and folder.is_dir()):
         table.fail(f"include folder {item!r} does not exist", f"paths start at {start}")
     return folder.resolve()
+
+
+def kernel_of_run(run: Run) -> KernelSpec:
+    """Load the kernel of a stored run: from its file, or the built-in one of its name.
+
+    Raises:
+        TunerError: neither is there any more, or the run is another tool's.
+    """
+    if run.foreign:
+        raise TunerError(
+            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
+            "tune the kernel itself: tune --kernel FILE.toml",
+        )
+    name = run.problem.kernel
+    builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
+    return load_kernel(name if builtin else run.kernel_file)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
-from tuner.model import Configuration, Gpu, Problem, Value
 from tuner.runtime.launch_limits import (
     ALIGNMENT,
     BLOCK_LIMITS,

@@ -16,15 +16,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tuner.errors import KernelError, TunerError
+from tuner.core.errors import KernelError, TunerError
+from tuner.core.model import Value
+from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
 from tuner.kernel.reference import Expected
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
-from tuner.model import Value
 from tuner.runtime.launches import Buffer
-from tuner.signals import OutOfTimeError, time_limit
 
 LIMIT_S = 240.0
 """For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Gpu, Problem
 
 
 @dataclass(frozen=True)

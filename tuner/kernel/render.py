@@ -22,16 +22,16 @@ from jinja2 import nodes
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tuner import paths
-from tuner.errors import ExpressionError, KernelError, suggestion
+from tuner.core import paths
+from tuner.core.errors import ExpressionError, KernelError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Value, digest
+from tuner.core.processes import bounded_memory
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
 from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.model import Configuration, Gpu, Problem, Value, digest
-from tuner.processes import bounded_memory
 from tuner.runtime.dtypes import ITEMSIZE
 
 C_TYPES = {

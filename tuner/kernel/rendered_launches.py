@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.line_map import with_line_directives
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch, template_name
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.launches import Launch, Plan
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import UsageError, suggestion
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import digest
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import value_array
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
-from tuner.model import digest
 
 ALL = "all"
 PREFIX = "rule of thumb"
@@ -160,7 +160,7 @@ def excluded(
 
     Args:
         variant: without the rules.
-        matrix: its valid rows, as in :class:`tuner.space.enumeration.Valid`.
+        matrix: its valid rows, as in :class:`tuner.kernel.enumeration.Valid`.
         constants: values of names that are the same for all rows.
         names: of the rules.
     """

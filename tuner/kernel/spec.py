@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import parse_element
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, first_unmet
-from tuner.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 MAX_SIZE = 2**62

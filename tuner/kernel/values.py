@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Value
+from tuner.core.model import Value
 
 Typed = tuple[type, Value]
 """A value as a dictionary's key: ``True == 1 == 1.0`` in Python, but as values of a parameter only 1 and 1.0 are

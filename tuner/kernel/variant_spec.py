@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
-from tuner.model import Value
 
 RESOURCE_NAMES = (
     "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "spill_bytes",
     "active_blocks",
 )  # fmt: skip
-"""What the compiler reports: fields of :class:`tuner.model.Resources`. Only constraints may use them, and those are
-checked after compiling."""
+"""What the compiler reports: fields of :class:`tuner.core.model.Resources`. Only constraints may use them;
+they are checked after compiling."""
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tuner.errors import UsageError
-from tuner.files import write_csv
+from tuner.core.errors import UsageError
+from tuner.core.files import write_csv
+from tuner.core.stats import median
 from tuner.program.graphs import watched_graphs
 from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
 from tuner.program.timing import times_in_turn
 from tuner.report.terminal import printable
-from tuner.stats import median
 
 
 class Calls:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.errors import UsageError
-from tuner.files import read_at_most, whole_file
+from tuner.core.errors import UsageError
+from tuner.core.files import read_at_most, whole_file
 
 PROBLEM = 2
 """Where a decision's key has the problem."""

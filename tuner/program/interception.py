@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tuner.errors import CallError, DeviceError
+from tuner.core.errors import CallError, DeviceError
 
 Function = Callable[..., Any]
 KEYS = {"cuda": "CUDA", "cpu": "CPU"}

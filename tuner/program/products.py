@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from tuner.errors import CallError, TunerError
-from tuner.model import canonical_json
+from tuner.core.errors import CallError, TunerError
+from tuner.core.model import canonical_json
+from tuner.core.stats import Verdict, median, paired_ratio, verdict
 from tuner.program.decisions import Decision
 from tuner.program.kinds import CallKind, CallMode
 from tuner.program.timing import Around, errors, times_in_turn
-from tuner.stats import Verdict, median, paired_ratio, verdict
 from tuner.winners.load import load
 
 NOISE_FLOOR = 0.002

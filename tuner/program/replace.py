@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tuner.errors import CallError, DeviceError, TunerError
+from tuner.core.errors import CallError, DeviceError, TunerError
 from tuner.program.calls import Calls
 from tuner.program.decisions import Decision, Decisions
 from tuner.program.interception import Function, Interception, default_device

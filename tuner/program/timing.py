@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from tuner.errors import DeviceError, TunerError
+from tuner.core.errors import DeviceError, TunerError
+from tuner.core.stats import median
 from tuner.program.kinds import DTYPES, CallKind, CallMode
-from tuner.stats import median
 
 ROUNDS = 15
 """Replays of each way, in turn: the interval of a median of 15 leaves out the three lowest and highest."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tuner.errors import TunerError
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Run, Value, value_text
 from tuner.formats.results import ABSENT
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import builtin_kernels, kernel_of_run, load_kernel
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run, Value, value_text
-from tuner.space.space import SearchSpace
-from tuner.winners.current import kernel_of
 
 
 def head_of(name: str, *, full: bool) -> str:
@@ -107,6 +106,6 @@ class StoredTexts:
             kernel: KernelSpec | None = None
             if not (self._full or run.foreign):
                 with suppress(TunerError):
-                    kernel = kernel_of(run)
+                    kernel = kernel_of_run(run)
             self._texts[key] = _ForeignTexts() if run.foreign else Texts.of_kernel(kernel)
         return self._texts[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration, Conditions
 from tuner.report.tables import duration
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tuner.model import Value
+from tuner.core.model import Value
 from tuner.report.tables import picked
 from tuner.runtime.launches import Buffer, Launch
 

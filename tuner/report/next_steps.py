@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner import paths
+from tuner.core import paths
 from tuner.report.layout import wrapped
 from tuner.report.terminal import printable
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.model import value_text
+from tuner.core.model import value_text
 from tuner.report.configurations import Texts, head_of
 from tuner.report.plots import ParetoPoint, plot_pareto
 from tuner.report.tables import duration, percent, picked, show, show_text, trial_identity

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import TunerError, UsageError
-from tuner.files import whole_file
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.files import whole_file
 from tuner.report.tables import duration, time_unit
 from tuner.report.terminal import printable
 

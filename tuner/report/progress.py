@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from tuner import signals
-from tuner.model import Trial
+from tuner.core import signals
+from tuner.core.model import Trial
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
 from tuner.report.tables import counted, duration, percent, throughput

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.model import Status, Trial
+from tuner.core.model import Status, Trial
+from tuner.core.stats import Ratio
 from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
 from tuner.report.tables import duration, time_unit
 from tuner.report.trajectory import trajectory
-from tuner.stats import Ratio
 from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.model import Status, Trial
+from tuner.core.model import Status, Trial
+from tuner.core.stats import Ratio, Verdict
 from tuner.report.configurations import Texts
 from tuner.report.launch_note import launch_note
 from tuner.report.layout import pair_lines, wrapped
@@ -26,7 +27,6 @@ from tuner.report.tables import (
 )
 from tuner.report.terminal import printable
 from tuner.report.trajectory import trajectory
-from tuner.stats import Ratio, Verdict
 from tuner.tuning.finish import Finish, WarmFinish
 from tuner.tuning.state import Result, State
 from tuner.tuning.trials import metrics

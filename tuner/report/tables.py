@@ -16,13 +16,13 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
+from tuner.core.stats import Ratio, Verdict, ratio_record
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
 from tuner.report.layout import block_lines, message_lines, pair_lines, table_lines, wrapped
 from tuner.report.terminal import printable
-from tuner.stats import Ratio, Verdict, ratio_record
 
 TRIAL_COLUMNS = (
     "id", "run", "number", "kernel", "sizes", "dtypes", "options", "gpu", "cc", "driver", "device",

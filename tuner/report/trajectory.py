@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tuner.model import Trial
+from tuner.core.model import Trial
 
 
 def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import click
 
+from tuner.core.model import Trial, Verification
 from tuner.database.records import StoredTrial
-from tuner.model import Trial, Verification
 from tuner.report import tables
 from tuner.report.launches import shape_text
 from tuner.report.terminal import printable

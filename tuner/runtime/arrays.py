@@ -9,7 +9,7 @@ import ctypes
 import struct
 from typing import Any, NamedTuple
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .dtypes import DLPACK
 
 LEGACY_STREAM = 1

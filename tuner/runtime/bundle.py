@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import BundleError
+from ..core.errors import BundleError
 from .dispatch import Policy
 from .manifest import file_digest, read_manifest
 from .operation import Operation

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .dtypes import ITEMSIZE
 from .gpu_plans import GpuPlans
 from .libraries import Library

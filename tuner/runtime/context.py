@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cuda.bindings import driver as cu
 
-from ..errors import CallError, NoGpuError
+from ..core.errors import CallError, NoGpuError
 from .driver import DriverFailure, check, library
 from .launch_limits import DEVICE_LIMITS
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..errors import BundleError, CallError
+from ..core.errors import BundleError, CallError
 from .interpret import ConcretePlan, InvalidForProblemError, check_sizes, interpret
 from .launch_limits import DEVICE_LIMITS
 from .manifest_records import Manifest, PortfolioEntry, WinnerEntry

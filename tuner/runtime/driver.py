@@ -12,7 +12,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..errors import NoGpuError
+from ..core.errors import NoGpuError
 
 # The bindings' documentation of each says that the process must be terminated and relaunched: illegal address,
 # launch timeout, assertion, stack, illegal instruction, misaligned address, address space, program counter,

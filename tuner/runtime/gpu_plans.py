@@ -9,7 +9,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..errors import BundleError, DeviceError
+from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .context import primary_context
 from .dispatch import Dispatched, dispatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import CallError, TunerError
+from ..core.errors import CallError, TunerError
 from .expressions import MAX_INTEGER, Expression, NoValueError, evaluate, holds
 from .launch_limits import (
     ALIGNMENT,

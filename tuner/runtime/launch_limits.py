@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from ..errors import KernelError, TunerError
+from ..core.errors import KernelError, TunerError
 from .dtypes import ITEMSIZE
 from .launches import MAX_CLUSTERS, Buffer, Launch, TensorMap
 
@@ -19,7 +19,7 @@ DEVICE_LIMITS = (
     "cc", "sm_count", "l2_bytes", "shared_bytes_optin", "shared_bytes_per_sm", "registers_per_sm",
     "max_threads_per_sm", "max_blocks_per_sm", "max_threads_per_block",
 )  # fmt: skip
-"""The GPU's limits that expressions may use: fields of :class:`tuner.model.Gpu`."""
+"""The GPU's limits that expressions may use: fields of :class:`tuner.core.model.Gpu`."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 CLUSTER_LIMITS = (16, 16, 16)

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .arrays import LEGACY_STREAM, ArrayLayout, first_line, read_dlpack
 from .dtypes import ITEMSIZE
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import BundleError
+from ..core.errors import BundleError
 from .dtypes import ITEMSIZE
 from .expressions import Expression, check
 from .launch_limits import DEVICE_LIMITS

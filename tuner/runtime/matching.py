@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CallError, suggestion
+from ..core.errors import CallError, suggestion
 from .arrays import ArrayLayout
 from .expressions import NoValueError, evaluate, holds, told_by
 from .manifest_records import Computation, Manifest, TensorEntry

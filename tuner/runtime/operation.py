@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CallError, DeviceError
+from ..core.errors import CallError, DeviceError
 from .arrays import ArrayLayout
 from .call import PreparedCall
 from .dispatch import Match, Policy

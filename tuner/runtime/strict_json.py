@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from ..errors import BundleError
+from ..core.errors import BundleError
 from .expressions import MAX_INTEGER, MIN_INTEGER
 
 FILE = "manifest.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .manifest_records import Manifest, TensorEntry
 from .torch_elements import element_names, evaluate_element
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .arrays import ArrayLayout
 from .call import PreparedCall
 from .interpret import scalar_values

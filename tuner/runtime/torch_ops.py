@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .interpret import scalar_values
 from .manifest_records import Manifest
 from .torch_gemm import LinearLauncher, ProductLauncher, fake_linear, linear_gradient, product_gradient

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import CallError
+from ..core.errors import CallError
 from .dtypes import ITEMSIZE
 from .expressions import Expression, NoValueError, evaluate, told_by
 from .manifest_records import Computation, Manifest, TensorEntry

@@ -20,9 +20,9 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.model import Configuration
+from tuner.core.model import Configuration
+from tuner.kernel.space import Mask, SearchSpace
 from tuner.search.parameters import configuration_of, distributions, parameters_of
-from tuner.space.space import Mask, SearchSpace
 
 Location = tuple[int, int]
 """A configuration as the number of its variant in the space and its row there."""

@@ -15,7 +15,8 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from tuner.model import Configuration, Resources
+from tuner.core.model import Configuration, Resources
+from tuner.kernel.space import SearchSpace
 from tuner.search import resource_features
 from tuner.search.acquisition import expected_improvement, log_expected_improvement
 from tuner.search.base import Location, SpaceSampler, objective_of
@@ -26,7 +27,6 @@ from tuner.search.nearness import GOOD, Nearness
 from tuner.search.observations import Observations, OtherTask, observe
 from tuner.search.protocols import Nominee
 from tuner.search.task_distance import correlation_limit
-from tuner.space.space import SearchSpace
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Value
-from tuner.space.space import SearchSpace
+from tuner.core.model import Value
+from tuner.kernel.space import SearchSpace
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]

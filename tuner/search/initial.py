@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner.errors import TunerError, UsageError
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem
 from tuner.search import matmul_heuristics
 from tuner.search.kernel_initial import settle
-from tuner.space.space import SearchSpace
 
 CHOICES = ("auto", "none", "kernel", "heuristics", "all")
 """What ``--initial`` can be."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial_spec import InitialSpec
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec, first_unmet
-from tuner.model import Configuration, Gpu, Problem, Value
 
 MAX_INITIAL = 10
 """Of a kernel's file, for one problem: they start a search, and do not replace it."""

@@ -14,14 +14,14 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.errors import ExpressionError, TunerError, UsageError
+from tuner.children.heuristics import PROPOSING, Proposal, ProposalRequest, ProposalsFailed
+from tuner.core.errors import ExpressionError, TunerError, UsageError
+from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.core.processes import ChildDied, UnsendableError, ask_once
 from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, Value
-from tuner.processes import ChildDied, UnsendableError, ask_once
-from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, ProposalsFailed
 from tuner.search.kernel_initial import evaluated
-from tuner.space.space import SearchSpace
 
 PACKAGE = "nvidia-matmul-heuristics"
 MODULE = "nvMatmulHeuristics"

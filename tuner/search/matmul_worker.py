@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tuner.processes import ParentPipe, limit_memory
-from tuner.protocol.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
+from tuner.children.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
+from tuner.core.processes import ParentPipe, limit_memory
 
 MEMORY_LIMIT_BYTES = 4 << 30
 _FIELDS = (

@@ -12,9 +12,9 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location
 from tuner.search.features import Floats
-from tuner.space.space import SearchSpace
 
 GOOD = 0.1375
 """How far behind the best, in log2 of the time, an initial configuration may be: 10 %."""

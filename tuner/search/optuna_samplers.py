@@ -25,9 +25,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from tuner.errors import UsageError
+from tuner.core.errors import UsageError
+from tuner.kernel.space import SearchSpace, Vector
 from tuner.search.base import Location, SpaceSampler
-from tuner.space.space import SearchSpace, Vector
 
 N_STARTUP = 10
 """Configurations drawn at random, and results seen, before a model is worth fitting (TPE's own default)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location, SpaceSampler
-from tuner.space.space import SearchSpace
 
 
 class _OrderedSampler(SpaceSampler):

@@ -12,8 +12,8 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import Trial
 
-from tuner.model import Configuration
-from tuner.space.space import SearchSpace
+from tuner.core.model import Configuration
+from tuner.kernel.space import SearchSpace
 
 VARIANT = "variant"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tuner.model import Configuration, Resources
+from tuner.core.model import Configuration, Resources
 
 
 @dataclass(frozen=True)

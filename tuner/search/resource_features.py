@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.model import Resources
+from tuner.core.model import Resources
 from tuner.search.features import ABSENT_DISTANCE, Codes, Floats
 
 REGISTERS = np.log2(np.arange(8, 264, 8))

@@ -8,14 +8,14 @@ from functools import partial
 
 from optuna.samplers import BaseSampler
 
-from tuner.errors import UsageError, suggestion
-from tuner.model import RENAMED_SAMPLERS
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import RENAMED_SAMPLERS
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import SpaceSampler
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.optuna_samplers import NearestValidSampler, sampler_classes
 from tuner.search.ordered import BruteForceSampler, RandomOrderSampler
 from tuner.search.study import Search
-from tuner.space.space import SearchSpace
 
 DEFAULT = "gp-ei"
 NAMES = (DEFAULT, "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc")

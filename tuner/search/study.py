@@ -12,13 +12,13 @@ from typing import Any, Self
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from tuner.model import Configuration
+from tuner.core.model import Configuration
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import SpaceSampler, objective_of
 from tuner.search.mirror import StudyMirror
 from tuner.search.parameters import distributions, parameters_of, suggest
 from tuner.search.protocols import Expecting, Nominating, Nominee, Transferring
 from tuner.search.stopping import Stopped, StoppingCriterion
-from tuner.space.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.model import Run
+from tuner.core.model import Run
 
 OTHER_GPU = 4.0
 OTHER_DTYPE = 3.0

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
-from tuner.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration, Conditions
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Configuration, Problem, Run, Status, Trial
 from tuner.database.records import StoredWinner
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
-from tuner.errors import UsageError, suggestion
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
-from tuner.model import Configuration, Problem, Run, Status, Trial
 from tuner.tuning.finish import Finish
 
 ERROR_RESOLUTION = 0.01

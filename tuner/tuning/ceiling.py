@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tuner.conditions import Calibration, Mode
-from tuner.hardware.roofline import Roof
+from tuner.core.conditions import Calibration, Mode
+from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import tensors_of
+from tuner.kernel.roofline import Roof
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Gpu, Problem
 
 COPY_SHARE = 0.1
 """Share of a problem's bytes that are written, above which a copy is what its bandwidth is compared with."""

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.devices.base import Device
-from tuner.model import Configuration, Measurement, Problem, Status
-from tuner.space.edge_sizes import edge_case_problems
+from tuner.kernel.edge_sizes import edge_case_problems
 
 CONFIRMING_PROCESSES = 3
 """Fresh processes at most, until one agrees with the race: where a process gets its memory moves a short kernel by some

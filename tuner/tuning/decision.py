@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from tuner.model import Configuration, Trial
-from tuner.space.simplicity import Simplicity
+from tuner.core.model import Configuration, Trial
+from tuner.kernel.simplicity import Simplicity
 from tuner.tuning.elimination import Standing
 
 MARGIN = 0.0075

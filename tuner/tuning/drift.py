@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tuner.model import Configuration, Status, Trial
+from tuner.core.model import Configuration, Status, Trial
 
 WINDOW = 16
 """Most candidates that the measuring process times between two probes of its reference kernel. Failed ones are among

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tuner.stats import UNDECIDED, Ratio, Verdict, median, paired_ratio, verdict
+from tuner.core.stats import UNDECIDED, Ratio, Verdict, median, paired_ratio, verdict
 
 HEATS = (12, 24, 48)
 """Rounds of each heat. Heats are few, because each loads and verifies every contestant again. 12 rounds are the fewest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tuner.model import Configuration, Status, Trial
+from tuner.core.model import Configuration, Status, Trial
 from tuner.tuning.decision import Preference, penalized
 
 FINALISTS = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tuner.model import Configuration, Measurement, Problem, Trial
-from tuner.stats import Ratio, Verdict
+from tuner.core.model import Configuration, Measurement, Problem, Trial
+from tuner.core.stats import Ratio, Verdict
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tuner.core.model import Configuration, Status
 from tuner.database.records import KnownTrial
-from tuner.model import Configuration, Status
 from tuner.search.study import Search
 from tuner.search.task_distance import distance
 from tuner.tuning.state import State

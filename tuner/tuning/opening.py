@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.core.errors import TooInaccurateError, UsageError
+from tuner.core.model import Run
 from tuner.database.schema import is_ours
 from tuner.devices.base import Device
-from tuner.errors import TooInaccurateError, UsageError
-from tuner.hardware.roofline import roof_of
-from tuner.model import Run
+from tuner.kernel.roofline import roof_of
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import SpaceSampler
 from tuner.search.initial import gather, refuse
 from tuner.search.mirror import StudyMirror
@@ -17,7 +18,6 @@ from tuner.search.protocols import Expecting
 from tuner.search.samplers import find_sampler
 from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
-from tuner.space.space import SearchSpace
 from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
 from tuner.tuning.runs import new_run

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.conditions import Mode
+from tuner.core.conditions import Mode
+from tuner.core.model import Configuration, Problem, Trial
+from tuner.core.stats import Ratio, Verdict, reference_verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
-from tuner.model import Configuration, Problem, Trial
-from tuner.stats import Ratio, Verdict, reference_verdict
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate

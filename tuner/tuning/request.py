@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.model import Problem, RunOptions
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, RunOptions
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from tuner import __version__
+from tuner.core.errors import TunerError
+from tuner.core.model import Run
+from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.devices.base import Device
-from tuner.errors import TunerError
 from tuner.kernel.identity import KernelIdentity
-from tuner.model import Run
 from tuner.search.samplers import canonical_name
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request

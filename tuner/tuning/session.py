@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tuner.core.errors import DeviceError, Interrupted
+from tuner.core.model import Trial
+from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.base import Device
-from tuner.errors import DeviceError, Interrupted
+from tuner.kernel.simplicity import simplicity
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Trial
-from tuner.signals import uninterrupted
-from tuner.space.simplicity import simplicity
 from tuner.tuning.decision import alike, preference
 from tuner.tuning.finish import Finish
 from tuner.tuning.loop import SearchLoop

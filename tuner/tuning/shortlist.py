@@ -20,8 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from tuner.core.model import Configuration
 from tuner.devices.base import Device
-from tuner.model import Configuration
 from tuner.search.protocols import Nominee
 from tuner.search.study import Search
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from tuner.core.model import Configuration, Run, Trial
 from tuner.database.records import Mark
 from tuner.devices.base import Device
-from tuner.hardware.roofline import Roof
-from tuner.model import Configuration, Run, Trial
+from tuner.kernel.roofline import Roof
+from tuner.kernel.space import SearchSpace
 from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
-from tuner.space.space import SearchSpace
 from tuner.tuning.ceiling import Ceiling, roof_under
 from tuner.tuning.finish import Finish
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from tuner.core.model import Configuration, Run, Trial
 from tuner.database.database import Database
 from tuner.database.records import KnownTrial, Mark, Metrics, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run, Trial
-from tuner.protocol.run_rows import LeftBehind
 from tuner.tuning.request import Request
+from tuner.tuning.run_rows import LeftBehind
 from tuner.tuning.runs import interrupted_run
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tuner.core.model import Resources, Status, Trial
+from tuner.core.stats import median_interval, ratio_record
 from tuner.database.records import Metrics, WarmTime, Winner
 from tuner.devices.base import Outcome
-from tuner.hardware.roofline import Roof
-from tuner.model import Resources, Status, Trial
-from tuner.stats import median_interval, ratio_record
+from tuner.kernel.roofline import Roof
 from tuner.tuning.finish import Finish, InRace, WarmFinish
 
 

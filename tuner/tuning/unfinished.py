@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner.model import Configuration, Trial
+from tuner.core.model import Configuration, Trial
 
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.conditions import Mode, Regime
+from tuner.core.conditions import Mode, Regime
+from tuner.core.model import Configuration, Run, Trial
+from tuner.core.stats import median
 from tuner.devices.base import Contestant, Device, RaceRequest
-from tuner.hardware.batching import warm_differs
+from tuner.kernel.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Run, Trial
-from tuner.stats import median
 from tuner.tuning.elimination import Standing
 
 ROUNDS, SAMPLES = 3, 3

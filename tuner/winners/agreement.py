@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from tuner.core.model import Configuration
+from tuner.core.stats import equivalence_margin
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredWinner
-from tuner.model import Configuration
-from tuner.stats import equivalence_margin
 from tuner.winners.current import Kernels
 
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 from tuner.kernel.contents import template_texts
 from tuner.kernel.render import problem_names
 from tuner.kernel.spec import KernelSpec

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from tuner import paths
-from tuner.compile.launchable import with_occupancy
-from tuner.compile.pool import CompilePool
-from tuner.errors import CompileError, TunerError
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.launchable import with_occupancy
+from tuner.core import paths
+from tuner.core.errors import CompileError, TunerError
+from tuner.core.model import Gpu, Resources, Status, digest
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render_helpers
-from tuner.model import Gpu, Resources, Status, digest
-from tuner.protocol.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.winners.contents import Contents
 from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration
 from tuner.winners.records import BundledConfiguration, CompiledLaunch

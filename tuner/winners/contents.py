@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.core.model import Problem, canonical_json
 from tuner.database.records import StoredWinner
+from tuner.kernel.default import default_configurations, preference
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Problem, canonical_json
-from tuner.space.default import default_configurations, preference
 from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
 from tuner.winners.portfolios import Portfolio, kind_of

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.folding import Folded, fold
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import value_array
-from tuner.model import Configuration, Gpu, Problem
 from tuner.runtime.expressions import check
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.portfolio import cost_of

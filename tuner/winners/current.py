@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import DatabaseError, TunerError
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
-from tuner.errors import DatabaseError, TunerError
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import kernel_of_run
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Run
 
 
 class KernelState(StrEnum):
@@ -33,22 +32,6 @@ class BestWinner:
 
     stored: StoredWinner
     state: KernelState
-
-
-def kernel_of(run: Run) -> KernelSpec:
-    """Load the kernel of a stored run: from its file, or the built-in one of its name.
-
-    Raises:
-        TunerError: neither is there any more, or the run is another tool's.
-    """
-    if run.foreign:
-        raise TunerError(
-            f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
-            "tune the kernel itself: tune --kernel FILE.toml",
-        )
-    name = run.problem.kernel
-    builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()
-    return load_kernel(name if builtin else run.kernel_file)
 
 
 class Kernels:
@@ -92,7 +75,7 @@ class Kernels:
             TunerError: its file is gone, or cannot be read.
         """
         identity = self._identity(run)
-        return kernel_of(run) if identity is None else identity.kernel
+        return kernel_of_run(run) if identity is None else identity.kernel
 
     def _identity(self, run: Run) -> KernelIdentity | None:
         own, named = self._own(run), self._named
@@ -104,7 +87,7 @@ class Kernels:
         key = run.problem.kernel, run.kernel_file
         if key not in self._identities:
             try:
-                self._identities[key] = KernelIdentity(kernel_of(run))
+                self._identities[key] = KernelIdentity(kernel_of_run(run))
             except TunerError:
                 self._identities[key] = None
         return self._identities[key]

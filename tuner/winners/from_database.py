@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.compile.cache import CubinCache
-from tuner.compile.nvrtc import nvrtc_version
-from tuner.compile.pool import DEADLINE_S, CompilePool
+from tuner.children.compile_pool import DEADLINE_S, CompilePool
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.nvrtc import nvrtc_version
+from tuner.core import paths
+from tuner.core.errors import CompileError, DatabaseError, TunerError, suggestion
+from tuner.core.model import Gpu, Resources, canonical_json, digest
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import CompileError, DatabaseError, TunerError, suggestion
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import context, render_entry
-from tuner.model import Gpu, Resources, canonical_json, digest
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.chosen import choose_winners

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from tuner.errors import CallError
+from tuner.core.errors import CallError
 from tuner.runtime.bundle import open_bundle
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.operation import Operation

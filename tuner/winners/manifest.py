@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner import __version__, paths
-from tuner.model import Resources
+from tuner.core import paths
+from tuner.core.model import Resources
+from tuner.core.version import __version__
 from tuner.winners.contents import BundledPortfolio, Contents
 from tuner.winners.records import CompiledLaunch, Record, computation_record, configuration_record
 

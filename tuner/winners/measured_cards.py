@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tuner.conditions import Conditions
+from tuner.core.conditions import Conditions
+from tuner.core.errors import DatabaseError
+from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.errors import DatabaseError
-from tuner.model import Run
 
 REFERENCE_NOISE = 0.005
 """Share by which the reference kernel's times may differ without being called different, whatever the noise floor: two

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Problem, canonical_json
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredWinner
-from tuner.errors import TunerError
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Gpu, Problem, canonical_json
 from tuner.winners.costs import Cost, Summands, fit_factors
 from tuner.winners.current import Kernels
 from tuner.winners.fitting import Fit, Ints, fit

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.folding import Folded, fold
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec, ScratchSpec
-from tuner.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.winners.baked_sizes import baked_sizes
 

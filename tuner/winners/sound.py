@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tuner.core.model import Configuration, Problem
 from tuner.kernel.spec import KernelSpec
-from tuner.model import Configuration, Problem
 from tuner.runtime.dtypes import ITEMSIZE
 
 MOST_SIZE = 2**62

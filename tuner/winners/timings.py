@@ -10,8 +10,8 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.model import Configuration, Problem
 from tuner.database.records import Benchmark
-from tuner.model import Configuration, Problem
 
 Floats = npt.NDArray[np.float64]
 

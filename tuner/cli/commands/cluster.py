@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tuner import paths
 from tuner.cli.commands.run import run as run_command
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, Whole, all_of, json_option
+from tuner.core import paths
 
 folder_option = click.option(
     "--folder",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tuner import paths
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import FILE, database_option
+from tuner.core import paths
 
 
 @click.group()

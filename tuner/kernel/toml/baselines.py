@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.errors import ExpressionError
+from tuner.core.errors import ExpressionError
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.spec import CallSpec, TensorSpec
 from tuner.kernel.toml.table import Table

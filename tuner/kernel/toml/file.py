@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.errors import KernelError
+from tuner.core import paths
+from tuner.core.errors import KernelError
 from tuner.kernel.toml.old_keys import rename_old_keys
 from tuner.kernel.toml.values import exists
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import suggestion
+from tuner.core.errors import suggestion
+from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec, ProposalSpec
 from tuner.kernel.toml.file import KernelFile
@@ -27,7 +28,6 @@ from tuner.kernel.toml.values import (
 from tuner.kernel.toml.variants import check_parameter, named_variant
 from tuner.kernel.values import index_of
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Value
 
 MAX_CHOICES = 256
 """Combinations among which an initial configuration is chosen: each is evaluated when a run begins."""

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.core.errors import ExpressionError, suggestion
+from tuner.core.model import Value
 from tuner.expressions.elementwise import ElementExpression
 from tuner.kernel.spec import StepSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names
 from tuner.kernel.toml.variants import check_parameter, named_variant
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.model import Value
 
 MAX_STEP_NAME = 64
 """Characters of a step's name, which is a column's head in tables and figures."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.errors import KernelError
+from tuner.core.errors import KernelError
 
 _ARGUMENT = ("launches", "*", "arguments", "*")
 RENAMED: tuple[tuple[tuple[str, ...], str, str], ...] = (

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.core.errors import ExpressionError, suggestion
+from tuner.core.model import Value
 from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.array import ArrayExpression
@@ -29,7 +30,6 @@ from tuner.kernel.toml.values import (
     value_list,
 )
 from tuner.kernel.toml.variants import read_launch
-from tuner.model import Value
 from tuner.runtime.dtypes import ITEMSIZE
 
 ROLES = ("input", "output", "inout")

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from tuner.errors import KernelError, suggestion
+from tuner.core.errors import KernelError, suggestion
 
 Result = TypeVar("Result")
 

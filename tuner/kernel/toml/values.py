@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ExpressionError, suggestion
+from tuner.core.errors import ExpressionError, suggestion
+from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.evaluation import FUNCTION_NAMES
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.toml.table import Table
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.model import Value
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 

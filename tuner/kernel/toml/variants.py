@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner import paths
-from tuner.errors import KernelError
+from tuner.core import paths
+from tuner.core.errors import KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.render import undeclared_names
 from tuner.kernel.toml.table import Table

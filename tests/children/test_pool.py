@@ -1,0 +1,309 @@
+"""Compilers that take for ever, eat the memory or are killed: one trial each, and the pool goes on."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kernels import configuration, write_kernel
+from tests.faults.processes import gone
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.memory import LEAST_BYTES, memory_limit
+from tuner.core.model import Configuration, Status
+from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+
+GPU = ARCHITECTURES[90]
+GREEDY = "// {{ 'a' | center(10 ** 11) }}\n"
+
+
+def plain(fault: str = "ok", items: int = 1) -> Configuration:
+    return configuration(fault, 32, items)
+
+
+class Bench:
+    """A pool and a kernel in a folder."""
+
+    def __init__(self, folder: Path, pool: CompilePool, source: str | None = None) -> None:
+        self.file = write_kernel(folder, faults=("ok",), **({} if source is None else {"source": source}))  # type: ignore[arg-type]
+        self.problem = read_kernel(self.file).problem()
+        self.pool = pool
+
+    def compile(self, configuration: Configuration) -> Compilation:
+        return self.pool.compile(self.request(configuration))
+
+    def request(self, configuration: Configuration) -> RenderRequest:
+        return RenderRequest(self.file, self.problem, GPU, configuration)
+
+    def children(self) -> list[int]:
+        return [child.pid for child in self.pool._children]
+
+
+@pytest.fixture
+def pool() -> Iterator[CompilePool]:
+    pool = CompilePool(jobs=1)
+    yield pool
+    pool.close()
+
+
+def test_good_source(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    found = bench.compile(plain())
+    assert found.status is Status.OK, found.error
+    assert found.entries == ("scale__ok",)
+    assert found.cubins[0].startswith(b"\x7fELF")
+    assert found.resources[0].registers > 0
+    assert "scale__ok" in found.sources[0]
+
+
+def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool, 'extern "C" __global__ void scale__ok() { nonsense; }\n')
+    found = bench.compile(plain())
+    assert found.status is Status.COMPILE_ERROR
+    assert "nonsense" in found.error
+    assert "\n" not in found.error
+    assert found.sources  # shown by `tune trial`
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{% if %}", "scale.cu.j2:1: "),
+        ("{{ unknown }}", "'unknown' is undefined"),
+        ("{{ 1 // 0 }}", "zero"),
+        ("{% include 'missing.cuh' %}", "missing.cuh"),
+        ("{{ 'a' * 5000000 }}", "limit"),
+        ("int x;", "no kernel named"),
+    ],
+)
+def test_template_that_does_not_render(tmp_path: Path, pool: CompilePool, source: str, said: str) -> None:
+    bench = Bench(tmp_path, pool, source)
+    found = bench.compile(plain())
+    assert found.status is Status.COMPILE_ERROR
+    assert said in found.error
+    assert "\n" not in found.error
+
+
+def test_template_that_eats_the_memory(tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pool = CompilePool(jobs=1, memory_limit_bytes=4 << 30)
+    try:
+        assert Bench(tmp_path, pool, GREEDY).compile(plain()).status is Status.COMPILE_OOM
+        assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
+    finally:
+        pool.close()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
+
+
+BOMB = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
+
+
+def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
+    try:
+        began = time.monotonic()
+        bench = Bench(tmp_path, pool, BOMB)
+        found = bench.compile(plain())
+        assert time.monotonic() - began < 20.0
+        assert found.status is Status.COMPILE_ERROR
+        assert "limit" in found.error
+        assert "\n" not in found.error
+        (pid,) = bench.children()
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert most is not None
+        assert int(most[1]) < 300 << 10
+    finally:
+        pool.close()
+
+
+LARGE_BOMB = BOMB.replace("x", "{{ j ~ 5000 * 'x' }}")
+"""Fills the memory sooner."""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{{% set text %}}{LARGE_BOMB}{{% endset %}}",
+        f"{{% macro m() %}}{LARGE_BOMB}{{% endmacro %}}{{{{ m() }}}}",
+    ],
+    ids=["set", "macro"],
+)
+def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path, source: str) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=1 << 30)
+    try:
+        found = Bench(tmp_path, pool, source).compile(plain())
+        assert found.status is Status.COMPILE_OOM
+        assert "memory" in found.error
+        assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
+    finally:
+        pool.close()
+
+
+def test_compilers_share_the_memory() -> None:
+    large, small = 512 << 30, 8 << 30
+    assert memory_limit(16, large) == memory_limit(1, large) == 8 << 30
+    assert 4 * memory_limit(4, small) <= small
+    assert memory_limit(64, small) == LEAST_BYTES
+
+
+def test_compilation_that_takes_for_ever_is_killed(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, deadline_s=1.0)
+    try:
+        bench = Bench(
+            tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        )
+        (first,) = _wait_for_children(bench)
+        began = time.monotonic()
+        found = bench.compile(plain())
+        assert found.status is Status.COMPILE_TIMEOUT
+        assert "1 s" in found.error
+        assert time.monotonic() - began < 20.0
+        assert gone(first)
+        assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
+    finally:
+        pool.close()
+
+
+def test_compiler_killed_from_outside(tmp_path: Path, pool: CompilePool) -> None:
+    slow = Bench(
+        tmp_path / "slow",
+        pool,
+        "{% for i in range(99999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+    )
+    (pid,) = _wait_for_children(slow)
+    answer: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+    pool.submit(slow.request(plain()), answer.put)
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+    found = answer.get(timeout=20)
+    assert found.status is Status.COMPILE_ERROR
+    assert "killed by SIGKILL" in found.error
+    assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
+
+
+def test_idle_compiler_killed_costs_no_compilation(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    assert bench.compile(plain()).status is Status.OK
+    (pid,) = bench.children()
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)
+    assert bench.compile(plain()).status is Status.OK
+    assert bench.children() != [pid]
+
+
+def test_compilers_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("tuner.children.compile_pool.Child", refuse)
+    pool = CompilePool(jobs=2)
+    try:
+        found = Bench(tmp_path, pool).compile(plain())
+    finally:
+        pool.close()
+    assert found.status is Status.COMPILE_ERROR
+    assert "Resource temporarily unavailable" in found.error
+
+
+def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=3)
+    slow = Bench(
+        tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    pids = _wait_for_children(slow, 3)
+    answers: list[Compilation] = []
+    for items in (1, 2, 3, 4, 1, 2, 3, 4):
+        pool.submit(slow.request(plain(items=items)), answers.append)
+    time.sleep(0.2)
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 20.0
+    assert gone(*pids)
+    assert not pool._children
+    assert not any(thread.is_alive() for thread in pool._threads)
+
+
+def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        pool = CompilePool(jobs=1, cache=cache)
+        try:
+            found = Bench(tmp_path / "kernel", pool).compile(plain())
+        finally:
+            pool.close()
+        assert found.status is Status.OK
+        assert len(list(cache.rglob("*.cubin"))) == 1
+
+
+def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    found = []
+    for _ in range(2):
+        pool = CompilePool(jobs=1, cache=cache)
+        try:
+            found.append(Bench(tmp_path / "kernel", pool).compile(plain()))
+        finally:
+            pool.close()
+        (entry,) = cache.rglob("*.cubin")
+        data = bytearray(entry.read_bytes())
+        data[-100] ^= 0xFF
+        entry.write_bytes(data)
+    assert found[0].cubins == found[1].cubins
+
+
+def test_full_disk_costs_the_cache_and_not_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    pool = CompilePool(jobs=1, cache=tmp_path / "cache")
+    try:
+        assert Bench(tmp_path / "kernel", pool).compile(plain()).status is Status.OK
+    finally:
+        pool.close()
+
+
+def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
+    deadline = time.monotonic() + 10.0
+    while len(bench.children()) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bench.children()
+
+
+def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain(items=8))  # the child is there
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def submit(name: str, items: int, *, ahead: bool, wanted: bool = True) -> None:
+        pool.submit(
+            bench.request(plain(items=items)),
+            lambda _: ended.put(name),
+            wanted=(lambda: wanted) if ahead else None,
+        )
+
+    submit("first", 1, ahead=False)  # keeps the only compiler busy while the others queue
+    submit("ahead", 2, ahead=True)
+    submit("not wanted any more", 3, ahead=True, wanted=False)
+    submit("waited for", 4, ahead=False)
+    submit("ahead, too", 5, ahead=True)
+    assert [ended.get(timeout=60) for _ in range(4)] == ["first", "waited for", "ahead", "ahead, too"]
+    assert ended.empty()
+
+
+def test_kernel_file_that_is_broken_meanwhile(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    whole = bench.file.read_text()
+    bench.file.write_text(whole.replace("[kernel]", "[kernel"))
+    assert bench.compile(plain()).status is Status.COMPILE_ERROR
+    children = bench.children()
+    bench.file.write_text(whole)
+    assert bench.compile(plain()).status is Status.OK
+    assert bench.children() == children

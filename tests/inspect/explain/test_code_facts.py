@@ -1,0 +1,326 @@
+"""What is read from the code of small kernels: accesses, bytes under way, asynchronous copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.inspect.explain.small_code import by_hand, counts, kernel
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration
+from tuner.inspect.explain.code_facts import ptx_facts
+from tuner.inspect.explain.instructions import Kind, loops
+from tuner.inspect.explain.ptx import parse_ptx
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render_launch
+from tuner.kernel.roofline import ARCHITECTURES
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
+# -- accesses
+
+
+def test_widths_of_loads_and_stores() -> None:
+    found = kernel(
+        "const float4* a, const float2* b, const short* c, float4* out",
+        "int i = threadIdx.x; float4 x = a[i]; float2 y = b[i]; x.x += y.x * y.y + c[i]; out[i] = x;",
+    )
+    assert counts(found.whole) == {
+        ("global load", 16): 1,
+        ("global load", 8): 1,
+        ("global load", 2): 1,
+        ("global store", 16): 1,
+    }
+    assert found.whole.global_bytes == 16 + 8 + 2 + 16
+    assert found.whole.widest(Kind.GLOBAL_LOAD) == 16
+    assert found.instructions_per_byte == found.walk.instructions / 42
+    assert found.language == "PTX"
+
+
+def test_what_is_unrolled_is_unrolled() -> None:
+    loop = "float s = 0; {0} for (int i = 0; i < 8; ++i) s += a[i * 256 + threadIdx.x]; *out = s;"
+    unrolled = kernel("const float* a, float* out", loop.format("\n#pragma unroll\n"))
+    rolled = kernel("const float* a, float* out", loop.format("\n#pragma unroll 1\n"))
+    assert (unrolled.whole.count(Kind.GLOBAL_LOAD), unrolled.loops) == (8, ())
+    assert rolled.whole.count(Kind.GLOBAL_LOAD) == 1
+    assert [loop.depth for loop in rolled.loops] == [1]
+
+
+def test_shared_local_and_atomic_are_told_apart() -> None:
+    found = kernel(
+        "const int* a, int* out, int n",
+        """__shared__ int tile[256]; int own[32];
+        for (int i = 0; i < 32; ++i) own[i] = a[i];
+        tile[threadIdx.x] = own[n]; __syncthreads();
+        atomicAdd(out, tile[threadIdx.x ^ 1]);""",
+    )
+    kinds = {str(a.kind) for a in found.whole.accesses}
+    assert {"shared load", "shared store", "local load", "local store", "atomic"} <= kinds
+
+
+def test_arithmetic_and_tensor_cores() -> None:
+    body = """unsigned a0 = in[threadIdx.x], b0 = in[threadIdx.x + 32]; float c[4] = {1, 2, 3, 4};
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a0), "r"(b0));
+    out[threadIdx.x] = c[0] * c[1] + c[2];"""
+    found = kernel("const unsigned* in, float* out", body)
+    assert found.whole.matrix == (("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 1),)
+    assert found.whole.float == 1
+    # All the operands of the product are known where its result is.
+    assert found.in_flight.loads == 2
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_120"])
+def test_every_target_has_ptx(arch: str) -> None:
+    found = kernel("const float4* a, float4* b", "b[threadIdx.x] = a[threadIdx.x];", arch)
+    assert counts(found.whole) == {("global load", 16): 1, ("global store", 16): 1}
+
+
+def test_the_right_kernel_of_several() -> None:
+    source = (
+        'extern "C" __global__ void k(float* a) { a[0] = 1; }'
+        'extern "C" __global__ void k2(float4* a) { a[0] = a[1]; }'
+    )
+    found = compile_source(source, "k2", "sm_80", listing=True)
+    assert counts(ptx_facts(found.ptx, "k").whole) == {("global store", 4): 1}
+    assert counts(ptx_facts(found.ptx, "k2").whole) == {("global load", 16): 1, ("global store", 16): 1}
+    with pytest.raises(ValueError, match="no kernel k3"):
+        ptx_facts(found.ptx, "k3")
+
+
+def test_a_template_is_found_by_its_mangled_name() -> None:
+    source = "template <int N> __global__ void copy(float* a) { a[N] = a[0]; }"
+    found = compile_source(source, "copy<3>", "sm_80", listing=True)
+    assert ptx_facts(found.ptx, found.entry).whole.count(Kind.GLOBAL_STORE) == 1
+
+
+def test_compiling_gives_no_listing_unless_asked() -> None:
+    source = 'extern "C" __global__ void k(float* a) { __syncthreads(); a[0] = 1; }'
+    plain, listed = compile_source(source, "k", "sm_80"), compile_source(source, "k", "sm_80", listing=True)
+    assert (plain.ptx, plain.barriers) == ("", 0)
+    assert (listed.cubin, listed.barriers) == (plain.cubin, 1)
+
+
+# -- bytes under way
+
+
+def test_independent_loads_are_under_way_together() -> None:
+    found = kernel(
+        "const float4* a, float4* out",
+        """float4 s = {}; _Pragma("unroll")
+        for (int i = 0; i < 4; ++i) { float4 x = a[i * 256 + threadIdx.x]; s.x += x.x; s.y += x.y; }
+        out[threadIdx.x] = s;""",
+    )
+    assert (found.in_flight.loads, found.in_flight.load_bytes, found.in_flight.bytes) == (4, 64, 64)
+
+
+def test_a_chase_of_pointers_has_one_load_under_way() -> None:
+    found = kernel("const int* a, int* out", "out[0] = a[a[a[a[threadIdx.x]]]];")
+    assert found.whole.count(Kind.GLOBAL_LOAD) == 4
+    assert (found.in_flight.loads, found.in_flight.load_bytes) == (1, 4)
+
+
+def test_a_store_of_what_was_loaded_is_in_the_way_of_the_next_load() -> None:
+    in_place = kernel("float* a", "for (int i = 0; i < 4; ++i) a[i * 64] = a[i * 64 + threadIdx.x] + 1;")
+    assert in_place.in_flight.loads == 1
+    apart = kernel(
+        "const float* __restrict__ a, float* __restrict__ b",
+        "float x[4]; for (int i = 0; i < 4; ++i) x[i] = a[i * 64]; for (int i = 0; i < 4; ++i) b[i * 64] = x[i];",
+    )
+    assert apart.in_flight.loads == 4
+
+
+def test_a_branch_on_what_was_loaded_waits_for_it() -> None:
+    found = by_hand(
+        """ld.global.u32 %r1, [%rd1]; setp.eq.s32 %p1, %r1, 0; @%p1 bra END;
+        ld.global.u32 %r2, [%rd1+4]; ld.global.u32 %r3, [%rd1+8]; st.shared.u32 [%rd2], %r2;
+        END: """
+    )
+    assert found.in_flight.loads == 2
+
+
+def test_a_barrier_waits_for_what_went_to_shared_memory() -> None:
+    loads = "ld.global.v4.u32 {{%r{0}, %r{1}, %r{2}, %r{3}}}, [%rd1+{4}];"
+    first, second = loads.format(1, 2, 3, 4, 0), loads.format(5, 6, 7, 8, 64)
+    stored = "st.shared.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};"
+    assert by_hand(f"{first} bar.sync 0; {second}").in_flight.loads == 2
+    assert by_hand(f"{first} {stored} bar.sync 0; {second}").in_flight.loads == 1
+    assert by_hand(f"{first} {stored} {second}").in_flight.loads == 2
+
+
+def test_what_is_overwritten_is_not_waited_for() -> None:
+    found = by_hand(
+        "ld.global.u32 %r1, [%rd1]; mov.u32 %r1, 7; st.global.u32 [%rd2], %r1; ld.global.u32 %r2, [%rd1+4];"
+    )
+    assert found.in_flight.loads == 2
+
+
+def test_a_call_may_do_anything() -> None:
+    found = by_hand("ld.global.u32 %r1, [%rd1]; call.uni (%r2), helper, (%r3); ld.global.u32 %r4, [%rd1+4];")
+    assert found.in_flight.loads == 1
+
+
+def test_the_path_for_whole_tiles_is_taken() -> None:
+    found = kernel(
+        "const float4* a, float4* out, int n",
+        """int i = blockIdx.x * 1024 + threadIdx.x; float4 x[4];
+        if (blockIdx.x * 1024 + 1024 <= n) {
+            for (int j = 0; j < 4; ++j) x[j] = a[i + 256 * j];
+            for (int j = 0; j < 4; ++j) out[i + 256 * j] = x[j];
+        } else {
+            for (int j = 0; j < 4; ++j) if (i + 256 * j < n) x[j] = a[i + 256 * j];
+            for (int j = 0; j < 4; ++j) if (i + 256 * j < n) out[i + 256 * j] = x[j];
+        }""",
+    )
+    assert counts(found.walk) == {("global load", 16): 4, ("global store", 16): 4}
+    assert counts(found.whole) == {("global load", 16): 8, ("global store", 16): 8}
+    assert found.walk.instructions < found.whole.instructions
+    assert found.in_flight.load_bytes == 64
+
+
+def test_what_may_be_skipped_is_not_skipped() -> None:
+    found = kernel(
+        "const float4* a, float4* out, int n",
+        """int i = threadIdx.x; if (i >= n) return; float4 x[2];
+        if (i < n / 2) x[0] = a[i];
+        if (i < n / 3) x[1] = a[i + 256];
+        if (i < n / 2) out[i] = x[0];
+        if (i < n / 3) out[i + 256] = x[1];""",
+    )
+    assert counts(found.walk) == {("global load", 16): 2, ("global store", 16): 2}
+    assert found.in_flight.load_bytes == 32
+
+
+def test_a_loop_counts_before_what_is_around_it() -> None:
+    found = kernel(
+        "const float4* a, float* out, int n",
+        """float s = 0; int i = threadIdx.x;
+        _Pragma("unroll 1") for (; i + 768 < n; i += 1024) {
+            float4 x[4]; for (int j = 0; j < 4; ++j) x[j] = a[i + 256 * j];
+            for (int j = 0; j < 4; ++j) s += x[j].x + x[j].y + x[j].z + x[j].w;
+        }
+        _Pragma("unroll 1") for (; i < n; i += 256) s += a[i].x;
+        out[threadIdx.x] = s;""",
+    )
+    assert (found.in_flight.loads, found.in_flight.load_bytes) == (4, 64)
+    assert [loop.depth for loop in found.loops] == [1, 1]
+
+
+def test_little_loops_do_not_hide_what_is_done_without() -> None:
+    found = kernel(
+        "const float4* a, const float* b, float4* out, int n",
+        """int i = threadIdx.x; float4 x[4];
+        for (int j = 0; j < 4; ++j) x[j] = a[i + 256 * j];
+        float s = 0; _Pragma("unroll 1") for (int j = 0; j < n; ++j) s += b[j];
+        for (int j = 0; j < 4; ++j) { x[j].x += s; out[i + 256 * j] = x[j]; }""",
+    )
+    assert found.in_flight.load_bytes >= 64
+
+
+# -- asynchronous copies
+
+
+ASYNC = """
+__shared__ float4 ring[4 * 128];
+unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(ring + threadIdx.x));
+#pragma unroll
+for (int s = 0; s < 3; ++s) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to + 2048 * s), "l"(a + 128 * s));
+    asm volatile("cp.async.commit_group;");
+}
+float sum = 0;
+#pragma unroll 1
+for (int i = 3; i < n; ++i) {
+    asm volatile("cp.async.wait_group 2;" ::: "memory");
+    __syncthreads();
+    sum += ring[(i & 3) * 128 + threadIdx.x].x;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to + 2048 * (i & 3)), "l"(a + 128 * i));
+    asm volatile("cp.async.commit_group;");
+}
+asm volatile("cp.async.wait_group 0;" ::: "memory");
+out[threadIdx.x] = sum;
+"""
+
+
+def test_groups_of_asynchronous_copies() -> None:
+    found = kernel("const float4* a, float* out, int n", ASYNC)
+    flight = found.in_flight
+    # Two groups are left by the wait in the loop, and one comes behind it.
+    assert (flight.copies, flight.copy_bytes, flight.groups, flight.bytes) == (1, 16, 3, 48)
+    assert counts(found.whole)[("asynchronous copy", 16)] == 4
+    assert not flight.bulk
+
+
+BULK = """
+__shared__ alignas(128) float tile[1024];
+__shared__ unsigned long long barrier;
+unsigned b = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+unsigned t = static_cast<unsigned>(__cvta_generic_to_shared(tile));
+if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(b));
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(b), "r"(4096));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(t), "l"(a), "r"(4096), "r"(b) : "memory");
+}
+__syncthreads();
+asm volatile("{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared.b64 done, [%0], 0; @done bra DONE; bra WAIT; "
+             "DONE: }" :: "r"(b) : "memory");
+out[threadIdx.x] = tile[threadIdx.x];
+asm volatile("{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared.b64 done, [%0], 0; @done bra DONE; bra WAIT; "
+             "DONE: }" :: "r"(b) : "memory");
+asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 4096;" :: "l"(out), "r"(t) : "memory");
+asm volatile("cp.async.bulk.commit_group;"); asm volatile("cp.async.bulk.wait_group 0;");
+"""
+
+
+def test_bulk_copies() -> None:
+    found = kernel("const float* a, float* out", BULK, "sm_90a")
+    assert found.in_flight.bulk
+    assert counts(found.whole)[("bulk copy", 0)] == 1
+    assert counts(found.whole)[("bulk store", 0)] == 1
+    assert found.instructions_per_byte is None  # how much they move is not in the code
+    assert found.loops == ()  # loops that only wait are none worth showing
+
+
+def test_the_same_label_in_two_scopes_is_two_labels() -> None:
+    code = parse_ptx(compile_source(f'extern "C" __global__ void k(const float* a, float* out) {{ {BULK} }}', "k",
+                                    "sm_90a", listing=True).ptx, "k")  # fmt: skip
+    waiting = loops(code)
+    assert [loop.depth for loop in waiting] == [1, 1]
+    assert waiting[0].blocks.isdisjoint(waiting[1].blocks)
+
+
+def test_persistent_kernels_ask_for_the_grid() -> None:
+    body = "for (int i = blockIdx.x; i < n; i += {0}) a[i * 256 + threadIdx.x] = 1;"
+    assert kernel("float* a, int n", body.format("gridDim.x")).strides_over_grid
+    assert not kernel("float* a, int n", body.format("7")).strides_over_grid
+
+
+# -- the built-in kernels
+
+
+def rendered(name: str, cc: int) -> Iterator[tuple[str, str, str]]:
+    spec, gpu = load_kernel(name), ARCHITECTURES[cc]
+    problem = spec.problem()
+    for variant in spec.usable_variants(problem, gpu)[0]:
+        for launch in variant.launches:
+            configuration = Configuration.of(variant.name, variant.defaults)
+            source, entry = render_launch(spec, launch, problem, gpu, configuration)
+            yield variant.name, source, entry
+
+
+@pytest.mark.parametrize(("name", "cc"), [("gemm", 80), ("gemm", 75), ("saxpy", 90)])
+def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
+    launches = list(rendered(name, cc))
+    if cc == 75:  # has instructions of its own for matrices alone
+        launches = [(variant, source, entry) for variant, source, entry in launches if "mma_sync" in entry]
+    assert launches
+    for variant, source, entry in launches:
+        compiled_source = compile_source(source, entry, ARCHITECTURES[cc].arch, listing=True)
+        found = ptx_facts(compiled_source.ptx, compiled_source.entry)
+        assert found.walk.count(Kind.GLOBAL_STORE, Kind.BULK_STORE) > 0, variant
+        assert found.in_flight.bytes > 0 or found.in_flight.bulk, variant
+        assert bool(found.whole.matrix) == ("mma_sync" in entry), variant
+        assert found.walk.instructions <= found.whole.instructions

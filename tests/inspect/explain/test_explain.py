@@ -1,0 +1,399 @@
+"""``tune explain``: built-in kernels on typical cards, kernels of a user's own, what is stored, and its errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.commands import assert_refused, said_by
+from tests.faults.bench_device import remember
+from tests.faults.kernels import configuration, scale_kernel, write_kernel
+from tests.kernel_files import GOOD, write
+from tuner.cli import explain as cli_explain
+from tuner.cli.commands.explain import explain
+from tuner.core.conditions import Calibration, Conditions, Mode
+from tuner.core.errors import CompileError, DeviceError, TunerError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.database.database import Database
+from tuner.inspect.explain import code_reader
+from tuner.inspect.explain.code_reader import LaunchCode, find_nvdisasm, read_code
+from tuner.inspect.explain.explanation import explain as put_together
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+GPU = ARCHITECTURES[90]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No GPU, no database, no disassembler."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tuner.devices.choose.has_gpu", lambda: False)
+    monkeypatch.setattr(code_reader, "find_nvdisasm", lambda: None)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, arguments, catch_exceptions=False)
+
+
+def data(*arguments: str) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.output)
+    return found
+
+
+def limits(launch: dict[str, Any]) -> dict[str, int]:
+    return {limit["name"]: limit["blocks"] for limit in launch["occupancy"]["limits"]}
+
+
+# -- the built-in kernels
+
+# Blocks by shared memory, by hand: 32768 bytes of a block of this configuration (two stages of two tiles of 128 x 32
+# halves), 1 KiB of the system's on cc 8.0 and up. 64 KiB // 32; 164 KiB // 33; 228 KiB // 33.
+# Blocks by threads: 1024 // 128 and 2048 // 128.
+MMA = "mma_sync block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=2 stages=2 group_m=8 min_blocks=1"
+
+
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a built-in kernel is remembered: most of the time of a command."""
+    monkeypatch.setattr(cli_explain, "read_code", _read_once)
+
+
+_READ: dict[tuple[object, ...], tuple[LaunchCode, ...]] = {}
+
+
+def _read_once(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> tuple[LaunchCode, ...]:
+    key = (kernel.file, problem.key, gpu, configuration)
+    if key not in _READ:
+        _READ[key] = read_code(kernel, problem, gpu, configuration)
+    return _READ[key]
+
+
+@pytest.mark.usefixtures("read_once")
+@pytest.mark.parametrize(
+    ("cc", "by_shared", "by_threads", "slots"), [(75, 2, 8, 16), (80, 4, 16, 32), (90, 6, 16, 32)]
+)
+def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: int) -> None:
+    found = data("gemm", "--cc", str(cc), "--config", MMA)
+    (launch,) = found["launches"]
+    assert launch["dynamic_shared_bytes"] == 32768
+    assert (limits(launch)["shared memory"], limits(launch)["threads"]) == (by_shared, by_threads)
+    assert limits(launch)["blocks"] == slots
+    active = launch["occupancy"]["active_blocks"]
+    assert active == launch["active_blocks"] == min(limits(launch).values())
+    assert launch["waves"]["count"] == 1024 / (active * ARCHITECTURES[cc].sm_count)
+    assert launch["code"]["ptx"]["main_path"]["matrix"]
+    assert found["roofline"]["binding"] == "matrix"
+    verdicts = {line["about"]: line["verdict"] for line in found["advice"]}
+    assert verdicts["tensor cores"] == "ok"
+
+
+@pytest.mark.usefixtures("read_once")
+@pytest.mark.parametrize(("cc", "blocks"), [(75, 4), (80, 8), (90, 8)])
+def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
+    found = data("vector_add", "--cc", str(cc), "--size", "n=2**28")
+    (launch,) = found["launches"]
+    assert launch["block"][0] == 256 and launch["registers"] <= 32
+    assert launch["occupancy"]["active_blocks"] == blocks
+    assert launch["occupancy"]["fraction"] == 1.0 and launch["occupancy"]["limiter"] == "threads"
+    assert found["roofline"]["binding"] == "bandwidth"
+    assert found["roofline"]["intensity"] == pytest.approx(1 / 12)
+    loads = [a for a in launch["code"]["ptx"]["main_path"]["accesses"] if a["kind"] == "global load"]
+    assert max(a["bytes"] for a in loads) == 16
+    in_flight = launch["code"]["ptx"]["in_flight"]
+    threads = blocks * 256
+    assert launch["bytes_in_flight"]["bytes"] == threads * in_flight["load_bytes"]
+
+
+@pytest.mark.usefixtures("read_once")
+def test_a_full_sm_takes_no_further_block() -> None:
+    text = run("vector_add", "--cc", "90", "--size", "n=2**28").output
+    assert "100 % occupancy" in text and "fewer" not in text and "less shared memory" not in text
+    row = next(line for line in text.splitlines() if line.startswith("threads "))
+    assert row.split() == ["threads", "8", "yes"]
+    assert "fewer" in run("gemm", "--cc", "90", "--config", MMA).output
+
+
+def test_a_kernel_goes_by_the_name_in_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace('entry = "scale"', 'entry = "scale<2>"'))
+    (tmp_path / "scale.cu").write_text(
+        "template <int F> __global__ void scale(const float* x, float* y, float a, float* p, int n, long long m) {\n"
+        "    y[blockIdx.x] = F * a * x[blockIdx.x];\n}\n"
+    )
+    (launch,) = data(str(path), "--cc", "90")["launches"]
+    assert launch["name"] == "scale<2>" and launch["entry"].startswith("_Z5scale")
+    assert "--- launch: scale<2>\n" in run(str(path), "--cc", "90").output
+
+
+@pytest.mark.parametrize(("name", "cc"), [("gemm", 75), *((name, 120) for name in builtin_kernels())])
+def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
+    kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
+    problem = kernel.problem()
+    variant = kernel.usable_variants(problem, gpu)[0][0]
+    chosen = Configuration.of(variant.name, variant.defaults)
+    found = put_together(kernel, problem, gpu, chosen, read_code(kernel, problem, gpu, chosen))
+    assert found.launches
+    for launch in found.launches:
+        assert launch.occupancy.active_blocks > 0
+        assert launch.facts is not None and launch.under_way is not None
+        assert launch.waves.blocks > 0
+
+
+@pytest.mark.usefixtures("read_once")
+def test_several_launches() -> None:
+    found = data("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096")
+    assert [launch["entry"] for launch in found["launches"]] == ["gemm_split_k", "sum_partials"]
+    assert {line["launch"] for line in found["advice"]} >= {1, 2}
+    text = run("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096").output
+    assert "--- launch 1 of 2: gemm_split_k" in text and "--- launch 2 of 2: sum_partials" in text
+
+
+@pytest.mark.usefixtures("read_once")
+def test_in_words() -> None:
+    done = run("gemm", "--cc", "80", "--config", MMA)
+    assert done.exit_code == 0
+    for words in (
+        "NVIDIA A100-SXM4-80GB (cc 80, 108 SMs)",
+        "at least 137.4 GFLOP and 100.7 MB",
+        "matrix: 311.9 TFLOP/s for float16 by the data sheet",
+        "1024 blocks of 128 threads",
+        "32768 B dynamic per block, and 1024 B of the system's",
+        "limited by",
+        "one more block takes",
+        "by the PTX, as written: each instruction counts once",
+        "asynchronous copies, by the PTX",
+        "Little's law",
+        "KiB per SM, as CUB has it for this architecture",
+        "rule of thumb: 128 threads are 4 whole warps",
+        "nvidia-cuda-nvdisasm",
+    ):
+        assert words in done.output, words
+
+
+# -- kernels of a user's own
+
+CLUSTER = """\
+extern "C" __global__ void scale__{{ fault }}(const float* x, float* y, long long n) {
+    const long long i = blockIdx.x * {{ block_size }}ll + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+"""
+
+
+def with_launch(folder: Path, line: str, **changes: Any) -> Path:
+    path = write_kernel(folder, source=CLUSTER, items=(1,), **changes)
+    path.write_text(f"{path.read_text()}{line}\n")
+    return path
+
+
+def test_clusters_and_carveout(tmp_path: Path) -> None:
+    path = with_launch(tmp_path / "k", 'cluster = ["2"]\ncarveout = "25"\nshared_bytes = "21 * 1024 - 1024"')
+    found = data(str(path), "--size", "n=4096", "--config", "block_size=128")
+    (launch,) = found["launches"]
+    assert (launch["cluster"], launch["carveout"]) == ([2, 1, 1], 25)
+    assert limits(launch)["shared memory"] == 3  # 64 KiB set aside, 21 for each
+    text = run(str(path), "--size", "n=4096").output
+    assert "2: 2 blocks start together on SMs of one GPC" in text and "25 % of the L1 requested" in text
+
+
+def test_a_kernel_that_does_not_compile_is_one_line(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k", source='extern "C" __global__ void scale__ok() { int; x = 1; }\n')
+    with pytest.raises(CompileError, match=r"does not compile: .*error: .*\"x\" is undefined") as caught:
+        run(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_does_not_render_is_one_line(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k", source="{{ nothing }}\n")
+    with pytest.raises(TunerError, match="nothing") as caught:
+        run(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_compiler_that_hangs_or_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = scale_kernel(tmp_path / "k")
+    monkeypatch.setattr(code_reader, "DEADLINE_S", 0.0)
+    with pytest.raises(CompileError, match="not compiled after 0 s"):
+        read_code(kernel, kernel.problem(), GPU, configuration())
+    monkeypatch.undo()
+    bad = replace(kernel, file=tmp_path / "nowhere.toml")
+    with pytest.raises(CompileError, match="does not compile: cannot read"):
+        read_code(bad, kernel.problem(), GPU, configuration())
+
+
+def test_a_configuration_that_is_not_valid(tmp_path: Path) -> None:
+    extra = '[variants.plain.constraints]\n"blocks are large" = "block_size > 64"\n'
+    path = write_kernel(tmp_path / "k", extra=extra)
+    with pytest.raises(TunerError, match="blocks are large"):
+        run(str(path), "--config", "plain block_size=32")
+
+
+# -- what is stored
+
+
+def know(kernel_file: Path, **changes: Any) -> None:
+    from tuner.kernel.load import read_kernel
+
+    kernel = read_kernel(kernel_file)
+    with Database.open("results/tuning.db") as database:
+        remember(database, kernel, kernel.problem(), configuration("ok", 256, 2), 5e4, **changes)
+
+
+def test_the_stored_winner_and_its_time(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k").resolve()
+    know(path)
+    found = data(str(path))
+    assert found["parameters"]["block_size"] == 256 and found["source"].startswith("winner")
+    assert (found["time_ns"], found["mode"], found["regime"]) == (5e4, "cold", "rested")
+    assert found["speed_of_light"] == pytest.approx(found["roofline"]["speed_of_light_ns"] / 5e4)
+    text = run(str(path)).output
+    assert "50 us, cold, rested" in text and "of the speed of light" in text
+    # Another configuration has no time; the same one given by hand has.
+    assert data(str(path), "--config", "block_size=64")["time_ns"] is None
+    assert data(str(path), "--config", "block_size=256 items=2")["time_ns"] == 5e4
+    assert data(str(path), "--config", "block_size=256 items=2", "--cc", "80")["time_ns"] is None
+    assert data("--trial", "1")["parameters"]["block_size"] == 256
+
+
+def test_what_is_amiss_comes_first(tmp_path: Path) -> None:
+    """Two accesses that could be wider, say, stand above what is as it should be."""
+    _, _, advice = run("vector_add", "--config", "vectorized vector_width=1").output.partition("--- advice")
+    urgency = ("problem", "worth a try", "not known", "ok")
+    verdicts = [line.split("  ")[0] for line in advice.strip().splitlines()[1:]]
+    assert len(set(verdicts)) > 1
+    assert verdicts == sorted(verdicts, key=urgency.index)
+
+
+def test_warm_times_have_no_share_of_the_bandwidth(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k").resolve()
+    know(path, conditions=Conditions(Mode.WARM))
+    found = data(str(path))
+    assert found["time_ns"] == 5e4 and found["speed_of_light"] is None
+
+
+def test_measured_ceilings_and_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of this machine brings its calibration: what a copy reached, and what a launch costs."""
+    path = write_kernel(tmp_path / "k").resolve()
+    know(path)
+    known = Calibration({"cold, rested": 0.01}, copy_bytes_per_s=4.0e12, launch_ns={"cold": 49e3})
+    monkeypatch.setattr("tuner.cli.named_gpu._here", lambda device: (GPU, known))
+    found = data(str(path), "--device", "cuda")
+    assert found["roofline"]["measured_ceiling"] == {"name": "copy", "time_ns": pytest.approx(2.048)}
+    assert any("launch latency decides" in note for note in found["notes"])
+    text = run(str(path), "--device", "cuda").output
+    assert "copy 4 TB/s on this GPU" in text and "launch latency decides" in text
+
+
+# -- which GPU
+
+
+def test_a_gpu_by_name(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k").resolve()
+    assert data(str(path), "--gpu", "a100")["cc"] == 80
+    know(path, gpu=replace(GPU, name="NVIDIA A100 of our own", cc=80, sm_count=100))
+    assert data(str(path), "--gpu", "a100")["gpu"] == "NVIDIA A100 of our own"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gpu", "gtx"), "fits 0 of the known GPUs"),
+        (("--gpu", "nvidia"), "of the known GPUs; "),
+        (("--cc", "81"), "choose from: 75, 80"),
+        (("--cc", "80", "--gpu", "t4"), "--gpu and --cc exclude each other"),
+        (("--device", "replay"), "no GPU of this machine"),
+        (("--device", "cuda"), "no NVIDIA GPU"),
+    ],
+)
+def test_gpus_that_are_not(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(TunerError) as caught:
+        run("vector_add", *arguments)
+    assert words in str(caught.value)
+
+
+def test_a_gpu_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said and done without, unless it was asked for."""
+
+    def broken(device: str) -> None:
+        raise DeviceError("the driver is gone", "load it")
+
+    monkeypatch.setattr("tuner.cli.named_gpu.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.named_gpu._here", broken)
+    done = run("vector_add")
+    assert "the driver is gone: going on without this machine's GPU" in done.stderr
+    assert "typical" in done.stdout or "NVIDIA H200" in done.stdout
+    with pytest.raises(DeviceError, match="the driver is gone"):
+        run("vector_add", "--device", "cuda")
+
+
+# -- machine code
+
+
+def test_machine_code_where_there_is_a_disassembler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program stands in for ``nvdisasm``: its listing is read, and its failure is said."""
+    kernel = scale_kernel(tmp_path / "k")
+    listing = (
+        ".text.scale__ok:\n  /*0000*/ LDG.E.128 R4, desc[UR4][R2.64] ;\n"
+        "  /*0010*/ STG.E.128 desc[UR4][R8.64], R4 ;\n  /*0020*/ EXIT ;\n"
+    )
+    tool = tmp_path / "nvdisasm"
+    (tmp_path / "listing").write_text(listing)
+    tool.write_text(f"#!/bin/sh\nhead -c 4 \"$2\" | grep -q ELF && cat '{tmp_path / 'listing'}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(code_reader, "find_nvdisasm", lambda: tool)
+    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
+    assert code.sass is not None and code.facts is code.sass and code.notes == ()
+    assert code.sass.whole.global_bytes == 32 and code.ptx is not None
+    tool.write_text("#!/bin/sh\necho 'nvdisasm fatal: too new' >&2; exit 3\n")
+    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
+    assert code.sass is None and code.facts is code.ptx
+    assert code.notes == (f"{tool} failed: nvdisasm fatal: too new",)
+    (code,) = read_code(kernel, kernel.problem(), GPU, configuration(), sass=False)
+    assert code.sass is None
+    tool.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(CompileError, match="SIGKILL"):
+        read_code(kernel, kernel.problem(), GPU, configuration())
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_where_the_disassembler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    tool = tmp_path / "cuda" / "bin" / "nvdisasm"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    assert find_nvdisasm() != tool
+    tool.parent.mkdir(parents=True)
+    tool.write_text("")
+    tool.chmod(0o755)
+    assert find_nvdisasm() == tool
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "nvdisasm").write_text("")
+    (tmp_path / "nvdisasm").chmod(0o755)
+    assert find_nvdisasm() == tmp_path / "nvdisasm"
+
+
+def test_listings_too_long_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_reader, "MAX_TEXT_BYTES", 10)
+    kernel = scale_kernel(tmp_path / "k")
+    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
+    assert code.facts is None and any("too long" in note for note in code.notes)
+    found = put_together(kernel, kernel.problem(), GPU, configuration(), (code,))
+    assert found.launches[0].under_way is None
+
+
+def test_a_problem_beyond_the_gpus_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_by(capsys, "explain", "gemm", "--size", "m=2**20,n=2**20,k=2**20")
+    assert_refused(said, 2, "needs 6.597 TB; an NVIDIA H200 has 141 GB; give smaller sizes")

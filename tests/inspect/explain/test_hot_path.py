@@ -1,0 +1,116 @@
+"""Blocks and loops of code, and which way through it a kernel mostly takes."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from tests.inspect.explain.small_code import by_hand, kernel
+from tuner.inspect.explain.hot_path import walk
+from tuner.inspect.explain.instructions import Code, Instruction, Kind, build, loops
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
+def code_of(*edges: tuple[int, ...]) -> Code:
+    """Make a kernel of blocks that lead to others, the first of which follows."""
+    items: list[str | Instruction] = []
+    for number, targets in enumerate(edges):
+        items += [str(number), Instruction(f"i{number}")]
+        items.append(Instruction("jump", targets=tuple(map(str, targets)), ends=True))
+    return build(items, ordered=True)
+
+
+def test_nested_loops() -> None:
+    # 0 -> 1 -> 2 -> 2, 2 -> 3 -> 1, 3 -> 4
+    found = loops(code_of((1,), (2,), (2, 3), (1, 4), ()))
+    assert [(loop.header, sorted(loop.blocks), loop.depth) for loop in found] == [
+        (1, [1, 2, 3], 1),
+        (2, [2], 2),
+    ]
+
+
+def test_two_ways_back_are_one_loop() -> None:
+    found = loops(code_of((1,), (2, 3), (1, 4), (1, 4), ()))
+    assert [(loop.header, sorted(loop.blocks)) for loop in found] == [(1, [1, 2, 3])]
+
+
+def test_loops_without_an_end_and_without_a_header() -> None:
+    forever = code_of((1,), (1,))
+    assert [loop.header for loop in loops(forever)] == [1]
+    assert walk(forever, loops(forever)).blocks == (0, 1)
+    irreducible = code_of((1, 2), (2, 3), (1, 3), ())
+    assert loops(irreducible) == ()
+    assert walk(irreducible, ()).blocks[-1] == 3
+
+
+def test_what_nothing_leads_to_is_left_out() -> None:
+    assert len(code_of((2,), (2,), ()).blocks) == 2
+
+
+def test_any_graph_can_be_walked() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        count = rng.randint(1, 12)
+        edges = [tuple(rng.sample(range(count), rng.randint(0, min(2, count)))) for _ in range(count)]
+        code = code_of(*edges)
+        found = loops(code)
+        way = walk(code, found).blocks
+        assert way[0] == 0
+        assert len(set(way)) == len(way)
+        for here, there in pairwise(way):
+            gone_round = [loop for loop in found if here in loop.blocks and there not in loop.blocks]
+            assert there in code.blocks[here].successors or any(
+                loop.header in code.blocks[here].successors
+                and any(there in code.blocks[number].successors for number in loop.blocks)
+                for loop in gone_round
+            )
+        for loop in found:
+            assert loop.header in loop.blocks
+
+
+PERSISTENT = """__shared__ int tile; float s = 0;
+for (;;) {
+    if (threadIdx.x == 0) tile = atomicAdd(next, 1);
+    __syncthreads();
+    if (tile * 256 >= n) return;
+    int i = tile * 256 + threadIdx.x;
+    for (int k = 0; k < n; k += 4) s += a[i + k] * a[i + k + n];
+    out[i] = s + a[i + 5 * n];
+    __syncthreads();
+}"""
+
+
+def test_a_loop_that_is_left_in_its_middle_is_gone_through() -> None:
+    found = kernel("const float* a, float* out, int n, int* next", PERSISTENT)
+    assert found.walk.count(Kind.GLOBAL_LOAD) == found.whole.count(Kind.GLOBAL_LOAD) >= 3
+    assert found.walk.count(Kind.GLOBAL_STORE) == 1
+    assert [loop.depth for loop in found.loops][:2] == [1, 2]
+
+
+def test_a_way_that_ends_in_a_trap_is_not_the_main_path() -> None:
+    found = by_hand(
+        """ld.global.b32 %r1, [%rd1]; ld.global.b32 %r3, [%rd1+4]; setp.eq.b32 %p1, %r1, %r3; @%p1 bra BAD;
+        st.global.b32 [%rd2], %r1; st.global.b32 [%rd2+4], %r1; st.global.b32 [%rd2+8], %r1; ret;
+        BAD: trap;"""
+    )
+    assert found.walk.count(Kind.GLOBAL_STORE) == 3
+
+
+STENCIL = "int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y; float s = 0;" + "".join(
+    f" if (x + {dx} < w && y + {dy} < h) s += a[(y + {dy}) * w + x + {dx}];"
+    for dx in range(4)
+    for dy in range(4)
+)
+
+
+def test_loads_under_conditions_may_be_brought_together() -> None:
+    """PTX has each of 16 loads in a block of its own; the machine code has several of them under way."""
+    found = kernel("const float* a, float* out, int w, int h", f"{STENCIL} out[y * w + x] = s;")
+    assert found.walk.count(Kind.GLOBAL_LOAD) == 16
+    assert found.in_flight.load_bytes < found.in_flight.most_load_bytes == 16 * 4
+    straight = kernel("const float4* a, float4* out", "out[threadIdx.x] = a[threadIdx.x];")
+    seen = straight.in_flight
+    assert seen.least_load_bytes == seen.load_bytes == seen.most_load_bytes == 16

@@ -1,0 +1,181 @@
+"""Edge-case sizes: every configuration has some, around its tile."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tuner.core.model import Configuration, Problem, Value
+from tuner.kernel.edge_sizes import (
+    ALIGNED,
+    MAX_ELEMENTS,
+    MAX_ELEMENTS_BETWEEN,
+    VERIFIED_PROBLEMS,
+    edge_case_problems,
+    intermediate_problems,
+    near_problems,
+    tile_edge_problems,
+    tile_product_problems,
+)
+from tuner.kernel.load import load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.validity import invalid_reason
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+import version_matches
+
+GEMM = load_kernel("gemm")
+HOPPER = ARCHITECTURES[90]
+EVIDENCE = Path(__file__).resolve().parents[2] / "results" / "evidence"
+
+
+def product(m: int, n: int, k: int, layout: str = "nn") -> Problem:
+    return GEMM.problem({"m": m, "n": n, "k": k}, {"": "float16"}, {"layout": layout})
+
+
+def both(of: Problem, configuration: Configuration) -> list[Problem]:
+    return [*tile_edge_problems(of, configuration), *tile_product_problems(of, configuration)]
+
+
+@pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
+def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
+    one = Configuration("plain", tuple(values.items()))
+    for cases in (
+        tile_edge_problems(product(64, 64, 64), one),
+        tile_product_problems(product(64, 64, 64), one),
+    ):
+        assert len({tuple(p.sizes.values()) for p in cases}) == len(cases) >= VERIFIED_PROBLEMS
+
+
+def test_lengths_are_beside_those_of_the_tile() -> None:
+    tile = Configuration("tiled", (("block_m", 48), ("block_k", 8)))
+    lengths = set(chain(*(p.sizes.values() for p in tile_edge_problems(product(100, 100, 100), tile))))
+    assert {1, 47, 49, 99, 7, 9, 19, 100, 101} <= lengths
+    assert {48 - ALIGNED, 48 + ALIGNED, 2 * 48 + 3 * ALIGNED} <= lengths
+
+
+def test_products_of_two_parameters_are_lengths_too() -> None:
+    parts = Configuration("split", (("block_k", 64), ("parts", 16), ("stages", 3)))
+    near, wide = (
+        set(chain(*(p.sizes.values() for p in make(product(100, 100, 100), parts))))
+        for make in (tile_edge_problems, tile_product_problems)
+    )
+    assert not {1023, 1025} & near and {1023, 1025, 191, 193, 47, 49} <= wide
+    of = Problem("sum", {"n": 100}, {})
+    verified = edge_case_problems(of, parts, lambda case, _: case.sizes["n"] > 200)
+    assert {1023, 1025} <= {case.sizes["n"] for case in verified}
+
+
+def test_no_case_is_large() -> None:
+    tile = Configuration("tiled", (("block_m", 256), ("block_n", 256), ("group", 16)))
+    volumes = [math.prod(one.sizes.values()) for one in both(product(16384, 16384, 16384), tile)]
+    assert 0 < max(volumes) <= MAX_ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("variant", "layout", "fewest"),
+    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_skinny_m", "nn", 8)],
+)
+def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
+    of = product(1, 8192, 8192, layout)
+    (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).variants
+    for row in random.Random(1).sample(range(len(space)), 8):
+        one = space.configuration(row)
+        fitting = [p for p in both(of, one) if not invalid_reason(GEMM, p, HOPPER, one)]
+        assert len(fitting) >= fewest, one
+        assert any(p.sizes["m"] == 1 for p in fitting), one
+
+
+WALKED_IN_GROUPS = {
+    **{"block_m": 192, "block_n": 256, "swap_ab": True, "block_k": 64, "stages": 3, "consumers": 2},
+    **{"epilogue": "serial", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "raster_group": 8},
+}
+MANY_PARTS = {"block_m": 128, "block_n": 256, "split_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes", "chosen"),
+    [
+        ("wgmma", (16384, 16384, 16384), WALKED_IN_GROUPS),
+        ("wgmma_split_k", (512, 512, 65536), MANY_PARTS),
+    ],
+)
+def test_what_small_sizes_do_not_suit_is_verified_at_others(
+    variant: str, sizes: tuple[int, int, int], chosen: dict[str, Value]
+) -> None:
+    of = product(*sizes)
+    default = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).default
+    one = Configuration.of(variant, {**default.values, **chosen})
+    assert not invalid_reason(GEMM, of, HOPPER, one)
+    assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= VERIFIED_PROBLEMS // 2
+
+
+@pytest.mark.parametrize("epilogue", ["overlapped", "serial"])
+@pytest.mark.parametrize("sizes", [(4096, 11008, 4096), (3000, 3000, 3000)])
+def test_what_needs_many_tiles_is_verified_beside_its_own_size(
+    sizes: tuple[int, int, int], epilogue: str
+) -> None:
+    of = product(*sizes)
+    fixed = {"stream_k": [True], "epilogue": [epilogue]}
+    (space,) = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma"], fixed).variants
+    for row in random.Random(1).sample(range(len(space)), 10):
+        one = space.configuration(row)
+        assert any(not invalid_reason(GEMM, p, HOPPER, one) for p in near_problems(of)), one
+
+
+def tiles_of(of: Problem, one: Configuration) -> int:
+    rows, columns = (
+        -(-of.sizes[size] // int(one.values[block])) for size, block in (("m", "block_m"), ("n", "block_n"))
+    )
+    return rows * columns
+
+
+@pytest.mark.parametrize(("layout", "count"), [("nn", 16), ("nt", 16), ("tn", 3), ("tt", 3)])
+def test_published_winners_have_all_their_edge_case_sizes(layout: str, count: int) -> None:
+    """None is verified at its own size only, however many tiles it is for."""
+    raced = json.loads((EVIDENCE / "gemm-shapes.json").read_text())["problems"]
+    chosen = [one for one in raced if one["layout"] == layout]
+    assert len(chosen) == count
+    for winner in chosen:
+        sizes, dtypes = {name: winner[name] for name in "mnk"}, {"": winner["dtype"]}
+        of = GEMM.problem(sizes, dtypes, {"layout": layout})
+        one = version_matches.translated(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
+        cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
+        assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
+        if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
+            assert sum(tiles_of(p, one) > HOPPER.sm_count for p in cases) >= 4, str(of)
+
+
+def test_intermediate_problems_are_off_round_sizes_and_not_too_large() -> None:
+    of = product(16384, 16384, 16384)
+    cases = intermediate_problems(of)
+    works = [math.prod(p.sizes.values()) for p in cases]
+    assert len(set(map(str, cases))) == len(cases) > 100
+    for half in (works[: len(works) // 2], works[len(works) // 2 :]):
+        assert half == sorted(half, reverse=True)
+        assert MAX_ELEMENTS_BETWEEN / 4 < half[0] <= MAX_ELEMENTS_BETWEEN and half[-1] > MAX_ELEMENTS
+    assert {size % 16 for p in cases for size in p.sizes.values()} == {0, 1, 8, 15}
+    assert any(all(size % 64 == 0 for size in p.sizes.values()) for p in cases)
+    assert intermediate_problems(of) == cases and not intermediate_problems(product(3, 1, 7))
+    few = intermediate_problems(product(1, 8192, 8192))
+    assert len(few) > 50 and {p.sizes["m"] for p in few} == {1}
+    assert all(max(p.sizes.values()) <= 8192 for p in few)
+    huge = intermediate_problems(product(65536, 65536, 65536))
+    assert len(huge) > 50 and all(math.prod(p.sizes.values()) <= MAX_ELEMENTS_BETWEEN for p in huge)
+
+
+def test_near_problems_are_off_in_every_dimension() -> None:
+    of = product(4096, 7, 4096)
+    cases = near_problems(of)
+    assert len(cases) == len(set(map(str, cases))) > 4
+    for p in cases:
+        assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
+        assert min(p.sizes.values()) > 0

@@ -1,0 +1,1 @@
+"""The compile children, and the messages between processes."""

@@ -1,0 +1,61 @@
+"""What the head and a compiling child say to each other: a configuration or a source, and what became of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.children.record import Message, Record
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.core.processes import Channel
+from tuner.runtime.launches import Plan
+
+
+class RenderRequest(Message, frozen=True):
+    """Render and compile one configuration of a kernel, or the kernel's CUDA reference."""
+
+    kernel_file: Path
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    reference: bool = False
+    code: str = ""
+    """Digest of the kernel's code as the head read it (:mod:`tuner.kernel.identity`); empty to take it as it is."""
+    launches: tuple[int, ...] = ()
+    """Numbers of the variant's launches to compile without a plan, whether the problem has them or not, as a bundle
+    needs them; empty for those that the problem has."""
+
+
+class SourceRequest(Message, frozen=True):
+    """Compile a source as it is."""
+
+    source: str
+    entry: str
+    gpu: Gpu
+    include: Path
+    """Folder of its own headers."""
+
+
+CompileRequest = RenderRequest | SourceRequest
+
+
+class Compilation(Record, frozen=True):
+    """What became of planning, rendering and compiling one configuration."""
+
+    status: Status
+    """``ok``, one of the compile failures, ``invalid_config`` without a plan, ``launch_error`` if nothing fits."""
+    error: str = ""
+    plan: Plan | None = None
+    """How it is launched; None for a reference, for a source, and for what did not compile."""
+    sources: tuple[str, ...] = ()
+    cubins: tuple[bytes, ...] = ()
+    entries: tuple[str, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    implementation: str = ""
+    """Digest of how the configuration computes (:mod:`tuner.kernel.identity`); empty for what did not render."""
+    log: str = ""
+    compile_s: float = 0.0
+    changed: bool = False
+    """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
+
+
+COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compilation)

@@ -1,0 +1,204 @@
+"""Compiles on all cores: a thread and a child process each, with a deadline that kills."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.children.compilation import COMPILING, Compilation, CompileRequest
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.memory import memory_limit, most_children
+from tuner.children.slots import Slots
+from tuner.core.model import Status
+from tuner.core.processes import Child, ChildDied, UnsendableError
+
+DEADLINE_S = 60.0
+"""The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
+
+CompileChild = Child[CompileRequest, Compilation]
+
+
+@dataclass(frozen=True, order=True)
+class _QueuedCompilation:
+    rank: int
+    """What a caller waits for goes first."""
+    number: int
+    """In the order of submission."""
+    request: CompileRequest | None = field(compare=False)
+    """None ends a thread."""
+    done: Callable[[Compilation], None] = field(compare=False)
+    wanted: Callable[[], bool] = field(compare=False)
+
+
+WAITED_FOR, PREFETCH, END = range(3)
+"""Ranks of tasks."""
+
+
+class CompilePool:
+    """Child processes that render and compile.
+
+    Args:
+        jobs: number of children.
+        cache: folder of the cubin cache; None compiles everything anew.
+        deadline_s: after so long a compilation is killed and counts as ``compile_timeout``.
+        memory_limit_bytes: by how much the address space of a child may grow; beyond it the compilation counts as
+            ``compile_oom``. None for a share of the machine's memory.
+        slots: of all pools that share the machine with this one.
+    """
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        cache: Path | None = None,
+        deadline_s: float = DEADLINE_S,
+        memory_limit_bytes: int | None = None,
+        slots: Slots | None = None,
+    ) -> None:
+        self.jobs = jobs or default_jobs()
+        self._cache = cache
+        self._deadline_s = deadline_s
+        self._slots = slots
+        self._limit = memory_limit_bytes or memory_limit(self.jobs)
+        self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        self._children: set[CompileChild] = set()
+        self._closing = False
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
+        ]
+        if cache is not None:
+            CubinCache(cache).sweep()
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self,
+        request: CompileRequest,
+        done: Callable[[Compilation], None],
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """Compile what a request describes.
+
+        Args:
+            request: a configuration, the kernel's CUDA reference, or a source as it is.
+            done: called from another thread.
+            wanted: of a prefetch, for which nothing waits: all else goes first; when its turn comes, this returns
+                whether it is still wanted, and if not ``done`` is never called.
+        """
+        rank = WAITED_FOR if wanted is None else PREFETCH
+        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
+
+    def begin(self, request: CompileRequest) -> Callable[[], Compilation]:
+        """Begin to compile what a request describes; return what waits for it."""
+        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
+        self.submit(request, reply.put)
+        return reply.get
+
+    def compile(self, request: CompileRequest) -> Compilation:
+        """Compile what a request describes and wait for it."""
+        return self.begin(request)()
+
+    def close(self) -> None:
+        """Kill the children, finished or not."""
+        self._closing = True
+        for number in range(len(self._threads)):
+            self._queue.put(_QueuedCompilation(END, number, None, lambda _: None, _always))
+        with self._lock:
+            for child in self._children:
+                child.stop()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        if self._cache is not None:
+            CubinCache(self._cache).trim_at_times()
+
+    def _serve(self) -> None:
+        child: CompileChild | None = None
+        try:
+            with contextlib.suppress(OSError):  # the first task says so
+                child = self._spawn()
+            while (task := self._queue.get()).request is not None and not self._closing:
+                if not task.wanted():
+                    continue
+                with self._slot():
+                    child, compilation = self._run(child, task.request)
+                task.done(compilation)
+        finally:
+            if child is not None:
+                self._discard(child)
+
+    def _slot(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._slots is None else self._slots.one(lambda: self._closing)
+
+    def _run(
+        self, child: CompileChild | None, request: CompileRequest
+    ) -> tuple[CompileChild | None, Compilation]:
+        """Compile; return also the child that the next task can have."""
+        try:
+            child = self._hand_over(child, request)
+        except (OSError, ChildDied) as error:
+            return None, Compilation(Status.COMPILE_ERROR, f"no compiler process can be started: {error}")
+        except UnsendableError as error:
+            return child, Compilation(Status.COMPILE_ERROR, str(error))
+        try:
+            compilation = child.receive(self._deadline_s)
+        except ChildDied as death:
+            self._discard(child)
+            memory = death.max_rss_bytes > self._limit // 2 or "MemoryError" in death.reason
+            status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            return None, Compilation(status, f"the compiler process died ({death.reason})")
+        if compilation is None:
+            self._discard(child)
+            late = f"not compiled after {self._deadline_s:g} s"
+            return None, Compilation(Status.COMPILE_TIMEOUT, late, compile_s=self._deadline_s)
+        if compilation.status is Status.COMPILE_OOM:
+            # Its heap may stay full, and the next candidate would fail for it.
+            self._discard(child)
+            return None, compilation
+        return child, compilation
+
+    def _hand_over(self, child: CompileChild | None, request: CompileRequest) -> CompileChild:
+        """Send the request; a child that has died since its last task is replaced, for this one is not to blame."""
+        if child is not None:
+            try:
+                child.send(request)
+                return child
+            except ChildDied:
+                self._discard(child)
+        child = self._spawn()
+        try:
+            child.send(request)
+        except (ChildDied, UnsendableError):
+            self._discard(child)
+            raise
+        return child
+
+    def _spawn(self) -> CompileChild:
+        arguments = [str(self._cache) if self._cache else "-", str(self._limit)]
+        child = Child("tuner.children.compile_worker", COMPILING, arguments)
+        with self._lock:
+            self._children.add(child)
+            if self._closing:
+                child.stop()
+        return child
+
+    def _discard(self, child: CompileChild) -> None:
+        child.kill()
+        with self._lock:
+            self._children.discard(child)
+
+
+def default_jobs() -> int:
+    """Return how many compilers this machine has room for: one a core, as far as its memory goes."""
+    return max(1, min(len(os.sched_getaffinity(0)), most_children()))  # a container may own few of the cores
+
+
+def _always() -> bool:
+    return True

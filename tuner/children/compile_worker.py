@@ -1,0 +1,174 @@
+"""The compiling child: renders and compiles one configuration a message, under a memory limit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from msgspec import structs
+
+from tuner.children.compilation import COMPILING, Compilation, CompileRequest, SourceRequest
+from tuner.children.compiler_messages import in_template, with_locations
+from tuner.children.cubin_cache import CubinCache
+from tuner.children.launchable import with_occupancy
+from tuner.children.nvrtc import Cubin, SourceRejected, compile_options, compile_source, nvrtc, nvrtc_version
+from tuner.core.errors import CompileError, KernelError, TunerError
+from tuner.core.model import Status
+from tuner.core.processes import ParentPipe, limit_memory
+from tuner.kernel.headers import headers_digest
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import read_templates_once, render_launch
+from tuner.kernel.variant_spec import LaunchSpec
+
+CHANGED = "have changed since the run began"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A rendered launch, ready for NVRTC."""
+
+    text: str
+    entry: str
+    options: tuple[str, ...]
+    include: tuple[Path, ...]
+    located: Callable[[str], str]
+    """Return a compiler's log with the template's lines."""
+
+
+class Compiler:
+    """Renders and compiles the launches of configurations, through the cache."""
+
+    def __init__(self, cache: CubinCache | None) -> None:
+        self.cache = cache
+        self._identity = functools.lru_cache(maxsize=4)(_identity)
+
+    def answer(self, request: CompileRequest) -> Compilation:
+        """Compile what a request names; a failure comes with what was done before it."""
+        if isinstance(request, SourceRequest) or request.reference:
+            return self._compile_all(request)
+        gpu = request.gpu
+        try:
+            identity = self._identity(request.kernel_file)
+            changed = bool(request.code) and identity.code != request.code
+        except KernelError as error:
+            return Compilation(Status.COMPILE_ERROR, str(error), changed=bool(request.code))
+        if changed:
+            name = identity.kernel.file.name
+            return Compilation(Status.COMPILE_ERROR, f"{name} or its templates {CHANGED}", changed=True)
+        if request.launches:
+            return self._compile_all(request)
+        try:
+            plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
+        except TunerError as error:
+            return Compilation(Status.INVALID_CONFIG, str(error))
+        compilation = self._compile_all(request)
+        implementation = identity.implementation(request.configuration.variant, compilation.sources)
+        compilation = structs.replace(compilation, implementation=implementation)
+        return with_occupancy(compilation, plan, gpu) if compilation.status is Status.OK else compilation
+
+    def _compile_all(self, request: CompileRequest) -> Compilation:
+        started = time.monotonic()
+        compilation = Compilation(Status.OK)
+        try:
+            for source in self._launches(request):
+                compilation = structs.replace(compilation, sources=(*compilation.sources, source.text))
+                compiled = self._compile(source, request.gpu.arch)
+                compilation = structs.replace(
+                    compilation,
+                    cubins=(*compilation.cubins, compiled.cubin),
+                    entries=(*compilation.entries, compiled.entry),
+                    resources=(*compilation.resources, compiled.resources),
+                    log=f"{compilation.log}{compiled.log}\n",
+                )
+        except SourceRejected as error:
+            memory = "out of memory" in error.log.lower() or "OUT_OF_MEMORY" in error.log
+            status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            compilation = structs.replace(compilation, status=status, error=str(error), log=error.log)
+        except (KernelError, CompileError) as error:
+            compilation = structs.replace(compilation, status=Status.COMPILE_ERROR, error=str(error))
+        except MemoryError:
+            compilation = structs.replace(
+                compilation, status=Status.COMPILE_OOM, error="out of memory while rendering or compiling"
+            )
+        return structs.replace(compilation, compile_s=time.monotonic() - started)
+
+    def _launches(self, request: CompileRequest) -> Iterator[_Source]:
+        """Render each launch that a request means."""
+        if isinstance(request, SourceRequest):
+            yield _Source(request.source, request.entry, (), (request.include,), with_locations)
+            return
+        kernel = self._identity(request.kernel_file).kernel
+        problem, gpu, configuration = request.problem, request.gpu, request.configuration
+        if request.reference:
+            assert kernel.reference.cuda is not None
+            launches: tuple[LaunchSpec, ...] = (kernel.reference.cuda,)
+        elif request.launches:
+            every = kernel.variants[configuration.variant].launches
+            launches = tuple(every[number] for number in request.launches)
+        else:
+            launches = kernel.launches(problem, gpu, configuration)
+        for launch in launches:
+            text, entry = render_launch(kernel, launch, problem, gpu, configuration)
+            located = partial(
+                in_template,
+                kernel=kernel,
+                launch=launch,
+                problem=problem,
+                gpu=gpu,
+                configuration=configuration,
+            )
+            include = (launch.template.parent, *kernel.include)
+            yield _Source(text, entry, kernel.compile_options, include, located)
+
+    def _compile(self, source: _Source, arch: str) -> Cubin:
+        """Compile a source, or take it from the cache.
+
+        Raises:
+            SourceRejected: it does not compile; the log names the template's lines.
+        """
+        try:
+            compiled = self._compile_or_get(source, arch)
+        except SourceRejected as error:
+            raise SourceRejected(source.located(error.log)) from None
+        return replace(compiled, log=source.located(compiled.log))
+
+    def _compile_or_get(self, source: _Source, arch: str) -> Cubin:
+        text, entry, options, include = source.text, source.entry, source.options, source.include
+        headers = headers_digest(text, include) if self.cache is not None else None
+        if self.cache is None or headers is None:
+            return compile_source(text, entry, arch, options, include)
+        key = CubinCache.key(text, entry, compile_options(arch, options, include), nvrtc_version(), headers)
+        compiled = self.cache.get(key)
+        if compiled is None:
+            compiled = compile_source(text, entry, arch, options, include)
+            self.cache.put(key, compiled)
+        return compiled
+
+
+def _identity(file: Path) -> KernelIdentity:
+    return KernelIdentity(read_kernel(file))
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe. Arguments: cache folder or ``-``, memory limit in bytes."""
+    pipe = ParentPipe(COMPILING)
+    folder, limit = sys.argv[1], int(sys.argv[2])
+    read_templates_once()  # a run goes on with the text that it began with
+    compiler = Compiler(None if folder == "-" else CubinCache(Path(folder)))
+    with contextlib.suppress(CompileError):  # the first request says it with a status
+        nvrtc()
+    limit_memory(limit)
+    while (request := pipe.receive()) is not None:
+        pipe.send(compiler.answer(request))
+
+
+if __name__ == "__main__":
+    main()

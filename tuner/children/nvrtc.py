@@ -1,0 +1,213 @@
+"""Source -> cubin with NVRTC, in this process, and what ptxas says about it. No GPU is needed.
+
+Cubins, not PTX: a driver refuses PTX that is newer than itself, and would compile it with another ptxas.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.children.compiler_messages import PROGRAM
+from tuner.core.errors import CompileError
+from tuner.core.model import Resources
+
+BASE_OPTIONS = (
+    "--std=c++17",
+    "--device-as-default-execution-space",
+    "--ptxas-options=-v",
+    # Where there is a driver, NVRTC keeps cubins itself, and the log with the registers is empty the second time.
+    "--no-cache",
+)
+
+
+class SourceRejected(CompileError):  # noqa: N818 - a verdict on a candidate, not a fault of the tuner
+    """NVRTC or ptxas refused a source; ``log`` says why."""
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+        super().__init__(_first_error(log))
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A cubin and what is known about it without a GPU."""
+
+    cubin: bytes
+    entry: str
+    """The entry's name in the cubin: mangled for C++ templates."""
+    resources: Resources
+    log: str
+    ptx: str = ""
+    """What ptxas made the cubin of; only where it was asked for."""
+    barriers: int = 0
+    """Named barriers of a block; 0 without a listing."""
+
+
+@functools.cache
+def nvrtc() -> Any:
+    """Return the NVRTC bindings.
+
+    Raises:
+        CompileError: NVRTC is not installed.
+    """
+    try:
+        from cuda.bindings import nvrtc as bindings
+
+        _check(bindings, bindings.nvrtcVersion()[0])
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CompileError(f"NVRTC cannot be loaded: {error}", "pip install nvidia-cuda-nvrtc") from None
+    return bindings
+
+
+def nvrtc_version() -> str:
+    """Return NVRTC's version, such as ``13.0``."""
+    bindings = nvrtc()
+    error, major, minor = bindings.nvrtcVersion()
+    _check(bindings, error)
+    return f"{major}.{minor}"
+
+
+def supported_archs() -> list[int]:
+    """Return the compute capabilities (times ten) that this NVRTC can compile for."""
+    bindings = nvrtc()
+    error, archs = bindings.nvrtcGetSupportedArchs()
+    _check(bindings, error)
+    return [int(arch) for arch in archs]
+
+
+@functools.cache
+def header_folders() -> tuple[Path, ...]:
+    """Find CUDA's own headers (``cuda_fp16.h``, ``mma.h``): pip packages first, then an installed toolkit."""
+    site = Path(sysconfig.get_paths()["purelib"])
+    candidates = [site / "nvidia" / "cu13" / "include", site / "nvidia" / "cuda_runtime" / "include"]
+    spec = importlib.util.find_spec("nvidia")
+    if spec is not None and spec.submodule_search_locations:
+        candidates += [Path(p) / "cu13" / "include" for p in spec.submodule_search_locations]
+    candidates += [
+        Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
+    ]
+    candidates.append(Path("/usr/local/cuda/include"))
+    for folder in candidates:
+        if (folder / "cuda_fp16.h").is_file():
+            cccl = folder / "cccl"
+            return (folder, cccl) if cccl.is_dir() else (folder,)
+    return ()
+
+
+def compile_options(
+    arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()
+) -> tuple[str, ...]:
+    """Return the options of a compilation; include folders of the kernel come before CUDA's."""
+    folders = (*include, *header_folders())
+    return (
+        f"--gpu-architecture={arch}",
+        *BASE_OPTIONS,
+        *options,
+        *(f"--include-path={folder}" for folder in folders),
+    )
+
+
+def compile_source(
+    source: str,
+    entry: str,
+    arch: str,
+    options: tuple[str, ...] = (),
+    include: tuple[Path, ...] = (),
+    *,
+    listing: bool = False,
+) -> Cubin:
+    """Compile one source to a cubin.
+
+    Args:
+        source: CUDA C++.
+        entry: name of the kernel; with ``<`` or ``::`` it is a C++ name expression that NVRTC instantiates.
+        arch: NVRTC's target, such as ``sm_90a``.
+        options: further NVRTC options.
+        include: folders of the kernel's own headers.
+        listing: give the PTX, too, and the number of barriers: to read the code, not for tuning.
+
+    Raises:
+        SourceRejected: the source does not compile, or has no such entry.
+        CompileError: NVRTC itself fails.
+    """
+    bindings = nvrtc()
+    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), 0, None, None)
+    _check(bindings, error)
+    expression = "<" in entry or "::" in entry
+    try:
+        if expression:
+            _check(bindings, bindings.nvrtcAddNameExpression(program, entry.encode())[0])
+        encoded = [option.encode() for option in compile_options(arch, options, include)]
+        (error,) = bindings.nvrtcCompileProgram(program, len(encoded), encoded)
+        log = _read(bindings, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+        if error != bindings.nvrtcResult.NVRTC_SUCCESS:
+            raise SourceRejected(log or str(error))
+        lowered = entry
+        if expression:
+            error, name = bindings.nvrtcGetLoweredName(program, entry.encode())
+            _check(bindings, error)
+            lowered = name.decode()
+        cubin = _read(bindings, program, "CUBIN")
+        ptx = _read(bindings, program, "PTX").rstrip(b"\0").decode(errors="replace") if listing else ""
+    finally:
+        bindings.nvrtcDestroyProgram(program)
+    parts = _ENTRY.split(log)
+    blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
+    if lowered not in blocks:
+        names = ", ".join(blocks) or "none"
+        raise SourceRejected(
+            f'error: no kernel named {entry!r} in the source (found: {names}); is it extern "C"?'
+        )
+    barriers = _BARRIERS.search(blocks[lowered]) if listing else None
+    return Cubin(
+        cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
+    )
+
+
+def _read(bindings: Any, program: Any, what: str) -> bytes:
+    error, size = getattr(bindings, f"nvrtcGet{what}Size")(program)
+    _check(bindings, error)
+    data: bytes = b" " * size
+    (error,) = getattr(bindings, f"nvrtcGet{what}")(program, data)
+    _check(bindings, error)
+    return data
+
+
+def _check(bindings: Any, error: Any) -> None:
+    if error != bindings.nvrtcResult.NVRTC_SUCCESS:
+        text = bindings.nvrtcGetErrorString(error)[1].decode()
+        raise CompileError(f"NVRTC: {text}", "run `tune doctor`")
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def _resources(block: str) -> Resources:
+    def number(pattern: re.Pattern[str], group: int = 1) -> int:
+        match = pattern.search(block)
+        return int(match.group(group)) if match else 0
+
+    return Resources(
+        registers=number(_REGISTERS),
+        static_shared_bytes=number(_SHARED),
+        stack_bytes=number(_STACK, 1),
+        spill_bytes=number(_STACK, 2) + number(_STACK, 3),
+    )
+
+
+def _first_error(log: str) -> str:
+    for line in log.splitlines():
+        if "error" in line.lower():
+            return line.strip()
+    return log.strip().splitlines()[0] if log.strip() else "the compiler gave no reason"

@@ -1,0 +1,1 @@
+"""What every other package may use: data types, errors, files, statistics, child processes."""

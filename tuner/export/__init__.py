@@ -1,1 +1,0 @@
-"""Winners as a C++ header."""

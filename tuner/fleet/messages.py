@@ -1,0 +1,244 @@
+"""What the head and a searcher say to each other. A searcher tunes one problem after the other on one device; the head
+has the database.
+
+The head first says :class:`OpenDevice`, which is answered by :class:`DeviceReady` or :class:`DeviceFailed`; then
+:class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
+Within a task the searcher says :class:`Prepared` before its first measurement and waits for :class:`BeginSearch`.
+Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
+:class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered
+are on the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile
+is refused. A searcher that does not even say :class:`Alive` any more is killed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tuner.children.record import Message, Record
+from tuner.core.conditions import Calibration, Mode, Regime
+from tuner.core.model import Gpu, Problem, Run, RunOptions
+from tuner.core.processes import Channel
+from tuner.database.records import Mark
+from tuner.tuning.run_rows import Question, Row
+
+# -- from the head ----------------------------------------------------------------------------------------------------
+
+
+class GpuFacts(Record, frozen=True):
+    """What another searcher on the same GPU has found out: this one would see that one's processes."""
+
+    notes: tuple[str, ...]
+    calibration: Calibration | None
+
+
+class Compilers(Record, frozen=True):
+    """The compiling processes of all searchers of this machine."""
+
+    jobs: int
+    """How many of them work at a time, whichever searcher they belong to."""
+    share: int
+    """How many this searcher may have."""
+    slots: Path
+    """File whose locks say how many work."""
+
+
+class OpenDevice(Message, frozen=True):
+    """Open the device; the first message."""
+
+    device: str
+    """As ``--device`` has it."""
+    kernel: str
+    """The kernel's name, which chooses a recording."""
+    cache: Path | None
+    """Folder of the cubin cache."""
+    compilers: Compilers | None = None
+    """None for as many as there are cores, with nothing beside them."""
+    facts: GpuFacts | None = None
+    opener: str = ""
+    """``module:function`` that opens it, called with this message and ``say``; empty for this package's own."""
+
+
+class Task(Message, frozen=True):
+    """Tune a problem."""
+
+    key: str
+    """Of this giving out: a problem that is given out again has another."""
+    kernel: Path
+    text: str
+    """Digest of the kernel's text as the head has read it."""
+    rules: tuple[str, ...]
+    problem: Problem
+    trials: int
+    sampler: str
+    seed: int
+    options: RunOptions
+    time_s: float | None
+    mode: Mode | None
+    regime: Regime
+    study_storage: str | None
+    going_on: Run | None = None
+    """The interrupted run to go on with."""
+    mark: Mark | None = None
+    """What the database held when that began."""
+    database: str = ""
+    """Its name in what is printed."""
+    full: bool = False
+    """Whether what is printed names all parameters."""
+
+
+class BeginSearch(Message, frozen=True):
+    """Begin to measure."""
+
+
+class StopSearch(Message, frozen=True):
+    """Try nothing new, and end the task as interrupted."""
+
+
+class Answered(Message, frozen=True):
+    """What was asked for, or that rows are on the disk."""
+
+    task: str
+    key: int
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class DatabaseRefused(Message, frozen=True):
+    """The database cannot do that."""
+
+    task: str
+    key: int
+    error: str
+    remedy: str
+
+
+ToSearcher = OpenDevice | Task | BeginSearch | StopSearch | Answered | DatabaseRefused
+
+# -- from a searcher --------------------------------------------------------------------------------------------------
+
+
+class DeviceReady(Message, frozen=True):
+    """The device is open."""
+
+    name: str
+    gpu: Gpu
+    notes: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+
+
+class DeviceFailed(Message, frozen=True):
+    """It cannot be opened; the last message."""
+
+    error: str
+    remedy: str
+
+
+class Query(Message, frozen=True):
+    """A question to the database."""
+
+    task: str
+    key: int
+    question: Question
+
+
+class Writes(Message, frozen=True):
+    """Rows to be written together, all or none of them."""
+
+    task: str
+    key: int
+    """Greater than any before of the task; the same for the same rows."""
+    rows: tuple[Row, ...]
+
+
+class Prepared(Message, frozen=True):
+    """Everything is prepared for the first measurement."""
+
+    task: str
+    calibration: Calibration | None
+    lines: tuple[str, ...]
+    """What is tuned, where, and in how large a space."""
+
+
+class Progress(Message, frozen=True):
+    """How far a search is."""
+
+    task: str
+    trials: int
+    budget: int
+    best_ns: float | None
+    phase: str
+    """``searching``, or what has begun since; ``searched`` is when the search has ended."""
+    line: str
+    """The progress in a line."""
+
+
+class Said(Message, frozen=True):
+    """What the device says."""
+
+    text: str
+
+
+class GpuAwaited(Message, frozen=True):
+    """Another process has the GPU."""
+
+    what: str
+
+
+class TaskDone(Message, frozen=True):
+    """A problem is tuned."""
+
+    task: str
+    run: str
+    winner: int | None
+    """Its row."""
+    summary: str
+    record: bytes
+    """JSON of the result."""
+    nothing: str
+    """Why there is no winner; empty if there is one."""
+
+
+class TaskFailed(Message, frozen=True):
+    """A problem could not be tuned."""
+
+    task: str
+    error: str
+    remedy: str
+    of_device: bool
+    """Whether the device is to blame: it is closed, and this is the searcher's last message."""
+    exit_code: int
+    too_inaccurate: bool = False
+    """Whether no kernel of this dtype can be within the bound on the error."""
+
+
+class TaskStopped(Message, frozen=True):
+    """A task was interrupted, as :class:`StopSearch` said."""
+
+    task: str
+    text: str
+
+
+class Alive(Message, frozen=True):
+    """A heartbeat: the searcher's process runs; sent every few seconds, by a thread of its own."""
+
+    working: bool = False
+    """Whether the searcher waits for its device, which will answer in time: :attr:`Device.working`."""
+
+
+FromSearcher = (
+    DeviceReady
+    | DeviceFailed
+    | Query
+    | Writes
+    | Prepared
+    | Progress
+    | Said
+    | GpuAwaited
+    | TaskDone
+    | TaskFailed
+    | TaskStopped
+    | Alive
+)
+
+SEARCHING: Channel[ToSearcher, FromSearcher] = Channel(ToSearcher, FromSearcher)

@@ -1,0 +1,244 @@
+"""Compile a sample of configurations, and compare what their launches pass with what the kernels take."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool, default_jobs
+from tuner.core import paths
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Resources, Status
+from tuner.inspect.check.findings import Report
+from tuner.inspect.check.signatures import PlannedCall, check_signatures
+from tuner.inspect.check.subjects import Sampling, Subject, alternatives
+from tuner.kernel.plan import reference_launch
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason
+from tuner.kernel.variant_spec import LaunchSpec
+from tuner.runtime.launches import Launch
+
+_COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
+_TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
+_NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
+_UNDEFINED = re.compile(r"['\"]\w+['\"] is undefined")
+"""What Jinja and NVRTC say of a name that there is not."""
+_CUDAS_HEADERS = ("cub/", "cuda", "cooperative_groups", "crt/", "mma.h", "nv/", "thrust/")
+"""Beginnings of their names."""
+REFERENCE = ("reference", "cuda")
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A configuration, or the CUDA reference, for a GPU."""
+
+    key: tuple[str | int, ...]
+    launches: tuple[LaunchSpec, ...]
+    request: RenderRequest
+    subject: Subject | None = None
+
+    @property
+    def variant(self) -> str:
+        """The configuration's; empty for the CUDA reference."""
+        return self.request.configuration.variant
+
+    def __str__(self) -> str:
+        what = "the CUDA reference" if self.request.reference else str(self.request.configuration)
+        dtypes = ", ".join(dict.fromkeys(self.request.problem.dtypes.values()))
+        return f"{what}, {dtypes}, on sm_{self.request.gpu.cc}"
+
+
+@dataclass(frozen=True)
+class CompiledVariants:
+    """What later checks need of the compilations: variants by name."""
+
+    broken: Set[str] = frozenset()
+    """Of which nothing can be launched, or whose arguments do not fit: running them shows no more."""
+    misspelt: Set[str] = frozenset()
+    """Whose code uses a name that there is not."""
+
+
+def check_compiling(
+    kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
+) -> CompiledVariants:
+    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
+    tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
+    if not tasks:
+        return CompiledVariants()
+    workers = min(jobs or default_jobs(), len(tasks))
+    with closing(CompilePool(workers, paths.cubins())) as pool:
+        waits = [pool.begin(task.request) for task in tasks]
+        compilations: list[Compilation] = []
+        for wait in waits:
+            report.watch("compilations", len(compilations), len(waits))
+            compilations.append(wait())
+    failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
+    for task, compilation in zip(tasks, compilations, strict=True):
+        if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
+            failures[_location(kernel, task, compilation, report)].append(task)
+    for (file, line, problem), failed in failures.items():
+        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        report.at(file, line, f"{problem} ({failed[0]}{others})")
+    results = list(zip(tasks, compilations, strict=True))
+    for subject in chosen:
+        _check_fit(kernel, subject, results, report)
+    calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
+    unfit = check_signatures(kernel, calls, workers, report)
+    gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
+    report.done.append(f"{len(tasks)} compilations for {gpus}")
+    compiled = {task.variant for task, compilation in results if compilation.status is Status.OK}
+    misspelt = {
+        task.variant
+        for (_, _, text), failed in failures.items()
+        if _UNDEFINED.search(text)
+        for task in failed
+    }
+    return CompiledVariants(({task.variant for task in tasks} - compiled) | unfit, misspelt)
+
+
+def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
+    if kernel.reference.cuda is None or sampling.configurations == 0:
+        return []
+    none = Configuration("", ())
+    return [
+        _Task(
+            REFERENCE,
+            (kernel.reference.cuda,),
+            RenderRequest(kernel.file, kernel.problem(), gpu, none, reference=True),
+        )
+        for gpu in sampling.gpus
+    ]
+
+
+def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
+    """Return the sample for each GPU, and its first configuration that is valid in each other dtype and option."""
+    wanted = [
+        (subject.problem, gpu, configuration)
+        for gpu in subject.gpus
+        for configuration in subject.configurations
+    ]
+    gpu = subject.gpus[-1]
+    for problem in alternatives(kernel, subject.problem):
+        valid = (one for one in subject.configurations if not invalid_reason(kernel, problem, gpu, one))
+        wanted += [(problem, gpu, configuration) for configuration in itertools.islice(valid, 1)]
+    tasks = []
+    for problem, gpu, configuration in wanted:
+        try:
+            launches = kernel.launches(problem, gpu, configuration)
+        except TunerError:
+            continue  # its plan says so
+        request = RenderRequest(kernel.file, problem, gpu, configuration)
+        key = ("variants", subject.variant.name, "launches", 0)
+        tasks.append(_Task(key, launches, request, subject))
+    return tasks
+
+
+def _location(
+    kernel: KernelSpec, task: _Task, compilation: Compilation, report: Report
+) -> tuple[Path, int, str]:
+    """Return file, line and text of the first error: in a template where the compiler says so, else of the launch."""
+    number = max(0, min(len(compilation.sources), len(task.launches)) - 1)
+    launch = task.launches[number]
+    key = task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, launch))
+    pattern = _COMPILER_ERROR if compilation.log else _TEMPLATE_ERROR
+    for line in (compilation.log or compilation.error).splitlines():
+        if match := pattern.match(line):
+            file = _file(kernel, launch, match["file"])
+            if file is not None:
+                text = _with_remedy(match["text"]) + _macro(task, file, int(match["line"]))
+                return file, int(match["line"]), text
+            text = (
+                f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
+            )
+            return report.file, report.lines.line(key), text
+    return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
+
+
+def _with_remedy(text: str) -> str:
+    """Return a compiler's message, with what to do about a header that is not there."""
+    missing = _NO_HEADER.match(text)
+    if missing is None:
+        return text
+    if missing["name"].startswith(_CUDAS_HEADERS):
+        return f"{text}; CUDA's headers come with nvidia-cuda-runtime, -crt and -cccl, or with a toolkit"
+    return (
+        f"{text}; NVRTC has no headers of the host: put such an include between #ifndef __CUDACC_RTC__ and"
+        " #endif; folders of your own are named in [compile] include"
+    )
+
+
+def _macro(task: _Task, file: Path, line: int) -> str:
+    """Return what to do where a line of plain CUDA declares what is a macro there: a parameter or an option."""
+    lines = file.read_text(errors="replace").splitlines()[line - 1 : line] if file.suffix != ".j2" else []
+    for name in (*task.request.configuration.values, *task.request.problem.options):
+        if lines and re.search(rf"\b(?!return\b)\w+\s+{name}\s*[,)=;]", lines[0]):
+            return f"; {name} is a macro here, a value that is tuned or chosen: name this otherwise"
+    return ""
+
+
+def _index(kernel: KernelSpec, task: _Task, launch: LaunchSpec) -> int:
+    all_launches = kernel.variants[task.request.configuration.variant].launches
+    return next(number for number, one in enumerate(all_launches) if one is launch)
+
+
+def _file(kernel: KernelSpec, launch: LaunchSpec, name: str) -> Path | None:
+    """Return the file that a compiler or template engine means."""
+    folders = (launch.template.parent, kernel.folder, paths.templates(), *kernel.include)
+    for candidate in (launch.template, *(folder / name for folder in folders)):
+        if candidate.is_file() and (candidate.name == Path(name).name):
+            return candidate
+    return None
+
+
+def _check_fit(
+    kernel: KernelSpec, subject: Subject, results: Sequence[tuple[_Task, Compilation]], report: Report
+) -> None:
+    """Report a variant of which nothing fits on an SM, or whose constraints on the compiler's report exclude all."""
+    mine = [(task, compilation) for task, compilation in results if task.subject is subject]
+    key = ("variants", subject.variant.name)
+    unfit = [compilation for _, compilation in mine if compilation.status is Status.LAUNCH_ERROR]
+    if unfit and len(unfit) == len(mine):
+        report.add((*key, "launches", 0), unfit[0].error, "ask for fewer registers or less shared memory")
+    named = [
+        {
+            **kernel.environment(task.request.problem, task.request.gpu),
+            **task.request.configuration.values,
+            **vars(Resources.of(compilation.resources)),
+        }
+        for task, compilation in mine
+        if compilation.status is Status.OK
+    ]
+    for reason, condition in subject.variant.constraints_after:
+        if named and not any(condition.holds(names) for names in named):
+            problem = f"none of {len(named)} compiled configurations meets {condition.text}"
+            report.add((*key, "constraints", reason), problem, "correct the constraint, or add values")
+
+
+def _calls(kernel: KernelSpec, task: _Task, compilation: Compilation) -> list[PlannedCall]:
+    """Return the launches of what was compiled, with their sources."""
+    if compilation.status is not Status.OK:
+        return []
+    if task.request.reference:
+        try:
+            reference = reference_launch(kernel, task.request.problem, task.request.gpu)
+        except TunerError:
+            return []
+        planned: tuple[Launch, ...] = (reference,) if reference is not None else ()
+    else:
+        planned = compilation.plan.launches if compilation.plan else ()
+    return [
+        PlannedCall(
+            task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, spec)),
+            spec,
+            launch,
+            source,
+            task.request,
+        )
+        for spec, launch, source in zip(task.launches, planned, compilation.sources, strict=False)
+    ]

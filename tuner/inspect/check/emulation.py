@@ -1,0 +1,307 @@
+"""Evaluate references and run plain kernels on the CPU, each in a child that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuner.children.host_runs import HOST_RUNS, HostRequest, HostResult
+from tuner.core.errors import TunerError
+from tuner.core.files import temporary_folder
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.inspect.check.findings import Report, Watch
+from tuner.inspect.check.subjects import Subject, alternatives
+from tuner.inspect.emulator.host import COMPILER, machine
+from tuner.kernel.edge_sizes import tile_edge_problems
+from tuner.kernel.plan import make_plan, tensors_of
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason
+from tuner.report.tables import counted
+
+CONFIGURATIONS = 3
+"""Of each variant that are run on the CPU: the default and others of the sample."""
+PROBLEMS = 4
+"""For each of them; half a second or so each, most of it the C++ compiler's."""
+MAX_ELEMENTS = 1 << 17
+MAX_FLOPS = 1 << 24
+MAX_THREADS = 1 << 17
+"""Of all launches together: that many take a second."""
+FEW_SMS = 3
+"""So that persistent blocks have several tiles."""
+DEADLINE_S = 180.0
+"""For one result: its CPU time has a limit of its own, and other programs may want the processors."""
+
+HostChild = Child[HostRequest, HostResult]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a child is asked, and the key of the file that its faults belong to."""
+
+    key: tuple[str | int, ...]
+    what: str
+    request: HostRequest
+
+
+def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, report: Report) -> None:
+    """Report a NumPy or Python reference that has no value, for each dtype and option."""
+    if not kernel.reference.numpy and kernel.reference.python is None:
+        return
+    request = HostRequest(
+        kernel.file,
+        gpu,
+        (kernel.problem(), *alternatives(kernel, kernel.problem())),
+        Path(),
+        reference_only=True,
+    )
+    table = "numpy" if kernel.reference.numpy else "python"
+    run = _Run(("reference", table), "the reference", request)
+    _report(run, _ask(run, 0, children), report, set())
+
+
+def check_on_host(
+    kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, children: HostChildren, report: Report
+) -> None:
+    """Report what goes wrong where kernels run on the CPU: wrong results, accesses beside arrays, endless waits."""
+    if COMPILER is None:
+        report.note("nothing was run on the CPU: there is no g++")
+        return
+    with temporary_folder() as folder:
+        machine()  # or each child would build it
+        runs = [*_reference_runs(kernel, gpu, folder)]
+        for subject in chosen:
+            own = list(_runs(kernel, subject, folder / subject.variant.name))
+            if subject.configurations and not own:
+                report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
+            runs += own
+        outcomes = _ask_all(runs, children, report.watch)
+    reported: set[tuple[str | int, ...]] = set()
+    for run, outcome in zip(runs, outcomes, strict=True):
+        _report(run, outcome, report, reported)
+    sizes = [outcome.count for outcome in outcomes if outcome.count]
+    report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
+
+
+def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:
+    """Return the run of a CUDA reference: at primes, and at lengths that are multiples of 64."""
+    if kernel.reference.cuda is None:
+        return
+    problems = [
+        problem
+        for lengths in ((1,) * len(kernel.sizes), (7, 11, 13, 17, 19, 23), (64, 128, 192, 256, 320, 384))
+        for problem in [kernel.problem(dict(zip(kernel.sizes, lengths, strict=False)))]
+        if _is_small(kernel, problem, gpu)
+    ]
+    request = HostRequest(kernel.file, gpu, tuple(problems), folder / "reference")
+    yield _Run(("reference", "cuda"), "the CUDA reference", request)
+
+
+def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
+    gpu = subject.gpus[0]
+    step = max(1, (len(subject.configurations) - 1) // max(1, CONFIGURATIONS - 1))
+    for number, configuration in enumerate(subject.configurations[::step][:CONFIGURATIONS]):
+        smaller = replace(gpu, sm_count=FEW_SMS)
+        for one in (smaller, gpu):
+            candidates = tile_edge_problems(subject.problem, configuration)
+            small = [
+                problem
+                for problem in candidates
+                if _is_small(kernel, problem, one, configuration)
+                and not invalid_reason(kernel, problem, one, configuration)
+            ]
+            if small:
+                # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
+                problems = tuple(small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS])
+                request = HostRequest(
+                    kernel.file, one, problems, folder / str(number), configuration=configuration
+                )
+                yield _Run(("variants", subject.variant.name), str(configuration), request)
+                break
+
+
+def _no_run(kernel: KernelSpec, subject: Subject) -> str:
+    """Return why no small problem is valid for a variant's first configuration."""
+    gpu, configuration = subject.gpus[0], subject.configurations[0]
+    problem = tile_edge_problems(subject.problem, configuration)[-1]
+    why = invalid_reason(kernel, problem, gpu, configuration) or "too much work for a CPU"
+    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}"
+
+
+def _is_small(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration | None = None
+) -> bool:
+    """Return whether a problem is soon computed on a CPU; False also where the configuration is not for it."""
+    try:
+        if configuration is not None:
+            launches = make_plan(kernel, problem, gpu, configuration).launches
+            if sum(launch.threads * math.prod(launch.grid) for launch in launches) > MAX_THREADS:
+                return False
+        elements = sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))
+        flops = kernel.work.flops.number(kernel.environment(problem, gpu))
+    except TunerError:
+        return False
+    return elements <= MAX_ELEMENTS and flops <= MAX_FLOPS
+
+
+@dataclass
+class _Outcome:
+    """What a child has said."""
+
+    count: int = 0
+    """Problems that were right."""
+    faults: list[TunerError] = field(default_factory=list)
+    note: str = ""
+    killed: bool = False
+    """Whether something else than the kernel has ended the child."""
+
+
+class HostChildren:
+    """Children that are given one run after another, for starting one takes longer than most runs.
+
+    Args:
+        jobs: how many there are at a time; None for one a core.
+    """
+
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs or len(os.sched_getaffinity(0))
+        self.stopped = False
+        self._idle: list[HostChild] = []
+        self._all: set[HostChild] = set()
+        self._wrong: dict[tuple[str | int, ...], int] = {}
+
+    def is_known_wrong(self, run: _Run, number: int) -> bool:
+        """Return whether an earlier run of the same variant has failed: of those the first is reported."""
+        return self._wrong.get(run.key, number) < number
+
+    def note_wrong(self, run: _Run, number: int) -> None:
+        """Remember that a run has failed."""
+        self._wrong[run.key] = min(self._wrong.get(run.key, number), number)
+
+    def take(self) -> HostChild:
+        """Return an idle child that is still alive, or start one."""
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                child = self._idle.pop()
+                if child.is_alive():
+                    return child
+                self.give_back(child, sound=False)
+        child = Child("tuner.inspect.check.host_worker", HOST_RUNS, [str(self.jobs)])
+        self._all.add(child)
+        return child
+
+    def give_back(self, child: HostChild, sound: bool) -> None:
+        """Keep a child for the next run, but not where one has failed: it may have left anything in the memory."""
+        if sound:
+            self._idle.append(child)
+        else:
+            self._all.discard(child)
+            child.kill()
+
+    def stop(self) -> None:
+        """Kill those that run something; any thread may call this."""
+        self.stopped = True
+        for child in list(self._all):
+            child.stop()
+
+    def close(self) -> None:
+        """Kill the idle ones."""
+        for child in self._idle:
+            child.kill()
+
+
+def _ask_all(runs: Sequence[_Run], children: HostChildren, watch: Watch) -> list[_Outcome]:
+    """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
+    with ThreadPoolExecutor(children.jobs) as threads:
+        submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
+        outcomes: list[_Outcome] = []
+        try:
+            for one in submitted:
+                watch("runs on the CPU", len(outcomes), len(runs))
+                outcomes.append(one.result())
+            return outcomes
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            children.stop()
+            raise
+
+
+def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
+    """Ask a child, and another one if that is killed: for want of memory perhaps, which says nothing of the kernel."""
+    if children.is_known_wrong(run, number):
+        return _Outcome()
+    outcome = _ask_once(run, children)
+    if outcome.killed and not children.stopped:
+        outcome = _ask_once(run, children)
+    if outcome.faults:
+        children.note_wrong(run, number)
+    return outcome
+
+
+def _ask_once(run: _Run, children: HostChildren) -> _Outcome:
+    """Ask a child, and return what it says until it stops or is stopped."""
+    outcome = _Outcome()
+    child = children.take()
+    sound = False
+    try:
+        child.send(run.request)
+        for problem in run.request.problems:
+            result = child.receive(DEADLINE_S)
+            if result is None:
+                outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {problem}"
+                break
+            if result.unsuitable:
+                outcome.note = f"{_variant(run)} was not run on the CPU: {_reason(result.unsuitable)}"
+                break
+            if result.fault:
+                outcome.faults.append(_fault(run, result))
+                if not run.request.reference_only:
+                    break
+            else:
+                outcome.count += 1
+        else:
+            sound = not outcome.faults
+    except ChildDied as death:
+        late, outcome.killed = "SIGXCPU" in death.reason, "SIGKILL" in death.reason
+        how = "does not end" if late else f"died ({death.reason})"
+        where = f"on the CPU, at {run.request.problems[outcome.count].sizes_text}"
+        remedy = "look for an endless loop" if late else ""
+        outcome.faults.append(TunerError(f"{run.what} {how} {where}", remedy))
+    except UnsendableError as error:
+        outcome.note = str(error)
+    finally:
+        children.give_back(child, sound)
+    return outcome
+
+
+def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[tuple[str | int, ...]]) -> None:
+    """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
+    if outcome.note and (*run.key, "note") not in reported:
+        report.note(outcome.note)
+        reported.add((*run.key, "note"))
+    if run.key in reported:
+        return
+    for fault in outcome.faults:
+        report.error(fault, run.key)
+        reported.add(run.key)
+
+
+def _fault(run: _Run, result: HostResult) -> TunerError:
+    as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
+    return TunerError(f"{result.fault}{as_}", result.remedy)
+
+
+def _variant(run: _Run) -> str:
+    return str(run.key[-1]) if run.key[0] == "variants" else run.what
+
+
+def _reason(text: str) -> str:
+    """Return the first error of a C++ compiler, or another reason."""
+    error = re.search(r"(?:fatal )?error: (.*)", text)
+    return f"the emulator lacks what it needs ({error[1]})" if error else text.splitlines()[0]

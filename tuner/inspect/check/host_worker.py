@@ -1,0 +1,209 @@
+"""The child that evaluates references and runs plain kernels on the CPU, under limits of time and memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tuner.children.host_runs import HOST_RUNS, HostRequest, HostResult
+from tuner.children.memory import memory_limit
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Problem
+from tuner.core.processes import ParentPipe, limit_memory
+from tuner.inspect.check.host_data import HostData, difference
+from tuner.inspect.emulator.host import (
+    HostArray,
+    HostKernel,
+    KernelFault,
+    NotForHost,
+    Schedule,
+    launch_arguments,
+)
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.reference import Expected
+from tuner.kernel.render import render_launch
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import cross_check_allowance
+from tuner.kernel.variant_spec import LaunchSpec
+from tuner.runtime.launches import Launch
+
+CPU_S = 20
+"""For each problem: the built-in kernels take about a second."""
+LEAST_BYTES = 3 << 30
+"""Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
+RESIDENT = 4
+"""Blocks at once, of launches whose blocks do not wait for each other."""
+LENGTHS = (
+    (7, 11, 13, 17, 19, 23, 29, 31),
+    (64, 128, 192, 256, 320, 384, 448, 512),
+    (1024, 768, 512, 1536, 256, 640, 384, 896),
+)
+"""Sizes at which a reference is tried, different ones for each: at primes it may have no value for a good reason."""
+
+
+class _Runner:
+    """Runs what a request names; kernels are compiled once for each source."""
+
+    def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
+        self._kernel, self._request = kernel, request
+        self._compiled: dict[tuple[str, str], HostKernel] = {}
+
+    def result(self, problem: Problem) -> HostResult:
+        """Return what comes of one problem."""
+        try:
+            return self._result(problem)
+        except TunerError as error:
+            return HostResult(error.problem, error.remedy)
+        except KernelFault as fault:
+            return HostResult(f"{fault}, at {problem.sizes_text}")
+        except NotForHost as reason:
+            return HostResult(unsuitable=str(reason))
+
+    def _result(self, problem: Problem) -> HostResult:
+        request = self._request
+        if request.reference_only:
+            return self._evaluate_reference(problem)
+        data = HostData(self._kernel, problem, request.gpu)
+        expected = data.expected()
+        if request.configuration is None:
+            return self._cross_check(data, expected)
+        if self._kernel.reference.cuda is not None and len(expected) < len(data.outputs):
+            expected = {**self._from_cuda(data), **expected}
+        memory = data.memory()
+        self._run_configuration(problem, request.configuration, memory)
+        if changed := data.unchanged(memory):
+            return HostResult(
+                f"the input {changed} is written to, at {problem.sizes_text}", "inputs stay as they are"
+            )
+        bounds = data.tolerances()
+        for tensor in data.outputs:
+            if tensor.name in expected:
+                wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
+                if wrong:
+                    return HostResult(f"{wrong[0]}, at {problem.sizes_text}", wrong[1])
+        return HostResult(compared=bool(expected))
+
+    def _evaluate_reference(self, problem: Problem) -> HostResult:
+        """Evaluate the reference at small sizes, of which any will do."""
+        first: TunerError | None = None
+        for lengths in LENGTHS:
+            sizes = {**problem.sizes, **dict(zip(problem.sizes, lengths, strict=False))}
+            small = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+            try:
+                data = HostData(self._kernel, small, self._request.gpu)
+                data.expected()
+            except TunerError as error:
+                first = first or error
+            else:
+                return HostResult(compared=True)
+        assert first is not None
+        return HostResult(first.problem, first.remedy)
+
+    def _run_configuration(
+        self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]
+    ) -> None:
+        gpu = self._request.gpu
+        plan = make_plan(self._kernel, problem, gpu, configuration)
+        specs = self._kernel.launches(problem, gpu, configuration)
+        for buffer in plan.scratch:
+            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
+            if buffer.zeroed or buffer.zeroed_once:
+                memory[buffer.name].elements[:] = 0
+        for spec, launch in zip(specs, plan.launches, strict=True):
+            self._run(spec, launch, problem, configuration, memory)
+        for buffer in plan.scratch:
+            if buffer.zeroed_once and memory[buffer.name].elements.any():
+                raise KernelFault(f"{buffer.name} is not left as zeros, as the next run needs it")
+
+    def _from_cuda(self, data: HostData) -> dict[str, Expected]:
+        """Return what the CUDA reference makes of the inputs."""
+        spec, launch = self._kernel.reference.cuda, reference_launch(self._kernel, data.problem, data.gpu)
+        assert spec is not None and launch is not None
+        memory = data.reference_memory()
+        self._run(spec, launch, data.problem, Configuration("", ()), memory)
+        return {
+            tensor.name: Expected(
+                memory[tensor.name].numbers.reshape(tensor.shape),
+                memory[f"{tensor.name}_magnitude"].numbers.astype(np.float64).reshape(tensor.shape),
+            )
+            for tensor in data.outputs
+        }
+
+    def _cross_check(self, data: HostData, expected: Mapping[str, Expected]) -> HostResult:
+        """Compare the CUDA reference with the other one, as the measuring process does."""
+        bounds, computed = data.tolerances(), self._from_cuda(data)
+        for tensor in data.outputs:
+            mine = computed[tensor.name]
+            if np.isnan(mine.value).any():
+                return HostResult(
+                    f"the CUDA reference leaves NaN in {tensor.name}, at {data.problem.sizes_text}"
+                )
+            if tensor.name not in expected:
+                continue
+            other, bound = expected[tensor.name], bounds[tensor.name]
+            allowed = cross_check_allowance(bound, other.value, other.magnitude)
+            off = ~(np.abs(mine.value - other.value) <= allowed)
+            if off.any():
+                index = tuple(int(i) for i in np.argwhere(off)[0])
+                return HostResult(
+                    f"the references of {tensor.name} differ at {list(index)}: CUDA {mine.value[index]:.9g}, "
+                    f"the other {other.value[index]:.9g}, at {data.problem.sizes_text}",
+                    "correct one of them",
+                )
+        return HostResult(compared=bool(expected))
+
+    def _run(
+        self,
+        spec: LaunchSpec,
+        launch: Launch,
+        problem: Problem,
+        configuration: Configuration,
+        memory: Mapping[str, HostArray],
+    ) -> None:
+        if launch.cluster is not None or launch.cooperative or launch.needs_cluster_order:
+            raise NotForHost("it launches clusters, or synchronises its grid")
+        if any(kind == "map" for kind, _, _ in launch.arguments):
+            raise NotForHost("it takes tensor maps")
+        compiled = self._compile(spec, problem, configuration)
+        schedule = Schedule(resident=1 << 20) if launch.resident else Schedule(0, RESIDENT, shuffled=True)
+        compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *launch_arguments(launch, memory))
+
+    def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
+        source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
+        if (source, entry) not in self._compiled:
+            folder = self._request.folder / str(len(self._compiled))
+            include = (spec.template.parent, *self._kernel.include)
+            self._compiled[source, entry] = HostKernel(source, entry, folder, include)
+        return self._compiled[source, entry]
+
+
+def main() -> None:
+    """Answer requests, each up to its first fault. Argument: the number of such children at a time."""
+    pipe = ParentPipe(HOST_RUNS)
+    limit = max(LEAST_BYTES, memory_limit(int(sys.argv[1])))
+    limit_memory(limit)
+    kernels: dict[Path, KernelSpec] = {}
+    while (request := pipe.receive()) is not None:
+        if request.kernel_file not in kernels:
+            kernels[request.kernel_file] = read_kernel(request.kernel_file)
+        _answer(pipe, request, _Runner(kernels[request.kernel_file], request))
+
+
+def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    for problem in request.problems:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + CPU_S, hard))
+        result = runner.result(problem)
+        pipe.send(result)
+        if not request.reference_only and (result.fault or result.unsuitable):
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""What is checked of each variant: a problem and GPUs for which it has valid configurations, and a sample of those."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.check.findings import Report
+from tuner.kernel.default import default_configuration
+from tuner.kernel.enumeration import enumerate_valid
+from tuner.kernel.plan import make_plan
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import VariantSpace
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.runtime.launch_limits import UnlaunchableError
+
+MOST_CHOICES = 64
+"""Combinations of dtypes and options that are tried for each set of sizes."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A variant where it can run."""
+
+    variant: VariantSpec
+    problem: Problem
+    gpus: tuple[Gpu, ...]
+    configurations: tuple[Configuration, ...]
+    """Valid ones: the default first if it is valid, then a sample."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which GPUs are checked, and how many configurations of each variant."""
+
+    gpus: tuple[Gpu, ...]
+    configurations: int | None = 20
+    """None for all."""
+    seed: int = 0
+
+
+def problems(kernel: KernelSpec) -> dict[tuple[str, ...], Problem]:
+    """Return the default problem and the presets, by the keys of the file that say them."""
+    named: dict[tuple[str, ...], Problem] = {("problem", "sizes"): kernel.problem()}
+    for name in kernel.presets:
+        named["problem", "presets", name] = kernel.problem(preset=name)
+    return named
+
+
+def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
+    """Return a problem with each other dtype of a role, and with each other value of an option."""
+    roles = {role: choices for role, choices in kernel.dtypes.items() if isinstance(choices, tuple)}
+    dtypes = {role: problem.dtypes[role] for role in roles}
+    for role, choices in roles.items():
+        for dtype in choices:
+            if dtype != dtypes[role]:
+                yield kernel.problem(problem.sizes, {**dtypes, role: dtype}, problem.options)
+    for option, values in kernel.options.items():
+        for value in values:
+            if value != problem.options[option]:
+                yield kernel.problem(problem.sizes, dtypes, {**problem.options, option: value})
+
+
+def subjects(kernel: KernelSpec, sampling: Sampling, report: Report) -> list[Subject]:
+    """Return a subject for each variant that has one, and report the others."""
+    chosen = []
+    for number, variant in enumerate(kernel.variants.values()):
+        report.watch("variants: valid configurations", number, len(kernel.variants))
+        try:
+            subject = _subject(kernel, variant, sampling, report)
+        except TunerError as error:
+            report.error(error, ("variants", variant.name))
+            continue
+        if subject is not None:
+            chosen.append(subject)
+            _check_default(kernel, subject, report)
+    return chosen
+
+
+def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, report: Report) -> Subject | None:
+    """Return the first problem with valid configurations, on the GPUs asked for or, where there is none, on any."""
+    key = ("variants", variant.name)
+    usable, excluded = False, ""
+    for problem, gpus in usable_places(kernel, variant, sampling):
+        usable = True
+        space, reason = _valid(kernel, variant, problem, gpus[0])
+        if space is not None:
+            if excluded and problem.sizes not in [known.sizes for known in problems(kernel).values()]:
+                report.note(
+                    f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
+                    f" the default sizes or any preset: {excluded}"
+                )
+            return Subject(variant, problem, gpus, _sample(kernel, space, problem, gpus[0], sampling))
+        excluded = excluded or reason
+    if not usable:
+        assert variant.requires is not None
+        report.add(
+            (*key, "requires"),
+            f"no known GPU and problem fulfil requires = {variant.requires.written!r}",
+            "correct it, or leave the variant out",
+        )
+    else:
+        culprit = next((reason for reason, _ in variant.search_conditions if repr(reason) in excluded), "")
+        table = "constraints" if culprit in dict(variant.constraints) else "pruning"
+        report.add(
+            (*key, table, culprit),
+            f"variant {variant.name} has no valid configuration, for any preset: {excluded}",
+            "correct the constraint, or add values",
+        )
+    return None
+
+
+def usable_places(
+    kernel: KernelSpec, variant: VariantSpec, sampling: Sampling
+) -> Iterator[tuple[Problem, tuple[Gpu, ...]]]:
+    """Return problems with GPUs on which a variant is usable: those asked for, then one other for each problem."""
+    others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in sampling.gpus)
+    for gpus in (sampling.gpus, others):
+        for problem in _candidates(kernel):
+            fitting = tuple(gpu for gpu in gpus if variant.is_usable(kernel.environment(problem, gpu)))
+            if fitting:
+                yield problem, fitting if gpus == sampling.gpus else fitting[:1]
+
+
+def _candidates(kernel: KernelSpec) -> Iterator[Problem]:
+    """Return problems that may suit a variant: the default and the presets, other dtypes and options, a size of 1."""
+    yield from problems(kernel).values()
+    roles = {role: choices for role, choices in kernel.dtypes.items() if isinstance(choices, tuple)}
+    options = {name: values for name, values in kernel.options.items() if name not in kernel.elements}
+    combinations = itertools.product(*roles.values(), *options.values())
+    choices = list(itertools.islice(combinations, MOST_CHOICES))
+    sizes = [problem.sizes for problem in problems(kernel).values()]
+    sizes += [{**kernel.sizes, name: 1} for name in kernel.sizes]
+    for size, choice in itertools.product(sizes, choices):
+        dtypes = {role: str(dtype) for role, dtype in zip(roles, choice, strict=False)}
+        yield kernel.problem(size, dtypes, dict(zip(options, choice[len(roles) :], strict=True)))
+
+
+def _valid(
+    kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu
+) -> tuple[VariantSpace | None, str]:
+    """Return a variant's valid configurations; None and the reason where there are none."""
+    allowed = {name: list(range(len(parameter.values))) for name, parameter in variant.parameters.items()}
+    valid = enumerate_valid(variant, allowed, kernel.environment(problem, gpu), np.random.default_rng(0))
+    if not len(valid.matrix):
+        return None, valid.excluded_by
+    return VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix), ""
+
+
+def _sample(
+    kernel: KernelSpec, space: VariantSpace, problem: Problem, gpu: Gpu, sampling: Sampling
+) -> tuple[Configuration, ...]:
+    default = Configuration.of(space.name, kernel.variants[space.name].defaults)
+    wanted = sampling.configurations
+    count = len(space) if wanted is None else min(len(space), wanted)
+    rows = np.random.default_rng(sampling.seed).choice(len(space), count, replace=False)
+    drawn = [space.configuration(int(row)) for row in np.sort(rows)]
+    if invalid_reason(kernel, problem, gpu, default):
+        return tuple(drawn)
+    return (default, *(one for one in drawn if one != default))[:count]
+
+
+def _check_default(kernel: KernelSpec, subject: Subject, report: Report) -> None:
+    """Report a default that is not valid, or cannot be launched, where the variant is first of use."""
+    variant = subject.variant
+    default = Configuration.of(variant.name, variant.defaults)
+    reasons = [invalid_reason(kernel, subject.problem, gpu, default) for gpu in subject.gpus]
+    if not all(reasons):
+        return
+    reason = reasons[0]
+    broken = dict(variant.constraints).get(reason)
+    if broken is not None:
+        what = f"the default of {variant.name} breaks its constraint {reason!r}, {broken.written}"
+        report.add(("variants", variant.name, "constraints", reason), what, "choose defaults that are valid")
+    else:
+        what = f"the default of {variant.name} cannot be launched"
+        report_launch(kernel, subject.problem, subject.gpus[0], default, report, f"{what}: ")
+
+
+def report_launch(
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    configuration: Configuration,
+    report: Report,
+    before: str = "",
+) -> None:
+    """Report why a configuration has no plan, at the launch that is the reason."""
+    variant = kernel.variants[configuration.variant]
+    for number, launch in enumerate(variant.launches):
+        alone = replace(kernel, variants={variant.name: replace(variant, launches=(launch,))})
+        try:
+            make_plan(alone, problem, gpu, configuration)
+        except TunerError as error:
+            limited = error.key if isinstance(error, UnlaunchableError) else ""
+            key = ("variants", variant.name, "launches", number, limited)
+            line, text = report.lines.locate(error.problem)
+            line = line or report.lines.line(key)
+            remedy = error.remedy or "correct the launch, or choose other values"
+            report.at(report.file, line, f"{before}{text}", remedy)
+            return
+
+
+def _has_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
+    """Return whether a problem is known to have a valid configuration: mostly so without enumerating any space."""
+    try:
+        return default_configuration(kernel, problem, gpu) is not None
+    except TunerError:
+        return False
+
+
+def check_problems(kernel: KernelSpec, sampling: Sampling, chosen: Sequence[Subject], report: Report) -> None:
+    """Report presets for which no variant has a valid configuration."""
+    if not chosen:
+        return
+    first = {subject.variant.name for subject in chosen}
+    for key, problem in problems(kernel).items():
+        reasons = []
+        for gpu in (*sampling.gpus, *ARCHITECTURES.values()):
+            if _has_default(kernel, problem, gpu):
+                break
+            usable, refused = kernel.usable_variants(problem, gpu)
+            reasons = [f"{name}: {reason}" for name, reason in refused.items()]
+            for variant in usable:
+                space, reason = _valid(kernel, variant, problem, gpu)
+                if space is not None:
+                    break
+                reasons.append(f"{variant.name}: {reason}")
+            else:
+                continue
+            break
+        else:
+            what = f"preset {key[-1]}" if key[-1] != "sizes" else "the default problem"
+            if first:
+                report.add(
+                    key, f"{what} has no valid configuration ({'; '.join(reasons)})", "change its sizes"
+                )

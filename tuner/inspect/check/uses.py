@@ -1,0 +1,129 @@
+"""What a kernel's file declares and nothing uses: parameters, scratch memory, tensors that no launch gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+
+from tuner.core import paths
+from tuner.expressions.arithmetic import Expression
+from tuner.inspect.check.findings import Report
+from tuner.inspect.emulator.source import code_of
+from tuner.kernel.headers import own_headers
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+
+_INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
+_TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
+
+
+def check_uses(kernel: KernelSpec, misspelt: Container[str], report: Report) -> None:
+    """Report what no launch uses.
+
+    Args:
+        kernel: that is checked.
+        misspelt: variants whose code uses an undefined name, which may stand for a parameter that nothing seems to use.
+        report: gets what is found.
+    """
+    read: set[str] = set()
+    for variant in kernel.variants.values():
+        given = {name for launch in variant.launches for name in _arguments(launch)}
+        read |= given
+        _check_variant(kernel, variant, given, report)
+        if variant.name not in misspelt:
+            _check_parameters(kernel, variant, given, report)
+    for tensor in kernel.tensors.values():
+        if tensor.role == "input" and tensor.name not in read:
+            problem = f"input {tensor.name} is passed to no launch"
+            report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
+    for name in kernel.scalars.keys() - read - _words(kernel, kernel.variants.values()):
+        used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
+        if name not in used:
+            report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
+
+
+def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
+    key = ("variants", variant.name)
+    for tensor in kernel.tensors.values():
+        if tensor.role != "input" and tensor.name not in given:
+            problem = f"no launch of {variant.name} gets the output {tensor.name}"
+            report.add((*key, "launches"), problem, f'add "{tensor.name}" to arguments')
+    for scratch in variant.scratch:
+        if scratch.name not in given:
+            problem = f"scratch {scratch.name} is passed to no launch"
+            report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
+
+
+def _check_parameters(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
+    used = {name for expression in _expressions(variant) for name in expression.names} | given
+    unused = variant.parameters.keys() - used
+    if unused and (words := _words(kernel, [variant])) is not ALL:
+        for name in sorted(unused - words):
+            problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
+            report.add(
+                ("variants", variant.name, "parameters", name),
+                problem,
+                "use it, or leave it out: it only wastes trials",
+            )
+
+
+def _arguments(launch: LaunchSpec) -> Iterator[str]:
+    for argument in launch.arguments:
+        if argument.name:
+            yield argument.name
+        if argument.map is not None:
+            yield from argument.map.instead
+
+
+def _expressions(variant: VariantSpec) -> Iterator[Expression]:
+    """Return all expressions that decide how a variant is launched."""
+    for scratch in variant.scratch:
+        yield from filter(None, (*scratch.shape, scratch.when))
+    for launch in variant.launches:
+        yield from (*launch.grid, *launch.block, *launch.cluster, launch.shared_bytes)
+        yield from filter(None, (launch.carveout, launch.alignment, launch.when, launch.resident))
+        for argument in launch.arguments:
+            yield from filter(None, (argument.value, argument.cluster_order))
+            if argument.map is not None:
+                yield from (*argument.map.box, argument.map.swizzle, argument.map.promotion)
+
+
+class _All(frozenset[str]):
+    """Every word there is."""
+
+
+ALL = _All()
+"""The words of a template whose includes cannot be told without rendering it."""
+
+
+def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> frozenset[str]:
+    """Return all words in the code of variants: of their templates, entries, and what those include."""
+    words: set[str] = set()
+    for launch in (launch for variant in variants for launch in variant.launches):
+        words |= set(re.findall(r"\w+", launch.entry))
+        texts = _texts(kernel, launch.template)
+        if texts is None:
+            return ALL
+        for path in own_headers(texts, [launch.template.parent, *kernel.include]):
+            texts.append(code_of(path.read_text(errors="replace")))
+        words |= {word for text in texts for word in re.findall(r"\w+", text)}
+    return frozenset(words)
+
+
+def _texts(kernel: KernelSpec, template: Path) -> list[str] | None:
+    """Return the code of a template and of all templates that it includes; None if one is named by an expression."""
+    if template.suffix != ".j2":
+        return [code_of(template.read_text(errors="replace"))]
+    texts, pending, seen = [], [template], {template}
+    while pending:
+        text = _TEMPLATE_COMMENT.sub("", pending.pop().read_text(errors="replace"))
+        texts.append(text)
+        for name in _INCLUDE.findall(text):
+            if not name:
+                return None
+            for folder in (kernel.folder, paths.templates()):
+                if (path := folder / name).is_file() and path not in seen:
+                    seen.add(path)
+                    pending.append(path)
+    return texts

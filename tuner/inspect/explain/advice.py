@@ -1,0 +1,290 @@
+"""What the numbers of a configuration suggest, each with its reason; what is a rule of thumb says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tuner.core.model import Gpu
+from tuner.inspect.explain.code_facts import WIDEST
+from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
+from tuner.inspect.explain.instructions import Kind
+from tuner.kernel.batching import LAUNCH_NS
+from tuner.kernel.occupancy import WARP, Limit
+from tuner.kernel.rules import RULES
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+
+TAIL = 0.2
+"""Share of the block slots that stay empty, from which it is worth a try to change the grid."""
+FAIR_SHARE = 0.125
+"""Share of the bytes on the main path below which it does not matter how wide an access is."""
+FEW_WARPS = 0.5
+"""Share of an SM's warps below which latency may show. A rule of thumb."""
+
+
+class AdviceVerdict(StrEnum):
+    """What to do about it."""
+
+    OK = "ok"
+    TRY = "worth a try"
+    PROBLEM = "problem"
+    UNKNOWN = "not known"
+    """What can be read does not decide it."""
+
+
+OK, TRY, PROBLEM, UNKNOWN = AdviceVerdict
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One line."""
+
+    name: str
+    verdict: AdviceVerdict
+    text: str
+    """The reason, with its numbers."""
+    rule_of_thumb: bool = False
+    launch: int = 0
+    """Which launch it is about, from 1; 0 for the configuration as a whole."""
+
+
+def advise(explanation: Explanation) -> tuple[Advice, ...]:
+    """Go through all that can be said without running anything."""
+    lines = list(_whole(explanation))
+    for number, launch in enumerate(explanation.launches, 1):
+        lines += [replace(line, launch=number) for line in _launch(explanation, launch)]
+    return tuple(lines)
+
+
+def _whole(explanation: Explanation) -> Iterator[Advice]:
+    least_ns, launches = explanation.roof.speed_of_light_ns, len(explanation.launches)
+    if 0 < least_ns < launches * LAUNCH_NS:
+        what = "the launch" if launches == 1 else f"the {launches} launches"
+        yield Advice(
+            "launch latency",
+            PROBLEM,
+            f"{what} cost{'s' if launches == 1 else ''} about {launches * LAUNCH_NS / 1e3:.1f} us, the work at the "
+            f"speed of light {least_ns / 1e3:.2g} us: no configuration is much faster than another; give a "
+            "launch more work, or join it with its neighbours",
+        )
+    if explanation.pipe == "matrix":
+        count = sum(number for launch in explanation.launches for number in _matrix(launch))
+        if count:
+            yield Advice("tensor cores", OK, f"{count} instructions for them in the code, counted once")
+        elif all(launch.facts for launch in explanation.launches) and explanation.binding == "matrix":
+            yield Advice("tensor cores", TRY, "the roof is theirs, and the code has no instruction for them")
+
+
+def _matrix(launch: LaunchExplanation) -> Iterator[int]:
+    if launch.facts:
+        yield from (count for _, count in launch.facts.whole.matrix)
+
+
+def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    yield from _block_size(explanation, launch)
+    yield _resident(explanation, launch)
+    yield from _stack(launch)
+    if launch.waves.slots:
+        yield _tail(explanation.gpu, launch)
+    if explanation.binding == "bandwidth" and launch.facts is not None:
+        yield from _width(launch)
+        yield from _under_way(explanation, launch)
+
+
+def _in_tiles(explanation: Explanation, launch: LaunchExplanation) -> bool:
+    """Return whether the tensor cores bind: their tiles take registers and shared memory, and few warps are enough."""
+    return explanation.binding == "matrix" and any(_matrix(launch))
+
+
+# -- rules of thumb for the block size
+
+
+def _block_size(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    gpu, missed = explanation.gpu, UNKNOWN if _in_tiles(explanation, launch) else TRY
+    threads, registers = launch.launch.threads, launch.resources.registers
+    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+    for rule in RULES.values():
+        if rule.compiled and not registers:
+            continue
+        holds = bool(rule.of(str(threads)).evaluate({**limits, "registers": registers}))
+        text = _words(rule.name, gpu, threads, registers, holds=holds)
+        yield Advice(
+            f"block size: {rule.name}",
+            OK if holds else missed,
+            text,
+            rule_of_thumb=True,
+        )
+
+
+def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) -> str:
+    most, slots = gpu.max_threads_per_sm, gpu.max_blocks_per_sm
+    match rule:
+        case "warp_multiple" if holds:
+            return f"{threads} threads are {threads // WARP} whole warps"
+        case "warp_multiple":
+            idle = -threads % WARP
+            return f"{threads} threads leave {idle} lanes of the last warp idle, which cost registers and issue slots"
+        case "occupancy" if holds:
+            needed = -(-most // threads)
+            return f"an SM has slots for {slots} blocks, and {needed} of {threads} threads are enough for its {most}"
+        case "occupancy":
+            return (
+                f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
+                f"threads: {-(-most // slots)} threads per block would fill it"
+            )
+        case "divides_sm" if holds:
+            return f"the {most} threads of an SM are {most // threads} blocks of {threads}"
+        case "divides_sm":
+            return f"{most // threads} blocks of {threads} leave {most % threads} of the {most} threads of an SM empty"
+        case _ if holds:
+            return f"{registers} registers per thread are few enough for as many blocks as the threads allow"
+        case _:
+            return (
+                f"{registers} registers per thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
+                "kernels that keep a tile in registers do so on purpose"
+            )
+
+
+# -- the SM
+
+
+def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
+    fit = launch.occupancy
+    if not fit.active_blocks:
+        return Advice("resident warps", PROBLEM, f"not one block fits on an SM: too many {fit.limiter}")
+    share = f"{fit.warps} of {fit.max_warps} warps are resident ({100 * fit.fraction:.0f} %)"
+    if fit.fraction >= FEW_WARPS:
+        return Advice("resident warps", OK, share, rule_of_thumb=True)
+    sufficient = launch.under_way is not None and launch.under_way.low >= explanation.wanted_bytes[0] > 0
+    if explanation.binding == "bandwidth" and sufficient:
+        return Advice("resident warps", OK, f"{share}: few, but enough bytes are in flight")
+    reason = f"{share}; one more block needs {one_more(fit.limiters)}"
+    if _in_tiles(explanation, launch):
+        reason = f"{reason}; kernels of large tiles for tensor cores need few warps"
+        return Advice("resident warps", UNKNOWN, reason, rule_of_thumb=True)
+    return Advice("resident warps", TRY, reason, rule_of_thumb=True)
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size as people read it."""
+    if size_bytes >= 1024:
+        return f"{size_bytes / 1024:.3g} KiB"
+    return f"{size_bytes:.2g} B" if 0 < size_bytes < 1 else f"{size_bytes:.0f} B"
+
+
+def one_more(limits: tuple[Limit, ...]) -> str:
+    """Say what one more resident block takes: everything that is in its way."""
+    return " and ".join(_less(limit) for limit in limits)
+
+
+def _less(limit: Limit) -> str:
+    if limit.too_much is None:
+        return f"more {'slots for blocks' if limit.name == 'blocks' else limit.name} than an SM has"
+    amount = limit.too_much
+    match limit.name:
+        case "registers":
+            return f"{amount} register{'s' * (amount > 1)} per thread fewer"
+        case "threads":
+            return f"{amount} threads per block fewer"
+        case "shared memory":
+            return f"{size_text(amount)} less shared memory per block"
+        case _:
+            return f"{amount} {limit.name} fewer"
+
+
+def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
+    spilled, stack = launch.resources.spill_bytes, launch.resources.stack_bytes
+    if spilled:
+        yield Advice(
+            "spills",
+            PROBLEM,
+            f"{spilled} bytes of spill stores and loads: registers go to memory and back; smaller tiles, fewer items a "
+            "thread, or fewer blocks asked for on an SM",
+        )
+    elif stack:
+        yield Advice(
+            "stack",
+            TRY,
+            f"{stack} bytes: an array whose index is not known when compiling lies in memory; unroll its loop",
+        )
+    else:
+        yield Advice("spills", OK, "none")
+
+
+def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
+    waves = launch.waves
+    blocks = f"{waves.blocks} block{'s' * (waves.blocks != 1)}"
+    if waves.sms_used < gpu.sm_count:
+        text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
+        return Advice("waves", PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")
+    if waves.at_once:
+        text = f"{blocks} are all resident at once"
+        if waves.idle > TAIL:
+            text += f", unevenly: SMs with fewer of them wait {100 * waves.idle:.0f} % of the time"
+            return Advice("waves", TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly")
+        return Advice("waves", OK, text)
+    text = f"{waves.count:.2f} waves of {waves.slots} blocks"
+    if waves.idle > TAIL:
+        text += f": {100 * waves.idle:.0f} % of the slots stay empty, most of the last wave's"
+        return Advice("waves", TRY, f"{text}; other tiles, or a grid that stays resident")
+    return Advice("waves", OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
+
+
+# -- memory
+
+
+def _width(launch: LaunchExplanation) -> Iterator[Advice]:
+    assert launch.facts is not None
+    part = launch.facts.walk
+    if part.count(Kind.BULK_COPY):
+        yield Advice("width of loads", OK, "the copy engine moves whole tiles")
+        return
+    for what, *kinds in (("loads", Kind.GLOBAL_LOAD, Kind.ASYNC_COPY), ("stores", Kind.GLOBAL_STORE)):
+        width = part.widest(*kinds)
+        if width >= WIDEST:
+            yield Advice(f"width of {what}", OK, f"{width} bytes, the widest that every GPU has")
+        elif part.moved(*kinds) >= FAIR_SHARE * part.global_bytes > 0:
+            yield Advice(
+                f"width of {what}",
+                TRY,
+                f"{width} byte{'s' * (width > 1)}; {WIDEST} move the same data with 1/{WIDEST // width} of the "
+                f"{what}",
+            )
+
+
+def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
+    under_way, (least_bytes, most_bytes) = launch.under_way, explanation.wanted_bytes
+    if under_way is None or not least_bytes or not under_way.bytes:
+        return
+    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
+    want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
+    if under_way.low >= least_bytes:
+        yield Advice("bytes in flight", OK, f"{have}; {want}")
+    elif under_way.high >= least_bytes:
+        yield Advice(
+            "bytes in flight",
+            UNKNOWN,
+            f"{have} as the PTX is written, and {size_text(under_way.low)} to {size_text(under_way.high)} as the "
+            f"compiler may arrange it; {want}; the SASS would tell: pip install nvidia-cuda-nvdisasm",
+        )
+    elif launch.waves.sms_used < explanation.gpu.sm_count:
+        yield Advice("bytes in flight", PROBLEM, f"{have} on average: the grid is too small; {want}")
+        return
+    else:
+        verdict = PROBLEM if under_way.high < least_bytes / 2 else TRY
+        yield Advice(
+            "bytes in flight",
+            verdict,
+            f"{have}; {want}: wider loads, more of them before the first use, or more resident threads",
+        )
+    customary = explanation.customary_bytes
+    short = under_way.high < customary
+    if not short and under_way.low < customary:
+        return
+    yield Advice(
+        "bytes in flight, CUB's",
+        TRY if short else OK,
+        f"{have}; CUB chooses items per thread for {customary >> 10} KiB on this architecture",
+        rule_of_thumb=True,
+    )

@@ -1,0 +1,198 @@
+"""Why a configuration is as fast as it is, by its numbers: work, code, occupancy, waves, bytes under way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tuner.core.model import Configuration, Gpu, Problem, Resources
+from tuner.inspect.explain.code_facts import CodeFacts
+from tuner.inspect.explain.code_reader import LaunchCode
+from tuner.kernel.occupancy import Occupancy, Waves, occupancy
+from tuner.kernel.plan import make_plan
+from tuner.kernel.roofline import (
+    LATENCY_NS,
+    Roof,
+    bytes_in_flight,
+    customary_bytes_in_flight,
+    pipe_of,
+    roof_of,
+)
+from tuner.kernel.spec import KernelSpec
+from tuner.runtime.launches import Launch
+
+REGISTER_BYTES = 4
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """Bytes of global memory that one SM has asked for and not yet got."""
+
+    bytes: float
+    at_most: bool
+    """Whether the code does not say how much, so that this is all that the shared memory of the blocks can hold."""
+    threads: float
+    """Resident on an SM, on average where the grid is too small to fill it."""
+    of_a_thread: int
+    bounds: tuple[float, float] | None = None
+    """The least and the most that it may be, where the compiler will still arrange the instructions (PTX)."""
+
+    @property
+    def low(self) -> float:
+        """Bytes that are surely under way."""
+        return self.bounds[0] if self.bounds else self.bytes
+
+    @property
+    def high(self) -> float:
+        """Bytes that may be under way."""
+        return self.bounds[1] if self.bounds else self.bytes
+
+
+@dataclass(frozen=True)
+class LaunchExplanation:
+    """What is known of one launch without running it."""
+
+    name: str
+    """Of the kernel, as its file has it."""
+    entry: str
+    """Its name in the cubin, which is mangled where C++ overloads it."""
+    launch: Launch
+    resources: Resources
+    barriers: int
+    occupancy: Occupancy
+    waves: Waves
+    ptx: CodeFacts | None
+    sass: CodeFacts | None
+    under_way: UnderWay | None
+    """None where the code could not be read."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> CodeFacts | None:
+        """The SASS's, because that is what runs; else the PTX's."""
+        return self.sass or self.ptx
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block, static and dynamic."""
+        return self.resources.static_shared_bytes + self.resources.dynamic_shared_bytes
+
+    @property
+    def persistent(self) -> bool:
+        """Whether its blocks stay: all are resident at once, and each goes on to further tiles."""
+        return self.waves.at_once and self.ptx is not None and self.ptx.strides_over_grid
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A configuration of a kernel for a problem on a GPU."""
+
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    roof: Roof
+    """Under the data sheet's ceilings."""
+    pipe: str
+    """The units that do the arithmetic: ``matrix`` or ``vector``."""
+    launches: tuple[LaunchExplanation, ...]
+
+    @property
+    def binding(self) -> str:
+        """The roof that binds: ``bandwidth``, ``matrix`` or ``vector``."""
+        return "bandwidth" if self.roof.bound == "memory" else self.pipe
+
+    @property
+    def wanted_bytes(self) -> tuple[float, float]:
+        """Bytes that an SM must have under way by Little's law, for the shortest and the longest latency; 0 if the
+        bandwidth is not known."""
+        rate = self.roof.peak_bytes_per_s
+        if math.isinf(rate):
+            return 0.0, 0.0
+        shortest, longest = (bytes_in_flight(rate, ns, self.gpu.sm_count) for ns in LATENCY_NS)
+        return shortest, longest
+
+    @property
+    def customary_bytes(self) -> int:
+        """The same by a rule of thumb, CUB's."""
+        return customary_bytes_in_flight(self.gpu)
+
+
+def explain(
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    configuration: Configuration,
+    code: Sequence[LaunchCode],
+) -> Explanation:
+    """Put together what plan, code and limits say.
+
+    Args:
+        kernel: what computes.
+        problem: what is computed.
+        gpu: where.
+        configuration: how.
+        code: of each launch, by :func:`tuner.inspect.explain.code_reader.read_code`.
+
+    Raises:
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
+    """
+    plan = make_plan(kernel, problem, gpu, configuration)
+    launches = tuple(_launch(gpu, launch, read) for launch, read in zip(plan.launches, code, strict=True))
+    return Explanation(
+        problem,
+        gpu,
+        configuration,
+        roof_of(kernel, problem, gpu),
+        pipe_of(gpu, problem.dtype, kernel.work.pipe),
+        launches,
+    )
+
+
+def _launch(gpu: Gpu, launch: Launch, code: LaunchCode) -> LaunchExplanation:
+    resources = replace(code.resources, dynamic_shared_bytes=launch.shared_bytes)
+    shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
+    fit = occupancy(
+        gpu,
+        launch.threads,
+        resources.registers,
+        shared,
+        carveout=launch.carveout,
+        barriers=code.barriers,
+    )
+    waves = Waves(math.prod(launch.grid), fit.active_blocks, gpu.sm_count)
+    return LaunchExplanation(
+        code.name,
+        code.entry,
+        launch,
+        replace(resources, active_blocks=fit.active_blocks),
+        code.barriers,
+        fit,
+        waves,
+        code.ptx,
+        code.sass,
+        _under_way(launch, resources.registers, shared, waves, code.facts),
+        code.notes,
+    )
+
+
+def _under_way(
+    launch: Launch, registers: int, shared: int, waves: Waves, facts: CodeFacts | None
+) -> UnderWay | None:
+    """Multiply what a thread has under way by the threads that are resident."""
+    if facts is None:
+        return None
+    blocks = min(float(waves.per_sm), waves.blocks / waves.sm_count)
+    threads = blocks * launch.threads
+    in_flight = facts.in_flight
+    held = REGISTER_BYTES * registers if registers else math.inf
+    copies = in_flight.copy_bytes * in_flight.groups
+    of_a_thread = max(int(min(in_flight.load_bytes, held)), copies)
+    total = threads * of_a_thread
+    if in_flight.bulk and blocks * shared >= total:
+        return UnderWay(blocks * shared, True, threads, of_a_thread)
+    bounds = None
+    if in_flight.least_load_bytes < in_flight.most_load_bytes:
+        low = min(max(in_flight.least_load_bytes, copies), of_a_thread)
+        bounds = threads * low, threads * max(min(in_flight.most_load_bytes, held), of_a_thread)
+    return UnderWay(total, False, threads, of_a_thread, bounds)

@@ -1,0 +1,322 @@
+"""Why a configuration is as fast as it is, for people to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from tuner.core.conditions import Calibration, Conditions
+from tuner.database.records import Metrics
+from tuner.inspect.explain.advice import Advice, AdviceVerdict, one_more, size_text
+from tuner.inspect.explain.code_facts import Access, CodeFacts, Part
+from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
+from tuner.inspect.explain.instructions import GLOBAL, Kind
+from tuner.kernel.occupancy import Limit
+from tuner.kernel.roofline import LATENCY_NS
+from tuner.report import tables
+from tuner.report.terminal import printable
+from tuner.tuning.ceiling import Ceiling
+
+MANY_LOOPS = 12
+"""Rows of the table of loops at most."""
+URGENCY = (AdviceVerdict.PROBLEM, AdviceVerdict.TRY, AdviceVerdict.UNKNOWN, AdviceVerdict.OK)
+"""The order of the advice."""
+
+
+@dataclass(frozen=True)
+class ExplanationReport:
+    """An explanation with what is stored about its configuration."""
+
+    explanation: Explanation
+    advice: tuple[Advice, ...]
+    source: str
+    """Where the configuration comes from."""
+    notes: tuple[str, ...] = ()
+    time_ns: float | None = None
+    conditions: Conditions | None = None
+    """Under which the time was taken."""
+    metrics: Metrics = field(default_factory=Metrics)
+    calibration: Calibration | None = None
+    ceiling: Ceiling | None = None
+    """What one of the tuner's own kernels would take for the same work on this GPU."""
+    launch_note: str = ""
+    """That the time is the launch's more than the kernel's, if it is."""
+
+
+def show_explanation(report: ExplanationReport) -> None:
+    """Print everything."""
+    explanation = report.explanation
+    tables.show_pairs([*_what(report), *_problem(report)])
+    for number, launch in enumerate(explanation.launches, 1):
+        name = (
+            f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
+        )
+        click.echo(f"\n--- {name}: {printable(launch.name)}")
+        tables.show_pairs(_launch(explanation, launch))
+        click.echo()
+        tables.show(
+            ("limit", "blocks", "binds", "one more block takes"),
+            _limits(launch),
+            right=("blocks",),
+        )
+        if launch.facts is not None:
+            _show_code(launch.facts)
+    click.echo("\n--- advice")
+    several = len(explanation.launches) > 1
+    tables.show(
+        ("verdict", "about", *(("launch",) if several else ()), "because"), _advice(report.advice, several)
+    )
+
+
+def _what(report: ExplanationReport) -> Iterator[tuple[str, object]]:
+    explanation, gpu = report.explanation, report.explanation.gpu
+    yield "problem", explanation.problem
+    yield "GPU", f"{gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
+    yield "configuration", explanation.configuration
+    yield "from", report.source
+    yield from (("note", note) for note in report.notes)
+
+
+def _problem(report: ExplanationReport) -> Iterator[tuple[str, object]]:
+    roof, explanation = report.explanation.roof, report.explanation
+    yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
+    ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
+    yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
+    yield "roof", f"{explanation.binding}: {_roof(explanation)} by the data sheet, at the highest clock"
+    if report.ceiling is not None and report.time_ns != 0:
+        yield "measured ceiling", _ceiling(report)
+    if roof.speed_of_light_ns:
+        yield "speed of light", tables.duration(roof.speed_of_light_ns)
+    if report.time_ns:
+        how = f", {report.conditions}" if report.conditions else ""
+        yield "stored time", f"{tables.duration(report.time_ns)}{how}"
+        yield "rate", tables.throughput(report.metrics)
+        share = tables.percent(report.metrics.speed_of_light)
+        yield "of the speed of light", share
+        if report.ceiling is not None:
+            yield (
+                f"of the {report.ceiling.name} ceiling",
+                tables.percent(report.ceiling.time_ns / report.time_ns),
+            )
+        yield "note", report.launch_note
+
+
+def _roof(explanation: Explanation) -> str:
+    roof = explanation.roof
+    if explanation.binding == "bandwidth":
+        return _rate(roof.peak_bytes_per_s, "B/s")
+    return f"{_rate(roof.peak_flops, 'FLOP/s')} for {explanation.problem.dtype}"
+
+
+def _rate(rate: float, unit: str) -> str:
+    return "not known" if math.isinf(rate) else tables.si(rate, unit)
+
+
+def _ceiling(report: ExplanationReport) -> str:
+    assert report.ceiling is not None
+    roof, ceiling = report.explanation.roof, report.ceiling
+    work, unit = (roof.bytes, "B/s") if ceiling.name in ("copy", "read") else (roof.flops, "FLOP/s")
+    rate = tables.si(work / ceiling.time_ns * 1e9, unit)
+    return f"{ceiling.name} {rate} on this GPU: {tables.duration(ceiling.time_ns)}"
+
+
+# -- one launch
+
+
+def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
+    plan, resources, fit, waves = launch.launch, launch.resources, launch.occupancy, launch.waves
+    noun = "block" if math.prod(plan.grid) == 1 else "blocks"
+    yield "grid", f"{_extent(plan.grid)} {noun} of {_extent(plan.block)} threads"
+    if plan.cluster:
+        size = math.prod(plan.cluster)
+        yield "cluster", f"{_extent(plan.cluster)}: {size} blocks start together on SMs of one GPC"
+    yield "registers", f"{resources.registers} per thread"
+    yield "shared memory", _shared(explanation, launch)
+    yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
+    yield "stack", f"{resources.stack_bytes} B per thread" if resources.stack_bytes else ""
+    *most, last = (_limit_name(limit) for limit in fit.limiters)
+    binding = f"{', '.join(most)} and {last}" if most else last
+    yield (
+        "resident",
+        f"{_number(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
+        f"({100 * fit.fraction:.0f} % occupancy); limited by {binding}",
+    )
+    if waves.slots:
+        yield "waves", _waves(launch)
+    yield from (("note", note) for note in launch.notes)
+    yield from _under_way(explanation, launch)
+
+
+def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
+    resources = launch.resources
+    parts = [
+        f"{size} B {name}"
+        for name, size in (
+            ("static", resources.static_shared_bytes),
+            ("dynamic", resources.dynamic_shared_bytes),
+        )
+        if size
+    ]
+    reserved = explanation.gpu.reserved_shared_bytes
+    text = f"{' and '.join(parts) or 'none'} per block"
+    text += f", and {reserved} B of the system's" if reserved else ""
+    carveout = launch.launch.carveout
+    return f"{text}; {carveout} % of the L1 requested" if carveout is not None else text
+
+
+def _waves(launch: LaunchExplanation) -> str:
+    waves = launch.waves
+    if launch.persistent:
+        each = waves.blocks / waves.sm_count
+        blocks = "a block" if each == 1 else f"{each:.3g} blocks"
+        return f"one: a persistent grid, {blocks} per SM, each of which loops over further tiles"
+    if waves.at_once:
+        blocks = (
+            "the only block is resident"
+            if waves.blocks == 1
+            else f"all {waves.blocks} blocks are resident at once"
+        )
+        return f"one: {blocks}, of {waves.slots} that could be"
+    last, idle = f"{100 * waves.last_idle:.0f} %", f"{100 * waves.idle:.1f} %"
+    return (
+        f"{waves.count:.2f} of {waves.slots} blocks; {last} of the last one's slots stay empty, {idle} of all"
+    )
+
+
+def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
+    under_way, facts = launch.under_way, launch.facts
+    if under_way is None or facts is None:
+        return
+    seen, count = facts.in_flight, under_way.threads
+    threads = f"{count:.0f} threads" if count >= 10 else f"{count:.2g} threads"
+    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
+    if launch.waves.blocks < launch.waves.slots:
+        threads += " on average"
+    if under_way.at_most:
+        how = "what the copy engine can fill of the resident blocks' shared memory"
+    elif seen.copies:
+        copies = f"{seen.copy_bytes} B in {_number(seen.copies, 'asynchronous copy', 'asynchronous copies')}"
+        how = f"{threads} x {_number(seen.groups, 'group')} of {copies}"
+    elif seen.loads:
+        how = f"{threads} x {under_way.of_a_thread} B in {_number(seen.loads, 'load')} before one is needed"
+    else:
+        yield "bytes in flight", f"none by loads, by the {facts.language}"
+        return
+    yield "bytes in flight", f"{have}: {how}, by the {facts.language}"
+    if under_way.bounds:
+        ends = " to ".join(map(size_text, under_way.bounds))
+        yield "  once compiled", f"{ends} per SM: the compiler may still rearrange the PTX"
+    least_bytes, most_bytes = explanation.wanted_bytes
+    if least_bytes:
+        ends = " to ".join(f"{ns:.0f}" for ns in LATENCY_NS)
+        yield (
+            "  Little's law",
+            f"{least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB per SM: "
+            f"bandwidth x {ends} ns / {explanation.gpu.sm_count} SMs",
+        )
+        yield (
+            "  rule of thumb",
+            f"{explanation.customary_bytes >> 10} KiB per SM, as CUB has it for this architecture",
+        )
+
+
+def _number(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
+def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
+    fit = launch.occupancy
+    for limit in fit.limits:
+        binds = limit.blocks == fit.active_blocks
+        more = (
+            one_more((limit,)) if binds and fit.fraction < 1 else ""
+        )  # with all warps resident none is gained
+        yield _limit_name(limit), limit.blocks, "yes" if binds else "", more
+
+
+def _limit_name(limit: Limit) -> str:
+    return "block slots" if limit.name == "blocks" else limit.name
+
+
+# -- its code
+
+
+def _show_code(facts: CodeFacts) -> None:
+    click.echo()
+    tables.show_line(
+        f"by the {facts.language}, as written: each instruction counts once, and so does each loop"
+    )
+    parts = [("main path", facts.walk)]
+    loops = [
+        (f"{'  ' * (loop.depth - 1)}loop {number}", loop.part) for number, loop in enumerate(facts.loops, 1)
+    ]
+    parts += [(f"  {name}", part) for name, part in loops[:MANY_LOOPS]]
+    if len(loops) > MANY_LOOPS:
+        parts.append((f"  and {len(loops) - MANY_LOOPS} more loops", Part(0, (), (), 0)))
+    parts.append(("all of it", facts.whole))
+    tables.show(
+        ("", "instructions", "global memory", "shared memory", "float", "tensor cores"),
+        [_part(name, part) for name, part in parts],
+        right=("instructions", "float"),
+    )
+    ratio = facts.instructions_per_byte
+    if ratio is not None:
+        moved = facts.walk.global_bytes
+        tables.show_line(
+            f"{ratio:.2g} instructions for each byte of global memory on the main path "
+            f"({facts.walk.instructions} for {moved})"
+        )
+
+
+def _part(name: str, part: Part) -> tuple[object, ...]:
+    apart = (*GLOBAL, Kind.BULK_COPY, Kind.BULK_STORE, Kind.LOCAL_LOAD, Kind.LOCAL_STORE)
+    return (
+        name,
+        part.instructions or "",
+        _accesses([access for access in part.accesses if access.kind in apart]),
+        _accesses(
+            [access for access in part.accesses if access.kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE)]
+        ),
+        part.float or "",
+        ", ".join(f"{count} {opcode.replace('.sync.aligned', '')}" for opcode, count in part.matrix),
+    )
+
+
+_WORDS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.GLOBAL_LOAD: ("load",),
+    Kind.GLOBAL_STORE: ("store",),
+    Kind.ATOMIC: ("atomic",),
+    Kind.ASYNC_COPY: ("async copy", "async copies"),
+    Kind.BULK_COPY: ("bulk copy", "bulk copies"),
+    Kind.BULK_STORE: ("bulk store",),
+    Kind.SHARED_LOAD: ("load",),
+    Kind.SHARED_STORE: ("store",),
+    Kind.LOCAL_LOAD: ("local load",),
+    Kind.LOCAL_STORE: ("local store",),
+}
+
+
+def _accesses(explanation: Iterable[Access]) -> str:
+    return ", ".join(
+        f"{_number(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}"
+        for a in explanation
+        if a.count
+    )
+
+
+# -- advice
+
+
+def _advice(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ...]]:
+    for line in sorted(lines, key=lambda line: URGENCY.index(line.verdict)):
+        reason = f"rule of thumb: {line.text}" if line.rule_of_thumb else line.text
+        launch = ((line.launch or ""),) if several else ()
+        yield (line.verdict, line.name, *launch, reason)
+
+
+def _extent(sizes: tuple[int, int, int]) -> str:
+    kept = sizes if sizes[2] > 1 else sizes[:2] if sizes[1] > 1 else sizes[:1]
+    return " x ".join(map(str, kept))

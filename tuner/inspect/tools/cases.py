@@ -1,0 +1,115 @@
+"""Configurations at sizes, planned and compiled for a process that a tool watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from tuner.children.compilation import RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.job import CaseRun
+from tuner.children.problem import Candidate, ProblemSetup
+from tuner.core.errors import DeviceError, TunerError
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.devices.requests import Requests, candidate_of
+from tuner.kernel.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration, and the problem that it is to compute."""
+
+    problem: Problem
+    configuration: Configuration
+
+    def __str__(self) -> str:
+        return f"{self.configuration} at {self.problem.sizes_text}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A case that can be run."""
+
+    number: int
+    case: Case
+    candidate: Candidate
+    setup: ProblemSetup
+    resources: tuple[Resources, ...] = ()
+    """Of each launch."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Its kernels' names in the cubins."""
+        return self.candidate.entries
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case that cannot be run, and why."""
+
+    case: Case
+    reason: str
+
+
+def compile_cases(
+    kernel: KernelSpec, gpu: Gpu, pool: CompilePool, cases: Sequence[Case], golden: Problem
+) -> tuple[list[Unit], list[LeftOut]]:
+    """Plan and compile cases, all of them at once.
+
+    Args:
+        kernel: whose configurations they are.
+        gpu: that they are for.
+        pool: compiles them.
+        cases: numbered from 0 in this order.
+        golden: the problem that the kernel's golden files are about, if it has any: they are of one size.
+
+    Raises:
+        DeviceError: the kernel's CUDA reference does not compile.
+    """
+    waits = [pool.begin(RenderRequest(kernel.file, case.problem, gpu, case.configuration)) for case in cases]
+    requests = Requests(kernel, gpu, pool)
+    setups: dict[str, ProblemSetup | str] = {}
+    units, left_out = [], []
+    for number, (case, wait) in enumerate(zip(cases, waits, strict=True)):
+        compilation = wait()
+        if compilation.plan is None:
+            kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
+            left_out.append(LeftOut(case, kind + compilation.error))
+            continue
+        key = case.problem.key
+        if key not in setups:
+            setups[key] = _setup(requests, case.problem, with_golden=case.problem == golden)
+        setup = setups[key]
+        if isinstance(setup, str):
+            left_out.append(LeftOut(case, setup))
+            continue
+        units.append(Unit(number, case, candidate_of(compilation), setup, compilation.resources))
+    return units, left_out
+
+
+def _setup(requests: Requests, problem: Problem, *, with_golden: bool) -> ProblemSetup | str:
+    """Describe tensors and reference of a problem, or say why there are none."""
+    try:
+        setup = requests.problem_setup(problem)
+    except DeviceError:
+        raise
+    except TunerError as error:
+        return str(error)
+    if with_golden:
+        return setup
+    return structs.replace(setup, reference=structs.replace(setup.reference, golden={}))
+
+
+def as_runs(units: Sequence[Unit]) -> tuple[tuple[ProblemSetup, ...], tuple[CaseRun, ...]]:
+    """Return units as ``setups`` and ``runs`` of a job; units of one problem share its setup."""
+    setups: list[ProblemSetup] = []
+    indices: dict[int, int] = {}
+    runs = []
+    for unit in units:
+        if id(unit.setup) not in indices:
+            indices[id(unit.setup)] = len(setups)
+            setups.append(unit.setup)
+        runs.append(CaseRun(unit.number, indices[id(unit.setup)], unit.candidate))
+    return tuple(setups), tuple(runs)

@@ -1,0 +1,294 @@
+"""Compute Sanitizer over many configurations: few processes, and every finding with the configuration that causes it.
+
+Starting the tool costs seconds, so many configurations share one process. Its log comes from another process than the
+one that launches kernels, and says which kernel is at fault, but not which configuration: equal names are common. So
+the log's length after each configuration only tells which to suspect; each suspect then runs again alone, and what is
+found then is certainly its own. A process that ends early (memcheck stops the context at the first bad access) or
+hangs is replaced, and goes on behind the configuration that ended it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.children.job import Began, CaseOutcome, Ended, Placed, ToolJob
+from tuner.inspect.tools.cases import Unit, as_runs
+from tuner.inspect.tools.locate import SANITIZER, ToolMissingError
+from tuner.inspect.tools.planted import FAULTS
+from tuner.inspect.tools.sanitizer import (
+    Finding,
+    Log,
+    ToolMessage,
+    findings_of,
+    parse_log,
+    sanitizer_command,
+    split_by_length,
+)
+from tuner.inspect.tools.watched import Watched, watch
+
+BATCH = 48
+"""Configurations that one process runs at most: what a crash makes us repeat is little then."""
+ATTEMPTS = 2
+"""How often a process may end before its first configuration."""
+
+
+@dataclass(frozen=True)
+class ToolVerdict:
+    """What a tool says about one configuration at one size."""
+
+    unit: Unit
+    tool: str
+    outcome: CaseOutcome
+    error: str = ""
+    findings: tuple[Finding, ...] = ()
+    log: Path = Path()
+    alone: bool = True
+    """Whether the findings were made with nothing else in the process. If not, they did not come again when it ran
+    alone: a race may show itself now and then, or the finding is its neighbour's."""
+    late: bool = False
+    """Whether it had to be killed."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong; a configuration that cannot be launched here is only left out."""
+        wrong = self.outcome in (CaseOutcome.WRONG, CaseOutcome.FAULT, CaseOutcome.UNPREPARED)
+        return bool(self.findings) or wrong or self.late
+
+    @property
+    def ran(self) -> bool:
+        """Whether the tool has seen its kernels at all."""
+        return self.outcome not in (
+            CaseOutcome.UNLAUNCHABLE,
+            CaseOutcome.OUT_OF_MEMORY,
+            CaseOutcome.UNPREPARED,
+        )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all processes have in common."""
+
+    sanitizer: Path
+    folder: Path
+    """For the logs; it exists."""
+    gpu: int
+    cache: str
+    seed: int
+    step_s: float
+    """Allowed for one configuration at one size."""
+
+
+@dataclass
+class _Turn:
+    """One configuration's turn in a process."""
+
+    unit: Unit
+    outcome: CaseOutcome = CaseOutcome.FAULT
+    error: str = "the process ended"
+    tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    log_bytes: int | None = None
+    """Length of the log behind it; None if it did not come to its end."""
+    records: tuple[ToolMessage, ...] = ()
+
+
+@dataclass
+class _Session:
+    """What one process did."""
+
+    turns: list[_Turn]
+    seen: Watched
+    log_file: Path
+    log: Log
+    strays: tuple[ToolMessage, ...] = ()
+    """Records that came outside of all turns."""
+
+    @property
+    def fault(self) -> bool:
+        """Whether a configuration ended the process."""
+        return any(turn.outcome is CaseOutcome.FAULT for turn in self.turns)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the log can be believed: a tool that loses its process says nothing more, and sums nothing up."""
+        return bool(self.turns) and (self.log.complete or self.fault or self.seen.late)
+
+
+class Checker:
+    """Runs one of the sanitizer's tools after the other.
+
+    Args:
+        settings: of all processes.
+        report: called with a tool and a verdict whenever there is one; the last on a configuration counts.
+    """
+
+    def __init__(
+        self, settings: Settings, report: Callable[[str, ToolVerdict], None] = lambda *_: None
+    ) -> None:
+        self._settings, self._report = settings, report
+        self._numbers: dict[str, int] = {}
+
+    def try_out(self, tool: str, planted: Unit) -> None:
+        """Require that a tool finds what is wrong with a kernel that has what it looks for.
+
+        Raises:
+            ToolMissingError: it does not work here.
+        """
+        session = self._session(tool, [planted], "self-check")
+        if not session.turns:
+            raise self._useless(tool, session)
+        if not session.log.records:
+            what = "hangs on" if session.seen.late else "sees nothing wrong with"
+            raise ToolMissingError(
+                f"{tool} {what} a kernel that {FAULTS[tool]}, so it cannot be relied on here (log: {session.log_file})",
+                "use the Compute Sanitizer of the driver's own CUDA version, or leave the check out with "
+                "--no-self-check",
+            )
+
+    def check(self, tool: str, units: Sequence[Unit]) -> list[ToolVerdict]:
+        """Run a tool over all units; return a verdict on each, in their order.
+
+        Raises:
+            ToolMissingError: the tool does not work here.
+        """
+        verdicts: dict[int, ToolVerdict] = {}
+        suspects: dict[int, Unit] = {}
+        queue, failures = deque(units), 0
+        while queue:
+            batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
+            session = self._session(tool, batch)
+            failures = 0 if session.reliable else failures + 1
+            if failures == ATTEMPTS:
+                raise self._useless(tool, session)
+            done = self._settled(session) if session.reliable else []
+            queue.extendleft(reversed(batch[len(done) :]))
+            single = len(session.turns) == 1
+            for turn in done:
+                verdicts[turn.unit.number] = self._verdict(tool, session, turn, alone=single)
+                if turn.records and not single:
+                    suspects[turn.unit.number] = turn.unit
+                else:
+                    self._report(tool, verdicts[turn.unit.number])
+            suspects |= {unit.number: unit for unit in _suspected(session.strays, done)} if not single else {}
+        for unit in suspects.values():
+            verdicts[unit.number] = self._alone(tool, unit, verdicts[unit.number])
+            self._report(tool, verdicts[unit.number])
+        return [verdicts[unit.number] for unit in units]
+
+    def _alone(self, tool: str, unit: Unit, before: ToolVerdict) -> ToolVerdict:
+        """Run a suspect alone; if that finds nothing, keep what was found, marked."""
+        session = self._session(tool, [unit])
+        if not session.turns:
+            return before
+        verdict = self._verdict(tool, session, session.turns[0], alone=True)
+        return before if before.findings and not verdict.findings else verdict
+
+    def _settled(self, session: _Session) -> list[_Turn]:
+        """Return the turns whose records are all in the log: behind the last that was printed there could be more."""
+        if not session.log.full or len(session.turns) <= 1:
+            return session.turns
+        last = max(
+            (i for i, turn in enumerate(session.turns) if turn.records), default=len(session.turns) - 1
+        )
+        return session.turns[: last + 1]
+
+    def _verdict(self, tool: str, session: _Session, turn: _Turn, *, alone: bool) -> ToolVerdict:
+        records = turn.records
+        if alone:
+            records = session.log.records or session.strays
+        findings = findings_of(records, tool, turn.tensors, turn.unit.entries)
+        late = session.seen.late and turn.log_bytes is None
+        error = f"not done after {self._settings.step_s:g} s" if late else turn.error
+        return ToolVerdict(
+            turn.unit,
+            tool,
+            turn.outcome,
+            error,
+            tuple(findings),
+            session.log_file,
+            alone or not findings,
+            late,
+        )
+
+    def _session(self, tool: str, units: Sequence[Unit], name: str = "") -> _Session:
+        """Let one process run some units, and read its log."""
+        settings = self._settings
+        if not name:
+            self._numbers[tool] = self._numbers.get(tool, 0) + 1
+            name = f"{self._numbers[tool]:03d}"
+        log_file = settings.folder / f"{tool}-{name}.log"
+        setups, runs = as_runs(units)
+        # What a kernel leaves in its scratch memory may matter to the next call of it, so that is called twice. A
+        # poisoned output counts as written, so initcheck gets none.
+        scratch = any(unit.candidate.plan.scratch for unit in units)
+        job = ToolJob(
+            settings.gpu,
+            settings.cache,
+            setups,
+            runs,
+            calls=2 if scratch and tool != "initcheck" else 1,
+            seed=settings.seed,
+            guarded=False,
+            poisoned=tool != "initcheck",
+        )
+        names = [name for unit in units for name in unit.entries]
+        command = sanitizer_command(settings.sanitizer, tool, log_file, names)
+        try:
+            seen = watch(command, job, settings.folder, f"{tool}-{name}", settings.step_s, log_file)
+        except OSError as error:
+            raise ToolMissingError(
+                f"{settings.sanitizer} cannot be started: {error.strerror}", SANITIZER.source
+            ) from None
+        return _session_of(seen, units, log_file)
+
+    def _useless(self, tool: str, session: _Session) -> ToolMissingError:
+        """Say why nothing could be run under a tool."""
+        if session.seen.locked_out:
+            return ToolMissingError("another tuner keeps the GPU to itself", "wait for it, or end it")
+        last = session.seen.output.strip().splitlines()
+        reason = session.log.trouble or session.seen.complaint
+        if not reason and session.turns:
+            reason = "its log ends without a summary"
+        reason = reason or (last[-1] if last else "")
+        reason = reason or (
+            f"exit status {session.seen.status}" if session.seen.status is not None else "it hangs"
+        )
+        return ToolMissingError(
+            f"{tool} does not work here: {reason.rstrip('.')} (log: {session.log_file})",
+            "try the Compute Sanitizer of the driver's own CUDA version, with --compute-sanitizer PATH",
+        )
+
+
+def _session_of(seen: Watched, units: Sequence[Unit], log_file: Path) -> _Session:
+    """Return what a process did; each turn has the part of the log that was written in it."""
+    by_number = {unit.number: unit for unit in units}
+    turns: list[_Turn] = []
+    for entry in seen.entries:
+        match entry:
+            case Began():
+                turns.append(_Turn(by_number[entry.number]))
+            case Placed():
+                turns[-1].tensors = entry.tensors
+            case Ended():
+                turns[-1].outcome, turns[-1].error = entry.outcome, entry.error
+                turns[-1].log_bytes = entry.log_bytes
+    text = log_file.read_bytes() if log_file.is_file() else b""
+    session = _Session(turns, seen, log_file, parse_log(text.decode(errors="replace")))
+    lengths = [turn.log_bytes for turn in turns if turn.log_bytes is not None]
+    parts = [parse_log(part, line).records for part, line in split_by_length(text, lengths)]
+    for turn, records in zip(turns, parts, strict=False):
+        turn.records = records
+    if len(parts) > len(turns):
+        session.strays = parts[-1]
+    if session.log.counted and not session.log.records and not session.fault:
+        session.strays = (ToolMessage(f"{session.log.counted} errors by the log's own summary"),)
+    return session
+
+
+def _suspected(strays: Sequence[ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
+    """Return the units that may have caused records that came too late: those with a kernel of that name, else all."""
+    named = {record.kernel for record in strays}
+    fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]
+    return (fitting or [turn.unit for turn in turns]) if strays else []

@@ -1,0 +1,162 @@
+"""Problem sizes at which a tiled kernel is most likely wrong: one off a tile, smaller than all tiles, between tiles."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice, product
+
+from tuner.core.model import Configuration, Problem
+
+MAX_PROBLEMS = 48
+"""Problems around a tile."""
+MAX_WIDE_PROBLEMS = 200
+"""Problems around products of parameters: more, because a configuration may reject most of them."""
+MAX_BETWEEN_PROBLEMS = 96
+"""Problems with several tiles, and as many again: a configuration for certain numbers of tiles rejects most of them."""
+VERIFIED_PROBLEMS = 12
+"""Problems at which a winner is verified, of those that its constraints allow."""
+SHARES = (8, 2, 2)
+"""Of these, how many are around the tile, between that and the problem's own sizes, and next to its own sizes."""
+MAX_ELEMENTS = 1 << 26
+"""Product of all sizes: an edge case need not be large."""
+MAX_ELEMENTS_BETWEEN = 1 << 36
+"""Product of all sizes with several tiles, for configurations that reject small problems: a product of 4096 cubed."""
+MAX_LENGTH = 1 << 22
+ALIGNED = 8
+"""Distance from a tile of half of the problems: some variants take only lengths that are multiples of a vector's."""
+
+
+def edge_case_problems(
+    problem: Problem, configuration: Configuration, fits: Callable[[Problem, Configuration], bool]
+) -> list[Problem]:
+    """Return the problems at which a winner is verified: a share of each kind, filled up from the first kinds."""
+    around = chain(tile_edge_problems(problem, configuration), tile_product_problems(problem, configuration))
+    kinds = [
+        (case for case in kind if fits(case, configuration))
+        for kind in (around, intermediate_problems(problem), near_problems(problem))
+    ]
+    cases = [case for kind, share in zip(kinds, SHARES, strict=True) for case in islice(kind, share)]
+    cases += islice(chain(*kinds), VERIFIED_PROBLEMS)
+    return list({str(case): case for case in cases}.values())[:VERIFIED_PROBLEMS]
+
+
+def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
+    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
+
+    Tile lengths are not declared. Each integer parameter and the product of all may be one, which covers blocks,
+    vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too: a split
+    along k rejects small ones, and a variant may be for a single row. Then follow the same problems at multiples of 8
+    near the tile, for variants that reject all others.
+    """
+    numbers = _numbers(configuration)
+    largest = sorted({*numbers, math.prod(numbers)}, reverse=True)
+    lengths = [length for length in largest if length <= MAX_LENGTH][:4]
+    return _unaligned_and_aligned(problem, lengths, seed, MAX_PROBLEMS)
+
+
+def tile_product_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
+    """Return problems around the products of any two parameters.
+
+    A walk over groups of tiles, or k in many parts, may be rejected if there are only one or two tiles.
+    """
+    numbers = _numbers(configuration)
+    lengths = {*numbers, *(a * b for a, b in combinations(numbers, 2))}
+    return _unaligned_and_aligned(problem, sorted(lengths), seed, MAX_WIDE_PROBLEMS)
+
+
+def intermediate_problems(problem: Problem) -> list[Problem]:
+    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 8 or 64.
+
+    Of each half, the second of which is for configurations that reject most of the first, the largest come first.
+
+    At these sizes persistent blocks have several tiles, and some configurations are for many tiles only. Sizes whose
+    product is beyond ``MAX_ELEMENTS_BETWEEN`` are scaled down first. A size below 16 stays as it is.
+    """
+    draw = random.Random(0)
+    count, elements = len(problem.sizes), math.prod(problem.sizes.values())
+    scale = min(1.0, (MAX_ELEMENTS_BETWEEN / elements) ** (1 / count))
+    candidates: list[dict[str, int]] = []
+    for turn in range(8 * MAX_BETWEEN_PROBLEMS):
+        off = (ALIGNED, 1, 64)[turn % 3]
+        step = 2 * max(off, ALIGNED)
+        sizes = {}
+        for name, size in problem.sizes.items():
+            steps = int(size * scale * 2 ** draw.uniform(-3, 0)) // step
+            sizes[name] = min(size, steps * step + draw.choice((-off, off))) if steps else size
+        if sizes != problem.sizes:
+            candidates.append(sizes)
+    cases = _distinct(problem, candidates, MAX_ELEMENTS_BETWEEN)
+    halves = (islice(cases, MAX_BETWEEN_PROBLEMS) for _ in range(2))
+    return [
+        case for half in halves for case in sorted(half, key=lambda case: -math.prod(case.sizes.values()))
+    ]
+
+
+def near_problems(problem: Problem) -> list[Problem]:
+    """Return problems that differ from the own sizes by a vector or by one, in all dimensions alike or alternately.
+
+    They are as large as the problem itself, whatever ``MAX_ELEMENTS`` says, so they come last.
+    """
+    candidates = []
+    for off, first, others in product((ALIGNED, 1), (-1, 1), (-1, 1)):
+        signs = (first * others**index for index in range(len(problem.sizes)))
+        sizes = {
+            name: size + sign * off for (name, size), sign in zip(problem.sizes.items(), signs, strict=True)
+        }
+        if min(sizes.values()) >= 1:
+            candidates.append(sizes)
+    return list(_distinct(problem, candidates))
+
+
+def _numbers(configuration: Configuration) -> list[int]:
+    return [
+        v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
+    ]
+
+
+def _distinct(
+    problem: Problem, candidates: Iterable[Mapping[str, int]], max_elements: float = math.inf
+) -> Iterator[Problem]:
+    """Yield a problem for each of the candidates' sizes, each once, up to a number of elements."""
+    seen: set[tuple[int, ...]] = set()
+    for sizes in candidates:
+        lengths = tuple(sizes.values())
+        if lengths not in seen and math.prod(lengths) <= max_elements:
+            seen.add(lengths)
+            yield Problem(problem.kernel, dict(sizes), problem.dtypes, problem.options)
+
+
+def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:
+    """Return problems off the lengths by one, and then as many off by a vector."""
+    cases = [
+        case.sizes
+        for off in (1, ALIGNED)
+        for case in islice(
+            _distinct(problem, _around(problem, lengths or [32], seed, off, 8 * most), MAX_ELEMENTS), most
+        )
+    ]
+    return list(_distinct(problem, cases))
+
+
+def _around(
+    problem: Problem, lengths: Sequence[int], seed: int, off: int, draws: int
+) -> Iterator[dict[str, int]]:
+    """Yield sizes that are so far off the lengths: the smallest first, then as many as are drawn."""
+    around = sorted(
+        {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
+    )
+    names = list(problem.sizes)
+    draw = random.Random(seed)
+    yield dict.fromkeys(names, off)
+    if len(names) == 1:
+        yield from ({names[0]: n} for n in around)
+        return
+    smallest = min(lengths) + off
+    mixed = (choice for choice in product((off, smallest), repeat=len(names)) if len(set(choice)) > 1)
+    yield from (dict(zip(names, choice, strict=True)) for choice in islice(mixed, 3))
+    own = {name: [size, size + off, max(off, size - off)] for name, size in problem.sizes.items()}
+    for turn in range(draws):
+        # Every second case has small sizes only, so that both kinds are among the first.
+        yield {name: draw.choice(around + (own[name] if turn % 2 else [])) for name in names}

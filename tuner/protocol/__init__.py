@@ -1,1 +1,0 @@
-"""The messages between the tuner's processes: typed records, which msgspec writes and checks."""

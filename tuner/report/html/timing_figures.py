@@ -1,0 +1,141 @@
+"""How a run's times were taken: noise, clocks, and the conditions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tuner.report.html.figure import Figure, FigureTable
+from tuner.report.html.subjects import TunedProblem
+from tuner.report.tables import counted, duration
+
+MODES = {
+    "cold": "cold: none of the kernel's data in the caches, one call between two events",
+    "rotating": "rotating: none of its data in the caches, many calls between two events",
+    "warm": "warm: what the call before has left in the caches, many calls between two events",
+}
+REGIMES = {
+    "rested": "rested: heavy kernels get pauses, so that the power limit does not slow them",
+    "sustained": "sustained: no pauses, at the clock that the power limit leaves",
+}
+VERDICTS = {
+    "faster": "the winner is faster than every other finalist",
+    "slower": "the winner is slower than the fastest finalist",
+    "same": "the winner is as fast as another finalist within the noise",
+    "ambiguous": "the winner is statistically tied with another finalist",
+}
+"""Of a race."""
+
+
+def samples(problem: TunedProblem) -> Figure | None:
+    """Return the samples of the winner and the default, one after the other; None where there are none."""
+    if problem.winner is None:
+        return None
+    named = {"the winner": problem.winner.trial}
+    if problem.default and problem.default.id != problem.winner.trial.id:
+        named["the default"] = problem.default
+    shown = {name: trial.samples_ns for name, trial in named.items() if len(trial.samples_ns) > 1}
+    if not shown:
+        return None
+    floor = problem.race.noise_floor
+    rows = [
+        (name, len(own), duration(statistics.median(own)), _off(min(own), own), _off(max(own), own))
+        for name, own in shown.items()
+    ]
+    return Figure(
+        "samples",
+        "samples",
+        "Noise",
+        "The samples of the search, each as a deviation from its configuration's median"
+        + (f"; the dashed lines are the noise floor of {100 * floor:.2g} %." if floor else "."),
+        " ".join(
+            f"The samples of {row[0]} are within {row[3]} and {row[4]} of their median." for row in rows
+        ),
+        FigureTable(("configuration", ">samples", ">median", ">lowest", ">highest"), rows),
+        {
+            "series": [
+                {"name": name, "median_ns": statistics.median(own), "samples_ns": own}
+                for name, own in shown.items()
+            ],
+            "noise_floor": floor,
+        },
+        wide=False,
+    )
+
+
+def _off(sample: float, own: Sequence[float]) -> str:
+    return f"{100 * (sample / statistics.median(own) - 1):+.2f} %"
+
+
+def clocks(problem: TunedProblem) -> Figure | None:
+    """Return the SM clock of each trial; None where it was not counted."""
+    counted = [trial for trial in problem.trials if trial.sm_clock_hz > 0]
+    if not counted:
+        return None
+    ghz = [trial.sm_clock_hz / 1e9 for trial in counted]
+    capped = sum(trial.capped_samples > 0 for trial in counted)
+    return Figure(
+        "clocks",
+        "clocks",
+        "Clocks",
+        "The SM clock during each trial, counted on the GPU; the dashed line is the highest that the GPU has. "
+        f"Trials with samples at the power limit: {capped or 'none'}.",
+        f"The SM clock was between {min(ghz):.3f} and {max(ghz):.3f} GHz.",
+        FigureTable(
+            ("SM clock", ">value"),
+            [
+                ("lowest", f"{min(ghz):.3f} GHz"),
+                ("median", f"{statistics.median(ghz):.3f} GHz"),
+                ("highest", f"{max(ghz):.3f} GHz"),
+                ("trials with samples at the power limit", capped),
+            ],
+        ),
+        {
+            "number": [trial.number + 1 for trial in counted],
+            "clock_hz": [round(trial.sm_clock_hz) for trial in counted],
+            "capped": [i for i, trial in enumerate(counted) if trial.capped_samples],
+            "highest_hz": problem.run.gpu.clock_hz or None,
+        },
+        wide=False,
+    )
+
+
+def facts(problem: TunedProblem) -> list[tuple[str, str]]:
+    """Return how a run was timed and with what, as names and values; what is not known is left out."""
+    run, race, calibration = problem.run, problem.race, problem.run.calibration
+    listed = [
+        ("timed", MODES[run.conditions.mode]),
+        ("regime", REGIMES[run.conditions.regime]),
+        ("device", f"{run.device}{' (a recording)' if run.replayed else ''}"),
+        ("noise floor", f"{100 * race.noise_floor:.2g} %" if race.noise_floor else ""),
+        (
+            "race",
+            f"{counted(race.rounds, 'round')}: {VERDICTS.get(race.verdict, race.verdict)}"
+            if race.rounds
+            else "",
+        ),
+        ("search", _search(problem)),
+        ("run", f"{run.id}, {problem.began[:19]} UTC, {problem.state}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
+    ]
+    if calibration:
+        rates = {
+            "measured read": (calibration.read_bytes_per_s, 1e9, "GB/s"),
+            "measured copy": (calibration.copy_bytes_per_s, 1e9, "GB/s"),
+            "measured tensor cores": (calibration.matrix_flops, 1e12, "TFLOP/s"),
+            "measured vector units": (calibration.vector_flops, 1e12, "TFLOP/s"),
+        }
+        listed += [
+            (name, f"{rate / size:.4g} {unit}" if rate else "") for name, (rate, size, unit) in rates.items()
+        ]
+        listed.append(("events alone", duration(calibration.event_ns) if calibration.event_ns else ""))
+        listed.append(("notes", "; ".join(calibration.notes)))
+    return [(name, value) for name, value in listed if value]
+
+
+def _search(problem: TunedProblem) -> str:
+    run = problem.run
+    took = f" in {problem.search_s:.1f} s" if problem.search_s else ""
+    measured = sum(trial.measure_s for trial in problem.trials)
+    gpu = f", {measured:.1f} s of it on the GPU" if measured >= 0.05 else ""
+    return f"{len(problem.trials) + problem.left_out} trials{took}{gpu}; {run.sampler}, seed {run.seed}"

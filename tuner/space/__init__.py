@@ -1,1 +1,0 @@
-"""The valid configurations of a problem on a GPU."""

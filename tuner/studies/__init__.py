@@ -1,0 +1,1 @@
+"""Studies of chosen configurations: bench, ladder, ablation, portfolio."""

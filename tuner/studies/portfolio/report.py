@@ -1,0 +1,158 @@
+"""What ``tune portfolio`` prints: its progress, and at its end what is kept and how it does."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from tuner.core.model import Problem, value_text
+from tuner.report.progress import PLAIN_EVERY_S, make_observer
+from tuner.report.tables import counted, say, show_line, show_text
+from tuner.report.terminal import printable, redraw
+from tuner.studies.portfolio.building import Built
+from tuner.tuning.state import Observer
+from tuner.winners.portfolios import Portfolio
+
+WORST = 5
+"""Badly served problems that are listed."""
+
+
+class PortfolioProgress:
+    """Shows progress on the standard error: on a terminal one line that changes.
+
+    Args:
+        quiet: show nothing but what failed.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._what, self._steps, self._done = "", 0, 0
+        self._began = self._shown = 0.0
+
+    def phase(self, what: str, steps: int) -> None:
+        """Begin something of so many steps."""
+        self._what, self._steps, self._done = what, steps, -1
+        self._began = self._shown = time.monotonic()
+        if steps and not self._quiet:
+            self._clear()
+            say(f"{what}: {steps} problem{'s' * (steps != 1)}")
+
+    def step(self, what: str) -> None:
+        """Begin one of them."""
+        self._done += 1
+        now = time.monotonic()
+        live = sys.stderr.isatty()
+        if self._quiet or not (live or now - self._shown > PLAIN_EVERY_S):
+            return
+        self._shown = now
+        left = (now - self._began) / self._done * (self._steps - self._done) if self._done else 0.0
+        eta = f", {left:.0f} s left" if left else ""
+        line = printable(f"{self._what}: {self._done} of {self._steps}{eta}: {what}")
+        if live:
+            redraw(line)
+        else:
+            say(line)
+
+    def note(self, what: str) -> None:
+        """Say what did not work."""
+        self._clear()
+        say(what)
+
+    def observer(self) -> Observer:
+        """Return what observes a search: the line of its problem is enough."""
+        return make_observer(quiet=True)
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._clear()
+
+    def _clear(self) -> None:
+        if not self._quiet and sys.stderr.isatty():
+            redraw("")
+
+
+def show_built(built: Built) -> None:
+    """Print what is kept of each computation, and how it does on problems that are left out."""
+    for portfolio in built.portfolios:
+        figures = figures_of(portfolio)
+        kind = portfolio.problems[0]
+        what = " ".join(
+            [kind.dtype, *(f"{name}={value_text(value)}" for name, value in kind.options.items())]
+        )
+        members = counted(len(portfolio.members), "configuration")
+        sizes = counted(len(portfolio.problems), "measured size")
+        show_line(f"{kind.kernel} {what} on {portfolio.gpu.name}: {members} for {sizes}")
+        kept = f"median {figures['kept_median']:.3f}, worst {figures['kept_worst']:.3f}"
+        show_text(f"  the best kept, over the best timed: {kept}; allowed {portfolio.bound:g}", "", "    ")
+        if figures["left_out_median"] is not None:
+            out = (
+                f"median {figures['left_out_median']:.3f}, 95 % {figures['left_out_p95']:.3f},"
+                f" worst {figures['left_out_worst']:.3f}; expected: median {figures['expected_median']:.3f}"
+            )
+            show_text(f"  the chosen, where that size is left out: {out}", "", "    ")
+        for row in figures["badly_served"]:
+            sizes = " ".join(f"{name}={size}" for name, size in row["sizes"].items())
+            show_text(f"    {row['slowdown']:.2f}  {sizes}")
+    for problem, reason in built.untimed:
+        show_line(f"not measured: {problem}: {reason}", err=True)
+    show_line(
+        f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle and tune export take it along"
+    )
+
+
+def built_as_json(built: Built) -> dict[str, Any]:
+    """Return it for programs."""
+    return {
+        "portfolios": [
+            {
+                "kernel": portfolio.kernel.name,
+                "gpu": portfolio.gpu.name,
+                "dtypes": dict(portfolio.problems[0].dtypes),
+                "options": dict(portfolio.problems[0].options),
+                "bound": portfolio.bound,
+                "members": [
+                    {"variant": one.variant, "parameters": one.values} for one, _ in portfolio.members
+                ],
+                **figures_of(portfolio),
+            }
+            for portfolio in built.portfolios
+        ],
+        "cubins": built.cubins,
+        "not_measured": [
+            {"problem": problem.to_json(), "reason": reason} for problem, reason in built.untimed
+        ],
+    }
+
+
+def figures_of(portfolio: Portfolio) -> dict[str, Any]:
+    """Return slowdowns as factors: of the best kept, and of what is chosen where a size is left out."""
+    fit = portfolio.fit
+    left_out = [
+        (float(slow), problem)
+        for slow, problem in zip(np.exp2(fit.chosen), portfolio.problems, strict=True)
+        if np.isfinite(slow)
+    ]
+    slowdowns = [slow for slow, _ in left_out]
+    said = np.exp2(fit.said[np.isfinite(fit.said)])
+    return {
+        "sizes": len(portfolio.problems),
+        "kept_median": float(np.median(fit.kept)),
+        "kept_worst": float(np.max(fit.kept)),
+        "left_out_median": float(np.median(slowdowns)) if slowdowns else None,
+        "left_out_p95": float(np.quantile(slowdowns, 0.95)) if slowdowns else None,
+        "left_out_worst": max(slowdowns) if slowdowns else None,
+        "expected_median": float(np.median(said)) if len(said) else None,
+        "badly_served": [_row(slow, problem) for slow, problem in _worst(left_out, portfolio.bound)],
+    }
+
+
+def _worst(left_out: list[tuple[float, Problem]], bound: float) -> list[tuple[float, Problem]]:
+    worst = sorted(left_out, key=lambda item: -item[0])[:WORST]
+    return [item for item in worst if item[0] > bound]
+
+
+def _row(slowdown: float, problem: Problem) -> dict[str, Any]:
+    return {"sizes": dict(problem.sizes), "slowdown": slowdown}

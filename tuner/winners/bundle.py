@@ -1,0 +1,175 @@
+"""A bundle: a folder with which a program calls winners. The same contents give the same bytes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tuner.core import paths
+from tuner.core.errors import BundleError
+from tuner.core.files import whole_folder
+from tuner.core.model import canonical_json
+from tuner.winners.manifest import FORMAT
+
+MANIFEST = "manifest.json"
+
+
+def bundle_files(
+    manifest: Mapping[str, Any], cubins: Mapping[str, bytes], sources: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Return the content of each of a bundle's files by its path in the folder.
+
+    Args:
+        manifest: as JSON.
+        cubins: by the names that the manifest uses.
+        sources: likewise.
+    """
+    kernel = manifest["kernel"]
+    package = f"kernel_tune_{kernel}"
+    return {
+        MANIFEST: f"{canonical_json(manifest)}\n".encode(),
+        **{f"cubin/{digest}.cubin": content for digest, content in cubins.items()},
+        **{f"src/{digest}.cu": content for digest, content in sources.items()},
+        **_launchers(),
+        "__init__.py": _rendered("__init__.py", kernel=kernel),
+        f"lib/cmake/{package}/{package}Config.cmake": _rendered(
+            "Config.cmake", kernel=kernel, package=package
+        ),
+        f"lib/pkgconfig/{package}.pc": _rendered(
+            "pkgconfig.pc", kernel=kernel, package=package, version=manifest["version"]
+        ),
+        "LICENSE": _license().encode(),
+        "README.md": _readme(manifest, package),
+    }
+
+
+def _launchers() -> dict[str, bytes]:
+    """Return the launchers for C++ and Python, which are the same in every bundle."""
+    package = paths.package()
+    runtime = package / "runtime"
+    files = {f"runtime/{path.name}": path for path in runtime.glob("*.py")}
+    headers = {
+        f"include/kernel_tune/{path.name}": path
+        for path in (runtime / "include" / "kernel_tune").glob("*.hpp")
+    }
+    others = ("core/__init__.py", "core/errors.py", "py.typed")
+    files |= headers | {name: package / name for name in others}
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+def _license() -> str:
+    """Return the licence's text: of the checkout, or of the installed distribution."""
+    beside = paths.package().parent / "LICENSE"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    return importlib.metadata.distribution("kernel-tune").read_text("licenses/LICENSE") or ""
+
+
+def _readme(manifest: Mapping[str, Any], package: str) -> bytes:
+    computations = manifest["computations"]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for winner in manifest["winners"]:
+        sizes = " ".join(f"{size}={value}" for size, value in winner["sizes"].items())
+        kind = _kind(computations[winner["computation"]])
+        rows.setdefault((kind, winner["gpu"]), []).append(sizes)
+    inputs = [tensor["name"] for tensor in computations[0]["tensors"] if tensor["role"] != "output"]
+    outputs = [tensor["name"] for tensor in computations[0]["tensors"] if tensor["role"] != "input"]
+    major, minor = divmod(manifest["minimum_driver"], 1000)
+    return _rendered(
+        "README.md",
+        **{key: manifest[key] for key in ("kernel", "tool", "version", "license")},
+        summary=manifest["summary"].rstrip("."),
+        package=package,
+        winners=[{"kind": kind, "gpu": gpu, "sizes": ", ".join(of)} for (kind, gpu), of in rows.items()],
+        portfolios=[
+            {
+                "kind": _kind(computations[item["computation"]]),
+                "gpu": item["gpu"],
+                "members": len(item["members"]),
+                "points": len(item["points"]),
+            }
+            for item in manifest.get("portfolios", ())
+        ],
+        capabilities=sorted({f"{item['cc'] // 10}.{item['cc'] % 10}" for item in manifest["configurations"]}),
+        driver=f"{major}.{minor // 10}",
+        call=f"{', '.join(outputs)} = op({', '.join(inputs)})",
+    )
+
+
+def _kind(computation: Mapping[str, Any]) -> str:
+    parts = {**computation["dtypes"], **computation["options"]}
+    return " ".join(f"{name}={value}" for name, value in parts.items()).replace("|", "\\|")
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(paths.templates() / "export" / "bundle"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # no HTML
+    )
+
+
+def _rendered(name: str, **values: Any) -> bytes:
+    return _environment().get_template(f"{name}.j2").render(**values).encode()
+
+
+def refuse_target(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that a bundle cannot be written to.
+
+    Args:
+        folder: where.
+        force: whether a bundle that is there may be replaced; nothing else is.
+
+    Raises:
+        BundleError: there is something else of that name, or no folder around it.
+    """
+    if not folder.absolute().parent.is_dir():
+        raise BundleError(f"{folder.absolute().parent} is no folder", "make it, or name another with -o")
+    if not os.path.lexists(folder):
+        return
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise BundleError(f"{folder} is no folder", "name a new folder with -o")
+    if any(folder.iterdir()) and not _is_bundle(folder):
+        raise BundleError(f"{folder} holds something else than a bundle", "name a new folder with -o")
+    if not force:
+        raise BundleError(f"{folder} exists already", "add --force, or name a new folder with -o")
+
+
+def _is_bundle(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / MANIFEST).read_bytes())["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def write_bundle(folder: Path, files: Mapping[str, bytes], *, force: bool) -> None:
+    """Write a bundle: all of it, or nothing.
+
+    Args:
+        folder: where, as for :func:`refuse_target`.
+        files: contents by path.
+        force: replace a bundle that is there.
+
+    Raises:
+        BundleError: it cannot be written there.
+    """
+    try:
+        refuse_target(folder, force=force)
+        with whole_folder(folder.absolute()) as partial:
+            for name, content in files.items():
+                path = partial / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+    except OSError as error:
+        raise BundleError(f"{folder}: {error.strerror or error}", "name another folder with -o") from error
