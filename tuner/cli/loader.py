@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +23,21 @@ def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Com
     """Return a decorator: the function that it decorates has a command's help, and the body does its work.
 
     Args:
-        body: ``module:function``, or what chooses that by click's keyword arguments. The function is called with them.
+        body: ``module:function``, or what chooses that by click's keyword arguments. The function is called with them;
+            one whose first parameter is a dataclass gets that record of them instead.
     """
 
     def decorate(described: Command) -> Command:
         @functools.wraps(described)
         def run(**arguments: Any) -> None:
             module, name = (body if isinstance(body, str) else body(arguments)).split(":")
-            getattr(importlib.import_module(module), name)(**arguments)
+            function = getattr(importlib.import_module(module), name)
+            first = next(iter(inspect.signature(function, eval_str=True).parameters.values()), None)
+            record: Any = first.annotation if first is not None else None
+            if isinstance(record, type) and dataclasses.is_dataclass(record):
+                function(record(**arguments))
+            else:
+                function(**arguments)
 
         return run
 
