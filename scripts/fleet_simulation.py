@@ -40,8 +40,8 @@ from tests.fleets import RECORDING, Seen, cards, jobs, searchers  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.fleet.head import Head  # noqa: E402
 from tuner.fleet.ledger import Ledger  # noqa: E402
-from tuner.fleet.messages import Answered, DatabaseRefused, Writes  # noqa: E402
-from tuner.tuning.run_rows import TrialEnded  # noqa: E402
+from tuner.fleet.messages import Answered, Calls, DatabaseRefused  # noqa: E402
+from tuner.fleet.remote import form_of  # noqa: E402
 
 EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01
@@ -59,13 +59,13 @@ class Noting(Ledger):
 
     notes: Path
 
-    def write(self, messages: Sequence[Writes]) -> list[Answered | DatabaseRefused]:
-        answers = super().write(messages)
+    def answer(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+        answers = super().answer(messages)
         with self.notes.open("a") as file:
             for message, answer in zip(messages, answers, strict=True):
-                ended = [row for row in message.rows if isinstance(row, TrialEnded)]
-                if isinstance(answer, Answered):
-                    file.writelines(f"{row.run} {row.trial.number}\n" for row in ended)
+                calls = message.calls if isinstance(answer, Answered) else ()
+                ended = [form_of(c.method)[1].decode(c.arguments) for c in calls if c.method == "record"]
+                file.writelines(f"{run} {trial.number}\n" for run, trial, _ in ended)
         return answers
 
 

@@ -34,7 +34,7 @@ def keep_winners(found: Path, winners: Path, only: Sequence[Problem] = ()) -> in
         for stored in rows:
             run = stored.run
             target.start_run(run)
-            trial = target.record(run.id, stored.trial, metrics=stored.metrics)
+            trial = target.record(run.id, stored.trial, stored.metrics)
             target.finish_run(run.id, "finished")
             target.record_winner(run.id, replace(stored.winner, trial_id=trial, default_trial_id=None))
     return len(rows)

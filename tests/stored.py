@@ -97,6 +97,16 @@ def make_run(
     )
 
 
+def best_known(
+    database: Database,
+    gpu: str = GPU.name,
+    conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+) -> tuple[Configuration, float] | None:
+    """Return the best known of :data:`PROBLEM`, whatever has computed it."""
+    run = make_run(gpu=replace(GPU, name=gpu), conditions=conditions)
+    return database.best_known(replace(run, computation=""))
+
+
 def make_trial(
     number: int, time_ns: float | None = None, status: Status = Status.OK, block: int = 64
 ) -> Trial:

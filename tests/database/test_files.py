@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.stored import (
-    GPU,
-    PROBLEM,
+    best_known,
     filled,
     make_run,
     make_trial,
@@ -216,7 +215,7 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         try:
             with Database.open(path) as database:
                 selection, winners = database.query(), database.best()
-                fastest = database.best_known(PROBLEM, GPU.name)
+                fastest = best_known(database)
                 noticed += bool(database.check().problems)
         except DatabaseError:
             noticed += 1
@@ -257,7 +256,7 @@ def test_damaged_rows_are_left_out_and_reported(path: Path) -> None:
         assert f"trial {trials[0].id} is damaged" in selection.damaged[0]
         assert database.best().rows == []
         assert len(database.best().damaged) == 1
-        assert database.best_known(PROBLEM, GPU.name) == (trials[1].configuration, 1001.0)
+        assert best_known(database) == (trials[1].configuration, 1001.0)
         with pytest.raises(DatabaseError, match="is damaged"):
             database.trials(make_run().id)
         with pytest.raises(DatabaseError, match="source"):

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.stored import (
-    GPU,
-    PROBLEM,
     WARM,
+    best_known,
     filled,
     make_run,
     make_trial,
@@ -110,7 +109,7 @@ def test_a_version_1_file_keeps_working(path: Path, write: bool) -> None:
         assert (hang.trial.status, hang.trial.time_ns, hang.outliers) == (Status.HANG, None, 0)
         winners = [(s.run.id[0], s.run.conditions, s.winner.time_ns) for s in database.winners().rows]
         assert winners == [("a", Conditions(), 900.0), ("b", Conditions(), 850.0)]
-        assert database.best_known(PROBLEM, GPU.name) == (make_trial(0).configuration, 900.0)
+        assert best_known(database) == (make_trial(0).configuration, 900.0)
         assert len(database.query(Filters(mode="cold", regime="rested", run="a")).rows) == 3
         assert database.pending_attempts("c" * 32) == [(2, make_trial(2).configuration, 1)]
         assert database.benchmarks().rows == []
@@ -123,8 +122,8 @@ def test_a_version_1_file_is_written_on(path: Path) -> None:
         assert run.conditions == Conditions()
         number = database.record(run.id, make_trial(2))
         database.record_winner(run.id, make_winner(database.trial(number).trial))
-        database.mark_unstable(2, "came back at 2 us")
-        database.retag(1, ("suspect",))
+        database.mark_unstable("a" * 32, 1, "came back at 2 us")
+        database.retag("a" * 32, 0, ("suspect",))
         new = make_run("f" * 32, conditions=WARM)
         database.start_run(new)
         database.record(new.id, make_trial(0))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import GPU, HOT, PROBLEM, WARM, filled, make_run, make_trial, make_winner
+from tests.stored import GPU, HOT, PROBLEM, WARM, best_known, filled, make_run, make_trial, make_winner
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Status
@@ -22,19 +22,19 @@ def test_best_known_prefers_exportable_winners_then_verified_trials(path: Path) 
     run = make_run()
     with Database.open(path) as database:
         database.start_run(run)
-        assert database.best_known(PROBLEM, GPU.name) is None
+        assert best_known(database) is None
         for number, (time_ns, status) in enumerate(
             [(50.0, Status.WRONG_RESULT), (60.0, Status.UNVERIFIED), (300.0, Status.OK), (200.0, Status.OK)]
         ):
             database.record(run.id, make_trial(number, time_ns, status))
         trials = database.trials(run.id)
-        assert database.best_known(PROBLEM, GPU.name) == (trials[3].configuration, 200.0)
-        assert database.best_known(PROBLEM, "another") is None
+        assert best_known(database) == (trials[3].configuration, 200.0)
+        assert best_known(database, "another") is None
         database.record_winner(run.id, make_winner(trials[2], 310.0, exportable=False))
-        assert database.best_known(PROBLEM, GPU.name) == (trials[3].configuration, 200.0)
+        assert best_known(database) == (trials[3].configuration, 200.0)
         database.record_winner(run.id, make_winner(trials[2], 310.0))
-        assert database.best_known(PROBLEM, GPU.name) == (trials[2].configuration, 310.0)
-        database.mark_unstable(trials[3].id or 0, "came back at 400 ns")
+        assert best_known(database) == (trials[2].configuration, 310.0)
+        database.mark_unstable(run.id, 3, "came back at 400 ns")
         assert database.trial(trials[3].id or 0).trial.status is Status.UNSTABLE
 
 
@@ -66,10 +66,10 @@ def test_times_under_other_conditions_are_never_compared(path: Path) -> None:
         times = {stored.run.conditions: stored.winner.time_ns for stored in database.best().rows}
         assert times == {Conditions(): 900.0, WARM: 500.0, HOT: 950.0}
         configuration = make_trial(0).configuration
-        assert database.best_known(PROBLEM, GPU.name) == (configuration, 900.0)
-        assert database.best_known(PROBLEM, GPU.name, WARM) == (configuration, 500.0)
-        assert database.best_known(PROBLEM, GPU.name, HOT) == (configuration, 950.0)
-        assert database.best_known(PROBLEM, GPU.name, Conditions(Mode.ROTATING)) is None
+        assert best_known(database) == (configuration, 900.0)
+        assert best_known(database, conditions=WARM) == (configuration, 500.0)
+        assert best_known(database, conditions=HOT) == (configuration, 950.0)
+        assert best_known(database, conditions=Conditions(Mode.ROTATING)) is None
         for filters, names in (
             (Filters(mode="warm"), "b"),
             (Filters(mode="cold"), "ac"),
@@ -90,8 +90,8 @@ def test_the_fastest_trial_under_the_conditions_is_best_known(path: Path) -> Non
             run = make_run(name * 32, conditions=conditions)
             database.start_run(run)
             database.record(run.id, make_trial(0, time_ns))
-        assert database.best_known(PROBLEM, GPU.name) == (make_trial(0).configuration, 900.0)
-        assert database.best_known(PROBLEM, GPU.name, WARM) == (make_trial(0).configuration, 500.0)
+        assert best_known(database) == (make_trial(0).configuration, 900.0)
+        assert best_known(database, conditions=WARM) == (make_trial(0).configuration, 500.0)
 
 
 def test_a_suspect_time_ranks_nowhere(path: Path) -> None:
@@ -101,19 +101,19 @@ def test_a_suspect_time_ranks_nowhere(path: Path) -> None:
         for number, time_ns in enumerate((300.0, 200.0, 100.0)):
             database.record(run.id, make_trial(number, time_ns))
         slow, middle, fast = database.trials(run.id)
-        database.retag(fast.id or 0, ("noisy", "suspect"))
-        database.retag(slow.id or 0, ("not suspect", '"suspect\\'))
+        database.retag(run.id, 2, ("noisy", "suspect"))
+        database.retag(run.id, 0, ("not suspect", '"suspect\\'))
         assert database.trial(fast.id or 0).trial == replace(
             make_trial(2, 100.0), tags=("noisy", "suspect"), id=fast.id
         )
         assert database.check().problems == []
-        assert database.best_known(PROBLEM, GPU.name) == (middle.configuration, 200.0)
+        assert best_known(database) == (middle.configuration, 200.0)
         other = make_run("b" * 32)
         assert [trial.time_ns for trial in database.earlier_trials(other)] == [200.0, 300.0]
-        database.retag(middle.id or 0, ("suspect",))
-        assert database.best_known(PROBLEM, GPU.name) == (slow.configuration, 300.0)
-        database.retag(fast.id or 0, ())
-        assert database.best_known(PROBLEM, GPU.name) == (fast.configuration, 100.0)
+        database.retag(run.id, 1, ("suspect",))
+        assert best_known(database) == (slow.configuration, 300.0)
+        database.retag(run.id, 2, ())
+        assert best_known(database) == (fast.configuration, 100.0)
 
 
 def test_a_damaged_or_missing_trial_is_not_retagged(path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_damaged_or_missing_trial_is_not_retagged(path: Path) -> None:
     with Database.open(path) as database:
         database.connection.execute("UPDATE trials SET time_ns = 1 WHERE id = ?", (trials[0].id,))
         with pytest.raises(DatabaseError, match="is damaged"):
-            database.retag(trials[0].id or 0, ())
+            database.retag(make_run().id, 0, ())
         with pytest.raises(DatabaseError, match="there is no trial 99"):
-            database.retag(99, ())
+            database.retag(make_run().id, 99, ())
         assert len(database.check().problems) == 2  # the trial and its winner, still
 
 
@@ -145,7 +145,7 @@ def test_a_row_says_the_conditions_of_its_run(path: Path) -> None:
 def test_replayed_results_are_never_best_known(path: Path) -> None:
     filled(path, make_run(device="replay:h200"))
     with Database.open(path) as database:
-        assert database.best_known(PROBLEM, GPU.name) is None
+        assert best_known(database) is None
         assert len(database.best(Filters(replayed=None)).rows) == 1
         assert database.best(Filters(replayed=False)).rows == []
 

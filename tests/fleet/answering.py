@@ -11,6 +11,7 @@ from tuner.fleet.head import Head
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import (
     BeginSearch,
+    Calls,
     DeviceReady,
     GpuFacts,
     Prepared,
@@ -20,10 +21,9 @@ from tuner.fleet.messages import (
     TaskDone,
     TaskStopped,
     ToSearcher,
-    Writes,
 )
+from tuner.fleet.remote import call_of
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.tuning.run_rows import RunResumed, RunStarted, TrialEnded
 
 RUN = "00000000-0000-0000-0000-000000000001"
 
@@ -78,12 +78,11 @@ class Answering:
         """Send a trial, the first after the beginning of its run."""
         assert self.given is not None
         run = Run(RUN, self.given.problem, self.gpu, self.device, 0, "random", 8, 1)
-        begun = (
-            RunResumed(RUN) if self.given.going_on else RunStarted(run, {"mark": {"trials": 0, "winners": 0}})
-        )
+        mark = {"mark": {"trials": 0, "winners": 0}}
+        begun = call_of("resume_run", RUN) if self.given.going_on else call_of("start_run", run, mark)
         configuration = Configuration.of("plain", {"block_size": number})
         trial = Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,))
-        self.events.put(Event(self, Writes(self.task, 1, (begun, TrialEnded(RUN, trial, Metrics())))))
+        self.events.put(Event(self, Calls(self.task, 1, (begun, call_of("record", RUN, trial, Metrics())))))
 
     def kill(self) -> None:
         self.killed = True

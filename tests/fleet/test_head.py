@@ -12,9 +12,9 @@ from tuner.database.database import Database
 from tuner.fleet import heartbeat
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, SearcherGone
-from tuner.fleet.messages import Alive, TaskFailed, Writes
+from tuner.fleet.messages import Alive, Calls, TaskFailed
+from tuner.fleet.remote import call_of
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.tuning.run_rows import RunEnded, RunStarted
 
 
 def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:
@@ -80,8 +80,9 @@ def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Da
             if link.searching:
                 link.searching = False
                 begun = Run(run, fleet.jobs[0].task.problem, ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1)
-                rows = (RunStarted(begun, {}), RunEnded(run, "finished", {}, forget_attempts=True))
-                fleet.head.events.put(Event(link, Writes(link.task, 1, rows)))
+                ended = call_of("finish_run", run, "finished", {}, forget_attempts=True)
+                calls = (call_of("start_run", begun, {}), ended)
+                fleet.head.events.put(Event(link, Calls(link.task, 1, calls)))
                 fleet.head.events.put(Event(link, SearcherGone("killed by SIGKILL")))
 
     fleet.seen.on_tick = tick

@@ -12,9 +12,9 @@ from tuner.core.model import Configuration, Run, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.ledger import Ledger
-from tuner.fleet.messages import Answered, DatabaseRefused, Query, Writes
+from tuner.fleet.messages import Answered, Call, Calls, DatabaseRefused
+from tuner.fleet.remote import call_of
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.tuning.run_rows import Attempted, Row, RowNumbers, RunEnded, RunStarted, TrialEnded
 
 RUN = "00000000-0000-0000-0000-000000000001"
 FIRST = Configuration.of("plain", {"block_size": 64})
@@ -28,16 +28,16 @@ def ledger(tmp_path: Path) -> Ledger:
         yield ledger
 
 
-def started(run: str = RUN) -> RunStarted:
-    return RunStarted(Run(run, problems(1)[0], ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1), {})
+def started(run: str = RUN) -> Call:
+    return call_of("start_run", Run(run, problems(1)[0], ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1), {})
 
 
-def trial(number: int, configuration: Configuration = FIRST) -> TrialEnded:
-    return TrialEnded(RUN, Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,)), Metrics())
+def trial(number: int, configuration: Configuration = FIRST) -> Call:
+    return call_of("record", RUN, Trial(number, configuration, Status.OK, 5.0, samples_ns=(5.0,)), Metrics())
 
 
-def write(ledger: Ledger, key: int, *rows: Row, task: str = "0.1") -> Answered | DatabaseRefused:
-    return ledger.write([Writes(task, key, rows)])[0]
+def write(ledger: Ledger, key: int, *calls: Call, task: str = "0.1") -> Answered | DatabaseRefused:
+    return ledger.answer([Calls(task, key, calls)])[0]
 
 
 def count(ledger: Ledger, table: str) -> int:
@@ -45,7 +45,7 @@ def count(ledger: Ledger, table: str) -> int:
 
 
 def numbers(ledger: Ledger) -> set[int]:
-    answer = ledger.answer(Query("0.1", 4, RowNumbers(RUN)))
+    answer = write(ledger, 4, call_of("rows", RUN))
     assert isinstance(answer, Answered)
     return set(msgspec.msgpack.decode(answer.value, type=dict[int, int]))
 
@@ -53,7 +53,7 @@ def numbers(ledger: Ledger) -> set[int]:
 def test_rows_that_come_twice_are_written_once(ledger: Ledger) -> None:
     write(ledger, 1, started())
     for _ in range(2):
-        assert isinstance(write(ledger, 2, Attempted(RUN, 0, FIRST)), Answered)
+        assert isinstance(write(ledger, 2, call_of("attempt", RUN, 0, FIRST)), Answered)
     assert count(ledger, "attempts") == 1
     for _ in range(3):
         assert isinstance(write(ledger, 3, trial(0)), Answered)
@@ -66,8 +66,8 @@ def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
     write(ledger, 1, started())
     write(ledger, 2, trial(0))
     clash = Configuration.of("plain", {"block_size": 128})
-    answers = ledger.write(
-        [Writes("1.1", 1, (started(other),)), Writes("0.1", 3, (trial(1), trial(0, clash)))]
+    answers = ledger.answer(
+        [Calls("1.1", 1, (started(other),)), Calls("0.1", 3, (trial(1), trial(0, clash)))]
     )
     assert isinstance(answers[0], Answered) and isinstance(answers[1], DatabaseRefused)
     assert count(ledger, "runs") == 2
@@ -77,13 +77,22 @@ def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
     assert numbers(ledger) == {0, 1}
 
 
+def test_what_is_no_call_is_refused_and_the_head_goes_on(ledger: Ledger) -> None:
+    for call in (
+        Call("delete_run", msgspec.Raw(b"\x91\xa1a")),
+        Call("attempt", msgspec.Raw(b"\x93\xa1a\xc0\xc0")),
+    ):
+        assert isinstance(write(ledger, 1, call), DatabaseRefused)
+    assert isinstance(write(ledger, 1, started()), Answered)
+
+
 def test_a_task_that_was_taken_back_writes_no_more(ledger: Ledger) -> None:
     write(ledger, 1, started())
     write(ledger, 2, trial(0))
     run = ledger.take_back("0.1", innocent=True)
     assert run is not None and run.id == RUN
     assert isinstance(write(ledger, 3, trial(1)), DatabaseRefused)
-    assert isinstance(ledger.answer(Query("0.1", 4, RowNumbers(RUN))), DatabaseRefused)
+    assert isinstance(write(ledger, 4, call_of("rows", RUN)), DatabaseRefused)
     assert ledger.database.latest_unfinished(run.problem, "cuda:0") == run
 
 
@@ -103,14 +112,14 @@ def test_a_run_that_has_measured_nothing_begins_anew(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("innocent", [False, True])
 def test_what_ended_a_searcher_is_remembered(ledger: Ledger, innocent: bool) -> None:
-    write(ledger, 1, started(), Attempted(RUN, 0, FIRST))
+    write(ledger, 1, started(), call_of("attempt", RUN, 0, FIRST))
     run = ledger.take_back("0.1", innocent=innocent)
     assert (run is None, count(ledger, "attempts")) == (innocent, 0 if innocent else 1)
 
 
 def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     write(ledger, 1, started())
-    write(ledger, 2, trial(0), RunEnded(RUN, "finished", {}, forget_attempts=True))
+    write(ledger, 2, trial(0), call_of("finish_run", RUN, "finished", {}, forget_attempts=True))
     result = ledger.finished("0.1")
     assert result is not None and result.run == RUN and result.nothing
     assert ledger.take_back("0.1", innocent=False) is None
@@ -126,5 +135,7 @@ def test_a_run_names_the_devices_that_it_was_on(
 ) -> None:
     write(ledger, 1, started())
     ledger.give_out("0.1", devices)
-    ledger.write([Writes("0.1", 1, (RunEnded(RUN, "interrupted", {"trials": 0}, forget_attempts=True),))])
+    ledger.answer(
+        [Calls("0.1", 1, (call_of("finish_run", RUN, "interrupted", {"trials": 0}, forget_attempts=True),))]
+    )
     assert ledger.database.run_state(RUN)["stats"] == {"trials": 0, **named}

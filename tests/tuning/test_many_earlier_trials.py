@@ -65,8 +65,8 @@ def test_what_was_added_later_is_not_known(database: Database, kernel: KernelSpe
     first = run(kernel, database, StubDevice()).state.run
     later = replace(first, id="later")
     assert database.earlier_trials(later, mark) == []
-    assert database.best_known(first.problem, first.gpu.name, first.conditions, mark=mark) is None
+    assert database.best_known(first, mark) is None
     assert database.related_trials(replace(later, kernel_digest="another"), mark, 100) == []
     assert len(database.earlier_trials(later)) == 40
-    assert database.best_known(first.problem, first.gpu.name, first.conditions) is not None
+    assert database.best_known(first) is not None
     assert database.related_trials(replace(later, kernel_digest="another"), None, 100) != []

@@ -145,7 +145,7 @@ def test_runs_of_the_schema_before_keep_their_meaning(path: Path, tmp_path: Path
         database.adopt_runs(run.problem.kernel, lambda: own.legacy, own.computation, own.text)
         assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]
         assert database.check().problems == []
-        known = database.best_known(run.problem, GPU.name, run.conditions, own.computation)
+        known = database.best_known(replace(run, gpu=GPU, computation=own.computation))
         assert known == (configuration(), 100.0)
         database.adopt_runs(run.problem.kernel, lambda: "another text", "c", "t")
         assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]

@@ -29,7 +29,7 @@ from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
 from tuner.tuning.request import Request
-from tuner.tuning.store import DatabaseStore
+from tuner.tuning.runs import adopt
 
 OPENER = ""
 """What opens a searcher's device in place of this package; tests put their own there."""
@@ -179,7 +179,7 @@ def run_fleet(
         Interrupted: ``stop`` said so.
         TunerError: nothing is left to do.
     """
-    DatabaseStore(database).adopt(request.kernel)
+    adopt(database, request.kernel)
     problems = FleetJobs(jobs, request, database, settings, resume=resume)
     with (
         temporary_folder() as folder,

@@ -27,7 +27,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import roof_of
 from tuner.tuning.accuracy import Best
 from tuner.tuning.request import Request
-from tuner.tuning.store import DatabaseStore
+from tuner.tuning.runs import interrupted_run
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class FleetJobs:
         estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.trials)
         job = Job(number, task, estimate_s, run, mark, worth=str(own.worth or ""))
         if run is not None:
-            job.trials = len(DatabaseStore(self._database).rows(run.id))
+            job.trials = len(self._database.rows(run.id))
         return job
 
     def _interrupted(self, jobs: Sequence[TuningJob]) -> list[Left]:
@@ -234,7 +234,8 @@ class FleetJobs:
             runs = [(device, database.latest_unfinished(problem, device)) for device in devices]
             if device := next((device for device, run in runs if run is not None), None):
                 request = replace(self._request, problem=problem, resume=True)
-                left.append((own, problem, *DatabaseStore(database).interrupted(request, device)))
+                run = interrupted_run(database, request, device)
+                left.append((own, problem, run, database.mark_of(run.id)))
             elif own.comparison is not None:
                 bound = own.comparison.max_error
                 ended = [completed_run(problem, database, device, bound, computations) for device in devices]

@@ -264,7 +264,7 @@ class Database(Queries):
         with self.transaction():
             self.insert("attempts", row)
 
-    def record(self, run_id: str, trial: Trial, *, metrics: Metrics = Metrics()) -> int:  # noqa: B008 - frozen
+    def record(self, run_id: str, trial: Trial, metrics: Metrics = Metrics()) -> int:  # noqa: B008 - frozen
         """Write one trial with its sources, and drop its attempts; return its row number.
 
         The same trial again changes nothing and returns the same number.
@@ -290,23 +290,25 @@ class Database(Queries):
             )
             return self.insert("trials", row)
 
-    def mark_unstable(self, trial_id: int, reason: str) -> None:
+    def mark_unstable(self, run_id: str, number: int, reason: str) -> None:
         """Take a trial out of the ranking because a fresh process could not reproduce it."""
-        self._change_trial(trial_id, status=str(Status.UNSTABLE), error=cells.storable(reason))
+        self._change_trial(run_id, number, status=str(Status.UNSTABLE), error=cells.storable(reason))
 
-    def retag(self, trial_id: int, tags: tuple[str, ...]) -> None:
+    def retag(self, run_id: str, number: int, tags: tuple[str, ...]) -> None:
         """Replace a trial's tags; ``tuner.core.model.SUSPECT`` among them takes it out of the ranking."""
-        self._change_trial(trial_id, tags=cells.to_json(list(tags)))
+        self._change_trial(run_id, number, tags=cells.to_json(list(tags)))
 
-    def _change_trial(self, trial_id: int, **columns: str) -> None:
+    def _change_trial(self, run_id: str, number: int, **columns: str) -> None:
         with self.transaction():
-            row = self.trial_row(trial_id)
-            if not cells.intact("trials", row):
-                raise DatabaseError(
-                    f"trial {trial_id} in {self.path} is damaged", "tune db check lists the damage"
-                )
-            columns["digest"] = cells.row_digest("trials", {**row, **columns})
-            self.tables["trials"].update(trial_id, columns)
+            for row in self.rows_where("trials", "run_id = ? AND number = ?", run_id, number):
+                if not cells.intact("trials", row):
+                    raise DatabaseError(
+                        f"trial {row['id']} in {self.path} is damaged", "tune db check lists the damage"
+                    )
+                columns["digest"] = cells.row_digest("trials", {**row, **columns})
+                self.tables["trials"].update(row["id"], columns)
+                return
+        raise DatabaseError(f"there is no trial {number} of run {run_id} in {self.path}")
 
     # -- winners
 

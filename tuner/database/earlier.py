@@ -39,6 +39,11 @@ class EarlierRuns(Reader):
         last = "SELECT coalesce(max(id), 0) AS last FROM"
         return Mark(*(self.select(f"{last} {table}")[0]["last"] for table in ("trials", "winners")))
 
+    def mark_of(self, run_id: str) -> Mark | None:
+        """Return what the database held when a run began, as far as that was written down."""
+        mark = self.run_state(run_id)["stats"].get("mark")
+        return Mark(**mark) if mark else None
+
     def earlier_trials(self, run: Run, mark: Mark | None = None) -> list[KnownTrial]:
         """Return the trials of other runs of this kernel text, problem, GPU and conditions, best first, failures last.
 
@@ -73,7 +78,7 @@ class EarlierRuns(Reader):
             yield from trials
 
     def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[tuple[Run, list[KnownTrial]]]:
-        """Return the ranked trials of this computation and these conditions at other problems and on other GPUs.
+        """Return the intact ranked trials of this computation and these conditions at other problems and on other GPUs.
 
         Those of this problem on this GPU are among them where the kernel's text was another. All runs of one problem,
         GPU and text are together; the newest runs come first, up to ``limit`` trials.
@@ -95,7 +100,7 @@ class EarlierRuns(Reader):
                 continue
             key = other_run.problem.key, other_run.gpu.name, other_run.kernel_digest
             if trials:
-                related.setdefault(key, (other_run, []))[1].extend(_decoded(trials))
+                related.setdefault(key, (other_run, []))[1].extend(self.intact(_decoded(trials)))
         return list(related.values())
 
     def _newest_trials(self, run_id: str, mark: Mark, limit: int, also: str = "1") -> list[dict[str, Any]]:

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError
-from tuner.core.model import SUSPECT, Configuration, Problem, Run, Status
+from tuner.core.model import SUSPECT, Configuration, Run, Status
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
 from tuner.database.earlier import FASTEST_READ, EarlierRuns
 from tuner.database.records import (
     Benchmark,
     Filters,
+    LeftBehind,
     Mark,
     Selection,
     StoredTrial,
@@ -63,6 +63,10 @@ class Queries(EarlierRuns):
         by_number = "SELECT * FROM trials WHERE run_id = ? ORDER BY number LIMIT ?"
         return self._trials_of(self.select(by_number, run_id, limit))
 
+    def left_behind(self, run_id: str) -> LeftBehind:
+        """Return what an interrupted run has left."""
+        return LeftBehind(self.trials(run_id), self.pending_attempts(run_id), self.run_state(run_id)["stats"])
+
     def pending_attempts(self, run_id: str) -> list[tuple[int, Configuration, int]]:
         """Return what was begun without a result: number, configuration, and how often it was begun."""
         attempts = self.select(
@@ -75,33 +79,26 @@ class Queries(EarlierRuns):
             for row in attempts
         ]
 
-    def best_known(
-        self,
-        problem: Problem,
-        gpu_name: str,
-        conditions: Conditions = Conditions(),  # noqa: B008 - frozen
-        computation: str = "",
-        mark: Mark | None = None,
-        *,
-        one_mode: bool = False,
-    ) -> tuple[Configuration, float] | None:
-        """Return the best exportable winner measured so on this GPU, else its fastest verified trial.
+    def best_known(self, run: Run, mark: Mark | None = None) -> tuple[Configuration, float] | None:
+        """Return the best of a run's problem under its conditions on this model of GPU, and its time in nanoseconds.
 
-        A winner that was chosen by the mode warm as well goes before the others, unless this mode alone counts.
+        It is the best exportable winner, else the fastest verified trial. A winner that was chosen by the mode warm as
+        well goes before the others, unless the run's mode alone counts.
 
         A trial whose time is suspect does not count, nor one that is not among the :data:`FASTEST_READ` fastest of this
-        problem and GPU, replayed ones included. With ``computation`` only what computed that counts, with a mark only
-        what was there before it.
+        problem and GPU, replayed ones included. If the run names its computation only what computed that counts, with a
+        mark only what was there before it.
         """
         mark = mark or self.mark()
+        problem, gpu_name = run.problem, run.gpu.name
         filters = Filters(
-            kernel=problem.kernel, problem_key=problem.key, computations=(computation,) if computation else (),
-            replayed=False, mode=str(conditions.mode), regime=str(conditions.regime),
+            kernel=problem.kernel, problem_key=problem.key, computations=(run.computation,) if run.computation else (),
+            replayed=False, mode=str(run.conditions.mode), regime=str(run.conditions.regime),
         )  # fmt: skip
         where, values = replace(filters, exportable=True).where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
-            f"ORDER BY {_best_first(one_mode=one_mode)} LIMIT ?",
+            f"ORDER BY {_best_first(one_mode=run.options.one_mode)} LIMIT ?",
             *(*values, gpu_name, mark.winners, BEST_KNOWN_TRIED),
         )
         for stored in _selection(winners, self._winner).rows:

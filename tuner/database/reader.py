@@ -142,6 +142,11 @@ class Reader:
         stored = self.rows_where("trials", "run_id = ?", run_id, order_by="number")
         return [self._or_damaged(partial(rows.decode_trial, row, run)).trial for row in stored]
 
+    def rows(self, run_id: str) -> dict[int, int]:
+        """Return the rows of a run's trials, by number."""
+        trials = self.rows_where("trials", "run_id = ?", run_id, columns="id, number")
+        return {trial["number"]: trial["id"] for trial in trials}
+
     def numbered_trials(self, numbers: Iterable[int]) -> Iterator[StoredTrial]:
         """Return the trials of these rows one after the other, sources not.
 

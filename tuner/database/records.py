@@ -88,6 +88,16 @@ class KnownTrial:
 
 
 @dataclass(frozen=True)
+class LeftBehind:
+    """What an interrupted run has left."""
+
+    trials: list[Trial]
+    attempts: list[tuple[int, Configuration, int]]
+    """Number, configuration and count of what was begun without a result."""
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class StoredTrial:
     """A trial as read back, with the run it belongs to."""
 

@@ -19,19 +19,18 @@ from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import (
     BeginSearch,
+    Calls,
     DeviceFailed,
     DeviceReady,
     GpuAwaited,
     GpuFacts,
     Prepared,
     Progress,
-    Query,
     Said,
     StopSearch,
     TaskDone,
     TaskFailed,
     TaskStopped,
-    Writes,
 )
 
 POLL_S = 0.1
@@ -224,13 +223,12 @@ class Head:
             return events
 
     def _handle(self, events: Sequence[Event]) -> None:
-        """Write what was sent, in one transaction, and answer; then take note of the rest, in order."""
+        """Do what was asked of the database, and answer; then take note of the rest, in order."""
         lanes = {id(lane.link): (card, lane) for card in self.cards for lane in card.lanes}
-        writes = [event for event in events if isinstance(event.what, Writes)]
-        if writes:
-            answers = self.ledger.write([event.what for event in writes if isinstance(event.what, Writes)])
-            for event, answer in zip(writes, answers, strict=True):
-                event.link.send(answer)
+        calls = [(event.link, event.what) for event in events if isinstance(event.what, Calls)]
+        answers = self.ledger.answer([message for _, message in calls])
+        for (link, _), answer in zip(calls, answers, strict=True):
+            link.send(answer)
         for event in events:
             if id(event.link) in lanes and lanes[id(event.link)][1] in lanes[id(event.link)][0].lanes:
                 self._note(*lanes[id(event.link)], event)
@@ -238,8 +236,6 @@ class Head:
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
         self._heartbeats.note(lane, event.what)
         match event.what:
-            case Query() as query:
-                lane.link.send(self.ledger.answer(query))
             case DeviceReady() as ready:
                 card.gpu, card.refusals, card.deaths, lane.phase = ready.gpu, 0, 0, Phase.IDLE
                 if card.facts is None:
@@ -348,8 +344,8 @@ class Head:
             run = self.ledger.take_back(lane.key, innocent=innocent)
             lane.job.going_on, lane.job.mark, lane.job.trials = run, None, 0
             if run is not None:
-                lane.job.mark = self.ledger.store.mark_of(run.id)
-                lane.job.trials = len(self.ledger.store.rows(run.id))
+                lane.job.mark = self.ledger.database.mark_of(run.id)
+                lane.job.trials = len(self.ledger.database.rows(run.id))
             self.waiting.insert(0, lane.job)
             lane.job = None
 
@@ -374,7 +370,7 @@ class Head:
     def _begin_to_stop(self) -> None:
         """Let the measurements under way end; what has not begun to measure ends at once."""
         self._stopping = True
-        self.ledger.store.hurry()
+        self.ledger.database.hurry()
         for card in self.cards:
             for lane in [*card.lanes]:
                 if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):

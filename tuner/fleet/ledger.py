@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,31 +13,8 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.fleet.messages import Answered, DatabaseRefused, Query, TaskDone, Writes
-from tuner.tuning.run_rows import (
-    ANSWERS,
-    ROW_ANSWER,
-    Attempted,
-    BestKnown,
-    EarlierTrials,
-    IntactTrials,
-    KeptRows,
-    KnownWinners,
-    PresentMark,
-    Question,
-    RelatedTrials,
-    Retagged,
-    Row,
-    RowNumbers,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    TrialEnded,
-    Unstable,
-    WhatIsLeft,
-    WinnerFound,
-)
-from tuner.tuning.store import DatabaseStore
+from tuner.fleet.messages import Answered, Call, Calls, DatabaseRefused, TaskDone
+from tuner.fleet.remote import WRITES, form_of
 
 
 @dataclass
@@ -49,9 +26,9 @@ class _GivenOut:
     run: str | None = None
     """Id of its run, once it has begun."""
     last: int = 0
-    """Key of the last rows that were written."""
-    answer: int | None = None
-    """What these were answered with."""
+    """Key of the last message that was written."""
+    answer: msgspec.Raw = field(default_factory=msgspec.Raw)
+    """What it was answered with."""
     state: str = ""
     """How its run has ended; empty while it goes on."""
 
@@ -68,7 +45,6 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.store = DatabaseStore(database)
         self._given_out: dict[str, _GivenOut] = {}
 
     def give_out(self, task: str, devices: Sequence[str], going_on: Run | None = None) -> None:
@@ -120,102 +96,73 @@ class Ledger:
         if not given.state:
             stats = self.database.run_state(given.run)["stats"]
             self.database.finish_run(given.run, "interrupted", stats, forget_attempts=innocent)
-        if self.store.rows(given.run) or self.database.pending_attempts(given.run):
+        if self.database.rows(given.run) or self.database.pending_attempts(given.run):
             return self.database.run(given.run)
         self.database.delete_run(given.run)  # nothing was measured: it begins anew, and may on another device
         return None
 
-    def write(self, messages: Sequence[Writes]) -> list[Answered | DatabaseRefused]:
-        """Write what several searchers have sent in one transaction; return their answers, in order.
+    def answer(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+        """Do what searchers ask for, and return the answers, in order; all that they write is one transaction.
 
         If that fails, each is written by itself, so that only those fail that cannot be written.
         """
+        writing = [message for message in messages if any(call.method in WRITES for call in message.calls)]
+        written = iter(self._write(writing))
+        return [next(written) if message in writing else self._read(message) for message in messages]
+
+    def _write(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+        if not messages:
+            return []
         before = {task: replace(given) for task, given in self._given_out.items()}
         try:
             with self.database.transaction():
                 return [self._written(message) for message in messages]
-        except DatabaseError as error:
-            self.store.forget([given.run for given in self._given_out.values() if given.run])
+        except (DatabaseError, ValueError) as error:
             self._given_out = before
             if len(messages) == 1:
-                return [DatabaseRefused(messages[0].task, messages[0].key, error.problem, error.remedy)]
-        return [self.write([message])[0] for message in messages]
+                return [_refused(messages[0], error)]
+        return [self._write([message])[0] for message in messages]
 
-    def answer(self, query: Query) -> Answered | DatabaseRefused:
-        """Return what a searcher asks for."""
-        if query.task not in self._given_out:
-            return _taken_back(query)
-        try:
-            value = self._look_up(query.question)
-        except DatabaseError as error:
-            return DatabaseRefused(query.task, query.key, error.problem, error.remedy)
-        return Answered(query.task, query.key, msgspec.Raw(ANSWERS[type(query.question)].encode(value)))
-
-    # -- reading
-
-    def _look_up(self, question: Question) -> Any:
-        store = self.store
-        match question:
-            case BestKnown(run=run, mark=mark):
-                return store.best_known(run, mark)
-            case KnownWinners(run=run, mark=mark):
-                return store.known_winners(run, mark)
-            case EarlierTrials(run=run, mark=mark):
-                return store.earlier_trials(run, mark)
-            case IntactTrials(rows=rows):
-                return sorted(self.database.intact_rows(rows))
-            case RelatedTrials(run=run, mark=mark, limit=limit):
-                return store.related_trials(run, mark, limit)
-            case PresentMark():
-                return store.mark()
-            case WhatIsLeft(run=run_id):
-                return store.left_behind(run_id)
-            case RowNumbers(run=run_id):
-                return store.rows(run_id)
-            case KeptRows(run=run_id, trials=trials, winner=winner):
-                return store.confirm(run_id, trials, winner)
-
-    # -- writing
-
-    def _written(self, message: Writes) -> Answered | DatabaseRefused:
+    def _written(self, message: Calls) -> Answered | DatabaseRefused:
         given = self._given_out.get(message.task)
         if given is None:
             return _taken_back(message)
         if message.key > given.last:
-            for row in message.rows:
-                given.answer = self._write(given, row)
+            for call in message.calls:
+                given.answer = self._call(given, call)
             given.last = message.key
-        return Answered(message.task, message.key, msgspec.Raw(ROW_ANSWER.encode(given.answer)))
+        return Answered(message.task, message.key, given.answer)
 
-    def _write(self, given: _GivenOut, row: Row) -> int | None:
-        """Write a row; return its number if it is a winner's."""
-        store = self.store
-        match row:
-            case RunStarted(run=run, stats=stats):
-                given.run = run.id
-                store.start_run(run, stats)
-            case RunResumed(run=run_id):
-                given.run, given.state = run_id, ""
-                store.resume_run(run_id)
-            case Attempted(run=run_id, number=number, configuration=configuration):
-                store.attempt(run_id, number, configuration)
-            case TrialEnded(run=run_id, trial=trial, metrics=metrics):
-                store.record(run_id, trial, metrics)
-            case Retagged(run=run_id, number=number, tags=tags):
-                store.retag(run_id, number, tags)
-            case Unstable(run=run_id, number=number, reason=reason):
-                store.mark_unstable(run_id, number, reason)
-            case WinnerFound(run=run_id, winner=winner):
-                return store.record_winner(run_id, winner)
-            case RunEnded(run=run_id, state=state, stats=stats, forget_attempts=forget):
-                store.finish_run(run_id, state, self._with_devices(given, stats), forget_attempts=forget)
-                given.state = state
-        return None
+    def _read(self, message: Calls) -> Answered | DatabaseRefused:
+        given = self._given_out.get(message.task)
+        if given is None:
+            return _taken_back(message)
+        try:
+            (call,) = message.calls
+            return Answered(message.task, message.key, self._call(given, call))
+        except (DatabaseError, ValueError) as error:
+            return _refused(message, error)
 
-    def _with_devices(self, given: _GivenOut, stats: Mapping[str, Any]) -> dict[str, Any]:
-        """Return statistics with the devices of a run that was on several."""
-        return {**stats, "devices": list(given.devices)} if len(set(given.devices)) > 1 else dict(stats)
+    def _call(self, given: _GivenOut, call: Call) -> msgspec.Raw:
+        """Do one call, and keep what it says of a task's run."""
+        names, form, answer = form_of(call.method)
+        arguments = dict(zip(names, form.decode(call.arguments), strict=True))
+        match call.method:
+            case "start_run":
+                given.run = arguments["run"].id
+            case "resume_run":
+                given.run, given.state = arguments["run_id"], ""
+            case "finish_run":
+                given.state = arguments["state"]
+                if len(set(given.devices)) > 1:
+                    arguments["stats"] = {**arguments["stats"], "devices": list(given.devices)}
+        return msgspec.Raw(answer.encode(getattr(self.database, call.method)(**arguments)))
 
 
-def _taken_back(message: Query | Writes) -> DatabaseRefused:
+def _taken_back(message: Calls) -> DatabaseRefused:
     return DatabaseRefused(message.task, message.key, "this problem was given to another searcher", "")
+
+
+def _refused(message: Calls, error: Exception) -> DatabaseRefused:
+    problem, remedy = (error.problem, error.remedy) if isinstance(error, DatabaseError) else (str(error), "")
+    return DatabaseRefused(message.task, message.key, problem, remedy)

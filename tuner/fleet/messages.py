@@ -4,10 +4,10 @@ has the database.
 The head first says :class:`OpenDevice`, which is answered by :class:`DeviceReady` or :class:`DeviceFailed`; then
 :class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
 Within a task the searcher says :class:`Prepared` before its first measurement and waits for :class:`BeginSearch`.
-Whatever it reads from the database or writes there is a :class:`Query` or :class:`Writes`, which the head answers by
-:class:`Answered` or :class:`DatabaseRefused` with the same task and key, in order. :class:`Writes` that were answered
-are on the disk; the same again are the same rows. What belongs to a task that was given to another searcher meanwhile
-is refused. A searcher that does not even say :class:`Alive` any more is killed.
+Whatever it reads from the database or writes there are :class:`Calls`, which the head answers by :class:`Answered` or
+:class:`DatabaseRefused` with the same task and key, in order. What was written is on the disk then; the same message
+again writes nothing. What belongs to a task that was given to another searcher meanwhile is refused. A searcher that
+does not even say :class:`Alive` any more is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tuner.core.conditions import Calibration, Mode, Regime
 from tuner.core.model import Gpu, Problem, Run, RunOptions
 from tuner.core.processes import Channel
 from tuner.database.records import Mark
-from tuner.tuning.run_rows import Question, Row
 
 # -- from the head ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +96,7 @@ class StopSearch(Message, frozen=True):
 
 
 class Answered(Message, frozen=True):
-    """What was asked for, or that rows are on the disk."""
+    """What the last of the calls has returned; what they wrote is on the disk."""
 
     task: str
     key: int
@@ -134,21 +133,20 @@ class DeviceFailed(Message, frozen=True):
     remedy: str
 
 
-class Query(Message, frozen=True):
-    """A question to the database."""
+class Call(Record, frozen=True):
+    """A method of the store (:mod:`tuner.fleet.remote`)."""
+
+    method: str
+    arguments: msgspec.Raw
+
+
+class Calls(Message, frozen=True):
+    """One call, or several that write together, all or nothing."""
 
     task: str
     key: int
-    question: Question
-
-
-class Writes(Message, frozen=True):
-    """Rows to be written together, all or none of them."""
-
-    task: str
-    key: int
-    """Greater than any before of the task; the same for the same rows."""
-    rows: tuple[Row, ...]
+    """Greater than any before of the task; the same if the message is sent again."""
+    calls: tuple[Call, ...]
 
 
 class Prepared(Message, frozen=True):
@@ -229,8 +227,7 @@ class Alive(Message, frozen=True):
 FromSearcher = (
     DeviceReady
     | DeviceFailed
-    | Query
-    | Writes
+    | Calls
     | Prepared
     | Progress
     | Said

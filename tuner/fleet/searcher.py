@@ -37,6 +37,7 @@ from tuner.fleet.messages import (
     Alive,
     Answered,
     BeginSearch,
+    Calls,
     DatabaseRefused,
     DeviceFailed,
     DeviceReady,
@@ -45,7 +46,6 @@ from tuner.fleet.messages import (
     OpenDevice,
     Prepared,
     Progress,
-    Query,
     Said,
     StopSearch,
     Task,
@@ -53,7 +53,6 @@ from tuner.fleet.messages import (
     TaskFailed,
     TaskStopped,
     ToSearcher,
-    Writes,
 )
 from tuner.fleet.opening import open_for_searcher
 from tuner.fleet.remote import RemoteStore
@@ -107,7 +106,7 @@ class Conversation:
         with self._sending:
             self._wire.send(message)
 
-    def ask(self, message: Query | Writes) -> Answered | DatabaseRefused:
+    def ask(self, message: Calls) -> Answered | DatabaseRefused:
         """Send what is answered, and wait for the answer; an answer that comes twice counts once.
 
         Raises:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tuner.core.errors import Interrupted, SpaceError
 from tuner.core.model import SUSPECT, Configuration, Status, Trial
+from tuner.database.records import LeftBehind
 from tuner.devices.base import Device, Outcome
 from tuner.search.protocols import Nominating
 from tuner.search.stopping import Stopped
@@ -19,7 +20,6 @@ from tuner.tuning.finalists import fastest
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
-from tuner.tuning.run_rows import LeftBehind
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import Observer, State
 from tuner.tuning.store import Store

@@ -20,7 +20,7 @@ from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
 from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
-from tuner.tuning.runs import new_run
+from tuner.tuning.runs import adopt, interrupted_run, new_run
 from tuner.tuning.state import State
 from tuner.tuning.store import Store
 
@@ -36,10 +36,11 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         TunerError: the problem cannot be tuned.
     """
     kernel, problem = request.kernel, request.problem
-    store.adopt(kernel)
+    adopt(store, kernel)
     if request.resume:
         # A resumed run goes on as it began, whatever the command line says now.
-        run, mark = store.interrupted(request, device.name)
+        run = interrupted_run(store, request, device.name)
+        mark = store.mark_of(run.id)
         why = "as the interrupted run was"
     else:
         (run, why), mark = new_run(request, device), None

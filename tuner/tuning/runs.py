@@ -7,12 +7,13 @@ import uuid
 from tuner.core.errors import TunerError
 from tuner.core.model import Run
 from tuner.core.version import __version__
-from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.spec import KernelSpec
 from tuner.search.samplers import canonical_name
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
+from tuner.tuning.store import Store
 
 
 def new_run(request: Request, device: Device) -> tuple[Run, str]:
@@ -46,11 +47,17 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
     return run, why
 
 
-def interrupted_run(database: Database, request: Request, device: str) -> Run:
+def adopt(store: Store, kernel: KernelSpec) -> None:
+    """Identify the runs of a kernel from before there were identities."""
+    identity = KernelIdentity(kernel)
+    store.adopt_runs(kernel.name, lambda: identity.legacy, identity.computation, identity.text)
+
+
+def interrupted_run(store: Store, request: Request, device: str) -> Run:
     """Return the newest run of the request's problem on a device that did not end by itself.
 
     Args:
-        database: has the run.
+        store: has the run.
         request: its rules and its bound on the error must not contradict the run's.
         device: name.
 
@@ -58,9 +65,9 @@ def interrupted_run(database: Database, request: Request, device: str) -> Run:
         TunerError: there is none, its kernel has changed, or it began with another bound or other rules.
     """
     problem, identity = request.problem, KernelIdentity(request.kernel)
-    run = database.latest_unfinished(problem, device, identity.same_text)
+    run = store.latest_unfinished(problem, device, identity.same_text)
     if run is None:
-        database.refuse_going_on(problem, device)
+        store.refuse_going_on(problem, device)
         raise TunerError(f"there is no interrupted run of {problem} on {device}", "leave out --resume")
     rules = run.options.rules
     if rules != request.options.rules:

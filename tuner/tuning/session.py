@@ -10,7 +10,6 @@ from typing import Any
 from tuner.core.errors import DeviceError, Interrupted
 from tuner.core.model import Trial
 from tuner.core.signals import uninterrupted
-from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.kernel.simplicity import simplicity
 from tuner.kernel.spec import KernelSpec
@@ -21,7 +20,7 @@ from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
 from tuner.tuning.state import Observer, Result
-from tuner.tuning.store import DatabaseStore, Store
+from tuner.tuning.store import Store
 from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters
 
@@ -29,7 +28,7 @@ from tuner.tuning.warm import warm_matters
 def tune(
     request: Request,
     device: Device,
-    database: Database | Store,
+    store: Store,
     observer: Observer,
     stop: Callable[[], bool] = lambda: False,
     *,
@@ -40,7 +39,7 @@ def tune(
     Args:
         request: what to tune.
         device: where to measure; ready, and closed by the caller.
-        database: where every trial goes; or what passes it on to the process that has the database.
+        store: where every trial goes: the database, or what passes it on to the process that has it.
         observer: told of everything.
         stop: called often; once it returns true nothing new is tried.
         finish: race the finalists and confirm the winner; a recording has no use for that.
@@ -51,7 +50,6 @@ def tune(
         DatabaseError: the file has lost what was recorded in it.
         TunerError: the problem cannot be tuned.
     """
-    store = DatabaseStore(database) if isinstance(database, Database) else database
     state, search = open_run(request, device, store)
     run_id = state.run.id
     ending, innocent = "failed", True

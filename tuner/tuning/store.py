@@ -1,4 +1,7 @@
-"""Where a run's rows go, and what it is told of earlier runs: the database itself, or another process that has it.
+"""What a run writes, and what it is told of earlier runs.
+
+The database does that (:class:`tuner.database.database.Database`); in a searcher, calls of the head's
+(:class:`tuner.fleet.remote.RemoteStore`), which are made from the types of these methods.
 
 A run names its rows by its own id and the numbers of its trials, never by rows of the database: so a row that is sent
 twice is the same row.
@@ -6,18 +9,12 @@ twice is the same row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from tuner.core.model import Configuration, Run, Trial
-from tuner.database.database import Database
-from tuner.database.records import KnownTrial, Mark, Metrics, Winner
-from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.spec import KernelSpec
-from tuner.tuning.request import Request
-from tuner.tuning.run_rows import LeftBehind
-from tuner.tuning.runs import interrupted_run
+from tuner.core.model import Configuration, Problem, Run, Trial
+from tuner.database.records import KnownTrial, LeftBehind, Mark, Metrics, Winner
 
 
 class Store(Protocol):
@@ -25,15 +22,17 @@ class Store(Protocol):
 
     # -- what is known before a run begins
 
-    def adopt(self, kernel: KernelSpec) -> None:
-        """Identify the runs of this kernel from before there were identities."""
+    def adopt_runs(self, kernel: str, legacy: Callable[[], str], computation: str, text: str) -> None:
+        """Identify the runs of a kernel from before there were identities."""
 
-    def interrupted(self, request: Request, device: str) -> tuple[Run, Mark | None]:
-        """Return the run that a request goes on with, on a device of this name, and what was known when it began.
+    def latest_unfinished(self, problem: Problem, device: str, wanted: Callable[[Run], bool]) -> Run | None:
+        """Return the last wanted run of a problem on a device that did not end by itself."""
 
-        Raises:
-            TunerError: there is none, or it cannot go on like this.
-        """
+    def refuse_going_on(self, problem: Problem, device: str) -> None:
+        """Say which process works on a problem on a device, if one does."""
+
+    def mark_of(self, run_id: str) -> Mark | None:
+        """Return what the database held when a run began."""
 
     def mark(self) -> Mark:
         """Return what the database holds now."""
@@ -64,14 +63,14 @@ class Store(Protocol):
     def start_run(self, run: Run, stats: Mapping[str, Any]) -> None:
         """Write that a run begins."""
 
-    def resume_run(self, run_id: str) -> None:
+    def resume_run(self, run_id: str) -> Run:
         """Take an unfinished run over."""
 
     def attempt(self, run_id: str, number: int, configuration: Configuration) -> None:
         """Write that a configuration is about to be tried."""
 
-    def record(self, run_id: str, trial: Trial, metrics: Metrics) -> None:
-        """Write a trial that has ended."""
+    def record(self, run_id: str, trial: Trial, metrics: Metrics) -> int | None:
+        """Write a trial that has ended; return its row, or None if that is known later."""
 
     def retag(self, run_id: str, number: int, tags: tuple[str, ...]) -> None:
         """Replace a trial's tags."""
@@ -97,76 +96,3 @@ class Store(Protocol):
 
     def hurry(self) -> None:
         """Wait for other writers for a moment only, from now on."""
-
-
-class DatabaseStore:
-    """The store that writes at once, for the one process that has the database open."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.mark, self.hurry, self.transaction = database.mark, database.hurry, database.transaction
-        self.earlier_trials, self.intact = database.earlier_trials, database.intact
-        self.known_winners = database.known_winners
-        self.attempt, self.confirm = database.attempt, database.confirm
-        self.start_run, self.record_winner = database.start_run, database.record_winner
-        self.finish_run = database.finish_run
-        self._rows: dict[str, dict[int, int]] = {}
-
-    def adopt(self, kernel: KernelSpec) -> None:
-        """Identify the runs of this kernel from before there were identities."""
-        identity = KernelIdentity(kernel)
-        self.database.adopt_runs(kernel.name, lambda: identity.legacy, identity.computation, identity.text)
-
-    def interrupted(self, request: Request, device: str) -> tuple[Run, Mark | None]:
-        """Return the newest run of the request's problem on this device that did not end by itself, and its mark."""
-        run = interrupted_run(self.database, request, device)
-        return run, self.mark_of(run.id)
-
-    def mark_of(self, run_id: str) -> Mark | None:
-        """Return what the database held when a run began, as far as that was written down."""
-        mark = self.database.run_state(run_id)["stats"].get("mark")
-        return Mark(**mark) if mark else None
-
-    def best_known(self, run: Run, mark: Mark | None) -> tuple[Configuration, float] | None:
-        """Return the best of a run's problem under its conditions."""
-        return self.database.best_known(
-            run.problem, run.gpu.name, run.conditions, run.computation, mark, one_mode=run.options.one_mode
-        )
-
-    def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[tuple[Run, list[KnownTrial]]]:
-        """Return the intact trials of this computation at other problems and on other GPUs."""
-        related = self.database.related_trials(run, mark, limit)
-        return [(other, self.database.intact(trials)) for other, trials in related]
-
-    def left_behind(self, run_id: str) -> LeftBehind:
-        """Return what an interrupted run has left."""
-        stats = self.database.run_state(run_id)["stats"]
-        return LeftBehind(self.database.trials(run_id), self.database.pending_attempts(run_id), stats)
-
-    def resume_run(self, run_id: str) -> None:
-        """Take an unfinished run over."""
-        self.database.resume_run(run_id)
-
-    def record(self, run_id: str, trial: Trial, metrics: Metrics) -> None:
-        """Write a trial that has ended; the same again changes nothing."""
-        self.rows(run_id)[trial.number] = self.database.record(run_id, trial, metrics=metrics)
-
-    def retag(self, run_id: str, number: int, tags: tuple[str, ...]) -> None:
-        """Replace a trial's tags."""
-        self.database.retag(self.rows(run_id)[number], tags)
-
-    def mark_unstable(self, run_id: str, number: int, reason: str) -> None:
-        """Take a trial out of the ranking."""
-        self.database.mark_unstable(self.rows(run_id)[number], reason)
-
-    def rows(self, run_id: str) -> dict[int, int]:
-        """Return the rows of a run's trials, by number."""
-        if run_id not in self._rows:
-            trials = self.database.rows_where("trials", "run_id = ?", run_id, columns="id, number")
-            self._rows[run_id] = {trial["number"]: trial["id"] for trial in trials}
-        return self._rows[run_id]
-
-    def forget(self, run_ids: Iterable[str]) -> None:
-        """Look up the rows of runs anew: a transaction that wrote some of them has failed."""
-        for run_id in run_ids:
-            self._rows.pop(run_id, None)

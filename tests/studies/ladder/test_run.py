@@ -73,7 +73,7 @@ def test_trials_are_ordinary_runs(kernel: KernelSpec, device: LadderDevice, data
     narrowed = {tuple(row.run.options.fixed.get("block_size", ())) for row in stored}
     assert {(32,), (128, 256)} <= narrowed
     assert all(database.run_state(row.run.id)["state"] == "finished" for row in stored)
-    reused = database.best_known(problem, device.gpu.name)
+    reused = database.best_known(stored[0].run)
     assert reused is not None
     assert reused[0] == min(BEST.values(), key=time_of)
 
