@@ -40,6 +40,7 @@ from tuner.core import paths  # noqa: E402
 from tuner.core.errors import Interrupted, TunerError, UsageError  # noqa: E402
 from tuner.core.files import whole_file  # noqa: E402
 from tuner.core.model import Configuration, Problem, RunOptions  # noqa: E402
+from tuner.core.observer import Observer  # noqa: E402
 from tuner.core.stats import paired_ratio  # noqa: E402
 from tuner.database.database import Database  # noqa: E402
 from tuner.database.records import Filters, StoredWinner  # noqa: E402
@@ -48,7 +49,6 @@ from tuner.devices.choose import open_device  # noqa: E402
 from tuner.kernel.default import default_configuration  # noqa: E402
 from tuner.kernel.identity import KernelIdentity  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
-from tuner.report.progress import make_observer  # noqa: E402
 from tuner.runtime.dispatch import dispatch  # noqa: E402
 from tuner.runtime.launch_limits import DEVICE_LIMITS  # noqa: E402
 from tuner.runtime.manifest import read_manifest  # noqa: E402
@@ -245,7 +245,7 @@ class HeldOut:
         request = Request(KERNEL, problem, self._trials, options=options, time_s=self._time_s)
         with Database.open(self._work / "tuned.db") as database:
             if (known := self._known(database, problem)) is None:
-                session.tune(request, device, database, make_observer(quiet=True), self._stop)
+                session.tune(request, device, database, Observer(), self._stop)
                 known = self._known(database, problem)
         if known is None:
             raise TunerError("the search confirmed nothing")

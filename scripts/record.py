@@ -24,6 +24,7 @@ from tuner import __version__
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem, RunOptions, Status
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
@@ -39,7 +40,6 @@ from tuner.formats.recording import (
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.report.progress import make_observer
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 
@@ -97,7 +97,7 @@ def _rows(
             options=RunOptions((lattice.variant,), chosen_values(lattice), from_scratch=True),
             mode=Mode.COLD,  # one recording is timed in one way
         )
-        result = tune(request, device, database, make_observer(True), finish=False)
+        result = tune(request, device, database, Observer(), finish=False)
         for trial in database.trials(result.state.run.id):
             kept = trial.samples_ns[:MAX_SAMPLES] if trial.status is not Status.WRONG_RESULT else ()
             rows[trial.configuration] = row_of(trial, short_implementation(trial.implementation), kept)

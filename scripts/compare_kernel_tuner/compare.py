@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.choose import open_device
 from tuner.kernel.load import load_kernel
-from tuner.report.progress import make_observer
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 
@@ -59,7 +59,7 @@ def _ours() -> dict[str, Any]:
         device = open_device("cuda", kernel.name, None, None)
         try:
             request = Request(kernel, kernel.problem({"n": N}), len(BLOCKS), "random")
-            result = tune(request, device, database, make_observer(True), finish=False)
+            result = tune(request, device, database, Observer(), finish=False)
         finally:
             device.close()
     verified = [trial for trial in result.state.trials if trial.status.ranked]

@@ -23,6 +23,7 @@ from typing import Any
 from tuner.children.compilation import Compilation
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.devices.replay import ReplayDevice
@@ -147,7 +148,7 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
         kernel, problem, trials, seed=card, options=RunOptions(from_scratch=True, one_mode=True)
     )
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "simulated.db") as database:
-        state = tune(request, device, database, Quiet(), finish=False).state
+        state = tune(request, device, database, Observer(), finish=False).state
     trials_in_order = sorted(state.trials, key=lambda trial: trial.number)
 
     def finish(**decision: Any) -> Configuration:
@@ -171,12 +172,6 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
 
 def ignore(*_: object) -> None:
     """Take no note."""
-
-
-class Quiet:
-    """An observer that says nothing."""
-
-    started = trial = phase = tick = close = staticmethod(ignore)
 
 
 def compared(problem: Problem, runs: Sequence[Run]) -> dict[str, Any]:

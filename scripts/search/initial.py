@@ -24,12 +24,12 @@ from tuner import __version__
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.model import Problem, RunOptions
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.report.progress import make_observer
 from tuner.search.initial import CHOICES
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
@@ -70,7 +70,7 @@ def search(
     )
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
         began = time.monotonic()
-        result = tune(request, device, database, make_observer(True), finish=False)
+        result = tune(request, device, database, Observer(), finish=False)
         seconds = time.monotonic() - began
     best, trajectory = math.inf, []
     trials = sorted(result.state.trials, key=lambda trial: trial.number)

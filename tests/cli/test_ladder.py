@@ -109,7 +109,7 @@ def test_progress_on_a_terminal(
     progress = make_progress(quiet=False)
     assert type(progress).__name__ == "_LiveSweep"
     progress.expect(3)
-    progress.step({"n": 4}, "one").close()
+    progress.step({"n": 4}, "one")
     assert capsys.readouterr().err == ""  # what the device has to say comes first
     progress.comparison({"n": 4}, 2)
     progress.done()

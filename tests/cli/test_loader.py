@@ -56,7 +56,13 @@ def test_body_takes_what_the_options_give(words: tuple[str, ...], monkeypatch: p
 
     class Recorded(ModuleType):
         def __getattr__(self, name: str) -> object:
-            return lambda **arguments: calls.append((getattr(load(self.__name__), name), arguments))
+            body = getattr(load(self.__name__), name)
+
+            def called(**arguments: object) -> None:
+                calls.append((body, arguments))
+
+            called.__signature__ = inspect.signature(body, eval_str=True)  # type: ignore[attr-defined]
+            return called
 
     monkeypatch.setattr("tuner.cli.loader.importlib.import_module", Recorded)
     assert command.callback is not None

@@ -11,8 +11,10 @@ from tests.faults.stub_device import time_of
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Problem
+from tuner.core.observer import Observer
 from tuner.devices.base import RaceRequest, RaceResult
 from tuner.kernel.spec import KernelSpec
+from tuner.tuning.state import State
 
 STORY = """
 [[ladder]]
@@ -103,7 +105,7 @@ BEST = {
 
 
 class Recorder:
-    """Progress that remembers, and an observer of nothing."""
+    """Progress that remembers."""
 
     def __init__(self) -> None:
         self.steps = self.ended = self.rests = 0
@@ -112,9 +114,9 @@ class Recorder:
     def expect(self, steps: int) -> None:
         self.steps = steps
 
-    def step(self, sizes: object, name: str) -> Recorder:
+    def step(self, sizes: object, name: str) -> Observer[State]:
         self.begun.append(name)
-        return self
+        return Observer()
 
     def comparison(self, sizes: object, count: int) -> None:
         self.begun.append(f"comparison of {count}")
@@ -124,13 +126,3 @@ class Recorder:
 
     def rest(self) -> None:
         self.rests += 1
-
-    def started(self, state: object) -> None: ...
-
-    def trial(self, state: object, trial: object) -> None: ...
-
-    def phase(self, state: object, what: str) -> None: ...
-
-    def tick(self, state: object) -> None: ...
-
-    def close(self) -> None: ...

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from tuner.children.compilation import Compilation
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.core.observer import Observer
 from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
+from tuner.tuning.state import SEARCHING, State
 
 PASSED = Verification(True)
 
@@ -121,26 +123,20 @@ class StubDevice(Device):
         self.closed = True
 
 
-class Watcher:
+class Watcher(Observer[State]):
     """An observer that remembers."""
 
     def __init__(self) -> None:
-        self.numbers: list[int] = []
         self.phases: list[str] = []
 
-    def started(self, state: object) -> None:
-        pass
+    @property
+    def numbers(self) -> list[int]:
+        """Of the trials that ended, without those before an interruption."""
+        return [trial.number for trial in self.now.trials[self.now.resumed_trials :]] if self.now else []
 
-    def trial(self, state: object, trial: object) -> None:
-        self.numbers.append(trial.number)  # type: ignore[attr-defined]
-
-    def phase(self, state: object, what: str) -> None:
-        self.phases.append(what)
-
-    def close(self) -> None: ...
-
-    def tick(self, state: object) -> None:
-        pass
+    def phase(self, what: str, steps: float = 0) -> None:
+        if what != SEARCHING:
+            self.phases.append(what)
 
 
 def stop_after(watcher: Watcher, count: int) -> Callable[[], bool]:

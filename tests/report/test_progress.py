@@ -17,7 +17,7 @@ from tuner.core.stats import Verdict
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
-from tuner.report.progress import _Live, left_out_lines, make_observer, panel_lines, progress_line
+from tuner.report.progress import RunProgress, left_out_lines, panel_lines, progress_line
 from tuner.report.summary import summary
 from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result, State
@@ -83,11 +83,9 @@ def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyP
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    observer = make_observer(quiet=False)
-    assert isinstance(observer, _Live)
+    observer = RunProgress()
     observer.close()  # before anything was shown
-    observer.started(state)
-    observer.trial(state, state.trials[0])
+    observer.step(state)
     assert terminal.getvalue().rfind("\x1b[?25l") > terminal.getvalue().rfind("\x1b[?25h")
     observer.close()
     assert terminal.getvalue().rfind("\x1b[?25h") > terminal.getvalue().rfind("\x1b[?25l")

@@ -16,6 +16,7 @@ from tuner.cli.worth import Budget, ProblemWorth
 from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Problem, Status
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.replay import ReplayDevice
@@ -25,7 +26,7 @@ from tuner.report.configurations import Texts
 from tuner.report.next_steps import next_steps
 from tuner.report.pareto import front_as_json, plot_front, show_front, title
 from tuner.report.plots import check_plot
-from tuner.report.progress import make_observer
+from tuner.report.progress import RunProgress
 from tuner.report.run_plot import plot_run
 from tuner.report.summary import (
     best_so_far,
@@ -40,7 +41,7 @@ from tuner.report.tables import say
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best, Comparison, truth_of
 from tuner.tuning.request import Request
-from tuner.tuning.state import Result
+from tuner.tuning.state import Result, State
 
 
 @dataclass
@@ -288,12 +289,12 @@ class _Runs:
     def run(self, job: TuningJob, request: Request) -> bool:
         """Run one problem of a job, and print its result; return whether it and its comparison succeeded."""
         problem, printing = request.problem, self._printing
-        observer = make_observer(printing.quiet, self._shown)
+        observer = Observer[State]() if printing.quiet else RunProgress(self._shown)
         try:
             result = session.tune(request, self._device, self._database, observer, self._stop)
         except Interrupted:
-            if observer.state is not None and not printing.as_json:
-                click.echo(best_so_far(observer.state, full=printing.full))
+            if observer.now is not None and not printing.as_json:
+                click.echo(best_so_far(observer.now, full=printing.full))
             raise
         except TooInaccurateError as error:
             job.skip(problem, str(error), aloud=printing.as_json and not self._alone)

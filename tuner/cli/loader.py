@@ -24,7 +24,7 @@ def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Com
 
     Args:
         body: ``module:function``, or what chooses that by click's keyword arguments. The function is called with them;
-            one whose first parameter is a dataclass gets that record of them instead.
+            a parameter that is a dataclass gets a record of those that are its fields.
     """
 
     def decorate(described: Command) -> Command:
@@ -32,12 +32,14 @@ def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Com
         def run(**arguments: Any) -> None:
             module, name = (body if isinstance(body, str) else body(arguments)).split(":")
             function = getattr(importlib.import_module(module), name)
-            first = next(iter(inspect.signature(function, eval_str=True).parameters.values()), None)
-            record: Any = first.annotation if first is not None else None
-            if isinstance(record, type) and dataclasses.is_dataclass(record):
-                function(record(**arguments))
-            else:
-                function(**arguments)
+            for parameter in inspect.signature(function, eval_str=True).parameters.values():
+                record = parameter.annotation
+                if parameter.name not in arguments and dataclasses.is_dataclass(record):
+                    names = [field.name for field in dataclasses.fields(record) if field.name in arguments]
+                    arguments[parameter.name] = parameter.annotation(
+                        **{name: arguments.pop(name) for name in names}
+                    )
+            function(**arguments)
 
         return run
 

@@ -27,7 +27,8 @@ from tuner.core.errors import (
     TooInaccurateError,
     TunerError,
 )
-from tuner.core.model import Configuration, Trial
+from tuner.core.model import Configuration
+from tuner.core.observer import Observer
 from tuner.core.processes import ParentPipe
 from tuner.devices.base import Device
 from tuner.devices.guard import AWAITED
@@ -147,14 +148,33 @@ _GONE = DatabaseRefused("", -1, "", "")
 """In place of an answer: none will come any more."""
 
 
-class _Observer:
+class _Observer(Observer[State]):
     """Tells the head how far a run is, and has it wait for its turn before the first measurement."""
 
     def __init__(self, task: Task, conversation: Conversation, device: Device) -> None:
         self._task, self._conversation, self._device = task, conversation, device
         self._said = 0.0
 
-    def started(self, state: State) -> None:
+    def step(self, now: State, done: float | None = None) -> None:
+        """Say how far the run is, now and then; before its first trial have it wait."""
+        first = self.now is None
+        super().step(now, done)
+        if first:
+            self._wait(now)
+        elif time.monotonic() - self._said >= PROGRESS_S:
+            self.phase("searching")
+
+    def phase(self, what: str, steps: float = 0) -> None:  # noqa: ARG002 - the observer's signature
+        """Say what begins."""
+        if (state := self.now) is None:
+            return
+        self._said = time.monotonic()
+        best_ns = state.incumbent.time_ns if state.incumbent else None
+        self._conversation.say(
+            Progress(self._task.key, len(state.trials), state.budget, best_ns, what, progress_line(state))
+        )
+
+    def _wait(self, state: State) -> None:
         """Begin to compile what is tried first, and wait until the device is this run's."""
         first: list[Configuration] = []
         if self._device.compilers and self._task.going_on is None:
@@ -164,29 +184,6 @@ class _Observer:
         lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))
         self._conversation.say(Prepared(self._task.key, self._device.calibration, lines))
         self._conversation.search.wait()
-
-    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
-        """Say how far the run is, now and then."""
-        self.tick(state)
-
-    def tick(self, state: State) -> None:
-        """Say how far the run is, now and then."""
-        if time.monotonic() - self._said >= PROGRESS_S:
-            self._say(state, "searching")
-
-    def phase(self, state: State, what: str) -> None:
-        """Say what begins."""
-        self._say(state, what)
-
-    def close(self) -> None:
-        """Do nothing: the task's answer follows."""
-
-    def _say(self, state: State, phase: str) -> None:
-        self._said = time.monotonic()
-        best_ns = state.incumbent.time_ns if state.incumbent else None
-        self._conversation.say(
-            Progress(self._task.key, len(state.trials), state.budget, best_ns, phase, progress_line(state))
-        )
 
 
 def serve(conversation: Conversation) -> None:

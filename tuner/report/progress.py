@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from rich.console import Console, Group
 from rich.file_proxy import FileProxy
@@ -15,73 +16,21 @@ from rich.text import Text
 
 from tuner.core import signals
 from tuner.core.model import Trial
+from tuner.core.observer import Observer
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
 from tuner.report.tables import counted, duration, percent, throughput
 from tuner.report.terminal import below, escaping, printable
-from tuner.tuning.state import State
+from tuner.tuning.state import SEARCHED, SEARCHING, State
 from tuner.tuning.trials import metrics
 
 PLAIN_EVERY_S = 5.0
+BETTER_EVERY_S = 0.5
+"""From one line to the next about a better configuration, where lines stay."""
 REDRAW_EVERY_S = 0.1
 MOST_REASONS = 2
 """Why variants are left out, a line each: more would hide what matters."""
-
-
-def make_observer(quiet: bool, shown: Collection[str] = ()) -> SilentProgress:
-    """Return what shows progress; notes that the user has seen already are not repeated."""
-    if quiet:
-        return SilentProgress()
-    return _Live(shown) if sys.stderr.isatty() else _Plain(shown)
-
-
-class SilentProgress:
-    """Shows nothing, and knows the run."""
-
-    state: State | None = None
-
-    def started(self, state: State) -> None:
-        """Keep the state, which the run goes on to fill in."""
-        self.state = state
-
-    def trial(self, state: State, trial: Trial) -> None:
-        """Show nothing."""
-
-    def phase(self, state: State, what: str) -> None:
-        """Show nothing."""
-
-    def tick(self, state: State) -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """End nothing."""
-
-
-class _Plain(SilentProgress):
-    """A line at the start, at each better configuration, and every few seconds."""
-
-    def __init__(self, shown: Collection[str] = ()) -> None:
-        self._shown = shown
-        self._last = time.monotonic()
-        self._best: Trial | None = None
-
-    def started(self, state: State) -> None:
-        super().started(state)
-        for line in heading(state, self._shown):
-            _print(line)
-
-    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
-        now = time.monotonic()
-        if (state.incumbent is not self._best and now - self._last > 0.5) or now - self._last > PLAIN_EVERY_S:
-            self._best, self._last = state.incumbent, now
-            _print(progress_line(state))
-
-    def phase(self, state: State, what: str) -> None:
-        _print(progress_line(state) if what == "searched" else what)
-
-
-def _print(line: str) -> None:
-    print("\n".join(message_lines(printable(line))), file=sys.stderr, flush=True)
+T = TypeVar("T")
 
 
 class Panel:
@@ -118,42 +67,122 @@ class Panel:
         self.live.stop()
 
 
-class _Live(SilentProgress):
-    """A panel; what stays is printed above it."""
+class Progress(Observer[T]):
+    """Shows progress on the standard error: a panel on a terminal, lines now and then elsewhere.
 
-    def __init__(self, shown: Collection[str] = ()) -> None:
-        self._shown = shown
-        self._panel = Panel()
+    Args:
+        lines_of: what is shown of this as it is at a step.
+        plain_every_s: from one step that is shown to the next where lines stay; infinity for none.
+    """
 
-    def started(self, state: State) -> None:
-        super().started(state)
-        for line in heading(state, self._shown):
-            self._print(line)
-        self._panel.start()
+    def __init__(
+        self, lines_of: Callable[[Progress[T]], Sequence[str]], plain_every_s: float = PLAIN_EVERY_S
+    ) -> None:
+        self._lines_of, self._every_s = lines_of, plain_every_s
+        self.live = sys.stderr.isatty()
+        self._panel: Panel | None = None
+        self._said = time.monotonic()
+        self.what, self.steps, self.done = "", 0.0, -1.0
+        self._first: tuple[float, float] | None = None
+        """When the first step of the phase was told, and how many were done then."""
 
-    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002
-        self._draw(state)
+    def phase(self, what: str, steps: float = 0) -> None:
+        """Count from here, and show nothing yet."""
+        self.what, self.steps, self.done, self._first = what, steps, -1.0, None
 
-    def tick(self, state: State) -> None:
-        self._draw(state)
+    def step(self, now: T, done: float | None = None) -> None:
+        """Show where the work is, unless that was done a moment ago."""
+        super().step(now)
+        self.done = self.done + 1 if done is None else done
+        first = self._first is None
+        self._first = self._first or (time.monotonic(), self.done)
+        if not self.live:
+            if self._due(time.monotonic() - self._said):
+                self._said = time.monotonic()
+                for line in self._lines_of(self):
+                    self.note(line)
+            return
+        if self._panel is None:
+            self._panel = Panel()
+            self._panel.start()
+        elif not (first or self._panel.due):
+            return
+        self._panel.draw(self.done, self.steps, self._lines_of(self))
 
-    def phase(self, state: State, what: str) -> None:
-        if what == "searched":
-            self._panel.stop()
-            what = progress_line(state)
-        self._print(what)
+    def _due(self, silent_s: float) -> bool:
+        """Return whether to show a step where lines stay, so long after the last one."""
+        return silent_s >= self._every_s
+
+    def note(self, text: str) -> None:
+        """Print a line, above the panel."""
+        for part in message_lines(printable(text)):
+            if self._panel is not None:
+                self._panel.live.console.print(part, highlight=False, markup=False, soft_wrap=True)
+            else:
+                print(part, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        # The cursor is hidden until the panel stops, however the run ended.
-        self._panel.stop()
+        """Remove the panel; the next step shows it again."""
+        # The cursor is hidden until the panel stops, however the work ended.
+        if self._panel is not None:
+            self._panel.stop()
+            self._panel = None
 
-    def _print(self, line: str) -> None:
-        for part in message_lines(printable(line)):
-            self._panel.live.console.print(part, highlight=False, markup=False, soft_wrap=True)
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds that the phase still takes if it goes on as since its first step; None before a second one."""
+        began, before = self._first or (0.0, self.done)
+        if self.done <= before:
+            return None
+        return (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
 
-    def _draw(self, state: State) -> None:
-        if self._panel.due:
-            self._panel.draw(len(state.trials), state.budget, panel_lines(state))
+
+def counted_line(progress: Progress[str]) -> list[str]:
+    """Return how far a phase is, in one line: ``comparing: 3 of 12, 40 s left: gemm m=512``."""
+    left = "" if progress.eta_s is None else f", {progress.eta_s:.0f} s left"
+    now = f": {progress.now}" if progress.now else ""
+    return [f"{progress.what}: {progress.done:.0f} of {progress.steps:.0f}{left}{now}"]
+
+
+class RunProgress(Progress[State]):
+    """Shows the progress of a run.
+
+    Args:
+        shown: notes that the user has seen already, which are not repeated.
+    """
+
+    def __init__(self, shown: Collection[str] = ()) -> None:
+        super().__init__(self._of_run)
+        self._shown = shown
+        self._last: tuple[Trial | None, float] = (None, 0.0)
+        """The incumbent, and how many trials had ended, when a line was last printed."""
+
+    def step(self, now: State, done: float | None = None) -> None:
+        """Show how far the run is; at its beginning, what is tuned where."""
+        if self.now is None:
+            for line in heading(now, self._shown):
+                self.note(line)
+        super().step(now, done)
+
+    def phase(self, what: str, steps: float = 0) -> None:
+        """Print what begins; at the search's end, how far it came."""
+        super().phase(what, steps)
+        if what == SEARCHED and self.now is not None:
+            self.close()
+            self.note(progress_line(self.now))
+        elif what != SEARCHING:
+            self.note(what)
+
+    def _due(self, silent_s: float) -> bool:
+        assert self.now is not None
+        best, ended = self._last
+        better = self.now.incumbent is not best and silent_s > BETTER_EVERY_S
+        return self.done != ended and (better or super()._due(silent_s))
+
+    def _of_run(self, _: Progress[State]) -> list[str]:
+        assert self.now is not None
+        self._last = self.now.incumbent, self.done
+        return panel_lines(self.now) if self.live else [progress_line(self.now)]
 
 
 def heading(state: State, shown: Collection[str] = ()) -> list[str]:

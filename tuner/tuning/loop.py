@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tuner.core.errors import Interrupted, SpaceError
 from tuner.core.model import SUSPECT, Configuration, Status, Trial
+from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
 from tuner.devices.base import Device, Outcome
 from tuner.search.protocols import Nominating
@@ -21,7 +22,7 @@ from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.lookahead import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.state import Observer, State
+from tuner.tuning.state import State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
 from tuner.tuning.unfinished import MAX_ATTEMPTS, UnfinishedRun
@@ -57,7 +58,7 @@ class SearchLoop:
         search: Search,
         device: Device,
         store: Store,
-        observer: Observer,
+        observer: Observer[State],
         stop: Callable[[], bool],
         request: Request,
     ) -> None:
@@ -146,7 +147,6 @@ class SearchLoop:
             self._step()
             if not self._untold and not self._waiting:
                 break
-            self.observer.tick(state)
         else:
             self._drain()
             raise Interrupted("stopped")
@@ -171,7 +171,8 @@ class SearchLoop:
         replaying = not self._before.over
         outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
         with self.store.transaction():
-            ended = [self._record_outcome(outcome) for outcome in outcomes]
+            for outcome in outcomes:
+                self._record_outcome(outcome)
             # Told one by one in the order asked, each followed by the trials that it makes room for: proposals do not
             # depend on the order of the answers.
             self._begin_trials()
@@ -183,10 +184,9 @@ class SearchLoop:
             released = self._release()
         if replaying and self._before.over:
             self._start_clock()
-        for trial in ended:
-            self.observer.trial(self.state, trial)
         for number in released:
             self.device.submit(number, self._pending[number], self._incumbent_ns)
+        self.observer.step(self.state, len(self.state.trials))
 
     def _begin_trials(self) -> None:
         """Begin as many trials as there is room for."""
@@ -308,7 +308,7 @@ class SearchLoop:
             self.store.attempt(self.run.id, released[-1], configuration)
         return released
 
-    def _record_outcome(self, outcome: Outcome) -> Trial:
+    def _record_outcome(self, outcome: Outcome) -> None:
         """Record an answer, and mark trials before it that it makes suspect."""
         del self._pending[outcome.number]
         trial = self._record(trial_of(outcome, self.run.options.max_error))
@@ -318,7 +318,6 @@ class SearchLoop:
         timed = measurement.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
         for suspect in self._drift.add(trial, timed=timed, drifted=measurement.drifted, best_ns=best_ns):
             self._mark_suspect(suspect)
-        return trial
 
     def _record(self, trial: Trial) -> Trial:
         self.store.record(self.run.id, trial, metrics(self.state.roof, trial.time_ns))

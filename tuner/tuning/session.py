@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.core.errors import DeviceError, Interrupted
 from tuner.core.model import Trial
+from tuner.core.observer import Observer
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
 from tuner.kernel.simplicity import simplicity
@@ -19,7 +20,7 @@ from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
-from tuner.tuning.state import Observer, Result
+from tuner.tuning.state import SEARCHED, SEARCHING, Result, State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters
@@ -29,7 +30,7 @@ def tune(
     request: Request,
     device: Device,
     store: Store,
-    observer: Observer,
+    observer: Observer[State],
     stop: Callable[[], bool] = lambda: False,
     *,
     finish: bool = True,
@@ -59,9 +60,10 @@ def tune(
         loop = SearchLoop(state, search, device, store, observer, stop, request)
         loop.begin(resumed=request.resume)
         try:
-            observer.started(state)
+            observer.phase(SEARCHING, state.budget)
+            observer.step(state, len(state.trials))
             loop.search()
-            observer.phase(state, "searched")
+            observer.phase(SEARCHED)
             if finish:
                 end, winner_row = _finish(loop, request.kernel)
             ending = "finished"
@@ -107,8 +109,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     def say(what: str) -> None:
         if loop.stop():
             raise Interrupted("stopped")
-        state.phase = what
-        loop.observer.phase(state, what)
+        loop.observer.phase(what)
 
     def reject(trial: Trial, reason: str) -> None:
         store.mark_unstable(run.id, trial.number, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.core.model import Configuration, Run, Trial
 from tuner.database.records import Mark
@@ -19,6 +19,8 @@ from tuner.tuning.finish import Finish
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""
+SEARCHING, SEARCHED = "searching", "searched"
+"""Phases that an observer is told of; the others are a line to be printed."""
 
 
 @dataclass
@@ -32,7 +34,6 @@ class State:
     trials: list[Trial] = field(default_factory=list)
     incumbent: Trial | None = None
     default: Trial | None = None
-    phase: str = "searching"
     resumed_trials: int = 0
     """Trials that were there when an interrupted run went on."""
     known_before: int = 0
@@ -129,22 +130,3 @@ class Result:
     finish: Finish | None
     winner_id: int | None
     stats: Mapping[str, Any]
-
-
-class Observer(Protocol):
-    """Watches a run."""
-
-    def started(self, state: State) -> None:
-        """The space is known, nothing was tried yet."""
-
-    def trial(self, state: State, trial: Trial) -> None:
-        """One trial ended."""
-
-    def phase(self, state: State, what: str) -> None:
-        """Something other than the search begins."""
-
-    def tick(self, state: State) -> None:
-        """Some time passed."""
-
-    def close(self) -> None:
-        """The run is over, however it ended."""

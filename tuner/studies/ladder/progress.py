@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from tuner.core.model import Trial
+from tuner.core.observer import Observer
 from tuner.report.progress import PLAIN_EVERY_S, Panel
 from tuner.report.tables import duration
 from tuner.studies.ladder.report import sizes_text
@@ -22,7 +22,7 @@ def make_progress(*, quiet: bool) -> SweepProgress:
 
 
 class _QuietSweep:
-    """Count, and show nothing; also observe the search of the current step."""
+    """Count, and show nothing."""
 
     def __init__(self) -> None:
         self.steps = self.ended = 0
@@ -38,11 +38,11 @@ class _QuietSweep:
         """Learn how much there will be, and begin to count the time."""
         self.steps, self.began = steps, time.monotonic()
 
-    def step(self, sizes: Mapping[str, int], name: str) -> _QuietSweep:
+    def step(self, sizes: Mapping[str, int], name: str) -> Observer[State]:
         """Begin a step's search; return its observer."""
         self.what, self.best, self.part = f"{sizes_text(sizes)}: {name}", "", 0.0
         self.announce()
-        return self
+        return _Search(self)
 
     def comparison(self, sizes: Mapping[str, int], count: int) -> None:
         """Begin to time the contestants of a size."""
@@ -56,26 +56,15 @@ class _QuietSweep:
     def rest(self) -> None:
         """Make room for a table."""
 
-    # -- of a step's search
-
-    def started(self, state: State) -> None:
-        """Nothing: the step was announced."""
-
-    def trial(self, state: State, trial: Trial) -> None:  # noqa: ARG002 - the observer's signature
-        """Keep the best time so far."""
+    def searched(self, state: State) -> None:
+        """Keep the best time so far of a step's search."""
         incumbent = state.incumbent
         self.best = f"best {duration(incumbent.time_ns)}" if incumbent else ""
         self.part = min(1.0, len(state.trials) / max(1, min(state.budget, len(state.space))))
-        self.tick(state)
+        self.tick()
 
-    def phase(self, state: State, what: str) -> None:
-        """Nothing: a step has one phase."""
-
-    def tick(self, state: State) -> None:
+    def tick(self) -> None:
         """Show the progress, if the last time is long enough ago."""
-
-    def close(self) -> None:
-        """Nothing: the ladder goes on."""
 
     # -- what is shown
 
@@ -94,6 +83,17 @@ class _QuietSweep:
         return "  ".join(filter(None, parts))
 
 
+class _Search(Observer[State]):
+    """Tells the progress of a ladder how far a step's search is."""
+
+    def __init__(self, sweep: _QuietSweep) -> None:
+        self._sweep = sweep
+
+    def step(self, now: State, done: float | None = None) -> None:
+        super().step(now, done)
+        self._sweep.searched(now)
+
+
 class _PlainSweep(_QuietSweep):
     """A line every few seconds."""
 
@@ -109,7 +109,7 @@ class _PlainSweep(_QuietSweep):
             self._last = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
 
-    def tick(self, state: State) -> None:  # noqa: ARG002
+    def tick(self) -> None:
         self.show()
 
 
@@ -127,16 +127,13 @@ class _LiveSweep(_QuietSweep):
         if self._panel is not None:
             self.show()
 
-    def started(self, state: State) -> None:  # noqa: ARG002
-        self.show()
-
     def show(self) -> None:
         if self._panel is None:
             self._panel = Panel()
             self._panel.start()
         self._panel.draw(self.ended + self.part, self.steps, [self.line()])
 
-    def tick(self, state: State) -> None:  # noqa: ARG002
+    def tick(self) -> None:
         if self._panel is None or self._panel.due:
             self.show()
 

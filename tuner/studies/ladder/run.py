@@ -10,6 +10,7 @@ from typing import Protocol
 from tuner.core.conditions import Conditions
 from tuner.core.errors import Interrupted, TunerError
 from tuner.core.model import Configuration, Problem
+from tuner.core.observer import Observer
 from tuner.core.stats import MIN_SAMPLES
 from tuner.core.version import __version__
 from tuner.database.database import Database
@@ -31,7 +32,7 @@ from tuner.studies.ladder.ladder import (
 )
 from tuner.studies.ladder.steps import StepSearch
 from tuner.tuning.ceiling import roof_under
-from tuner.tuning.state import Observer
+from tuner.tuning.state import State
 
 COMPARISON_NS = 4e9
 """What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are
@@ -46,7 +47,7 @@ class SweepProgress(Protocol):
     def expect(self, steps: int) -> None:
         """Learn how many searches and comparisons there will be."""
 
-    def step(self, sizes: Mapping[str, int], name: str) -> Observer:
+    def step(self, sizes: Mapping[str, int], name: str) -> Observer[State]:
         """Begin a step's search; return its observer."""
 
     def comparison(self, sizes: Mapping[str, int], count: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from tuner.core.conditions import Conditions
 from tuner.core.errors import Interrupted, NotRecordedError, SpaceError, TunerError
 from tuner.core.model import Configuration, Problem, Run, RunOptions, Trial, Value
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import Device
@@ -27,7 +28,7 @@ from tuner.studies.ladder.ladder import Absence, Sweep, Tuned
 from tuner.tuning.finalists import fastest
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Observer, Result
+from tuner.tuning.state import Result, State
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class StepSearch:
         step: StepSpec,
         problem: Problem,
         conditions: Conditions,
-        observer: Observer,
+        observer: Observer[State],
         nearby: Sequence[Configuration],
         expected_ns: float,
     ) -> Tuned | Absence:
@@ -121,7 +122,7 @@ class StepSearch:
         except TunerError as error:
             return Absence(str(error))
 
-    def _tune(self, request: Request, observer: Observer) -> Tuned | Absence:
+    def _tune(self, request: Request, observer: Observer[State]) -> Tuned | Absence:
         return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
 
     def _earlier(self, step: StepSpec, problem: Problem, conditions: Conditions) -> _Earlier:

@@ -22,6 +22,7 @@ from typing import Protocol
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerError
 from tuner.core.model import Configuration, Problem, digest
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
 from tuner.devices.base import Device
@@ -33,7 +34,7 @@ from tuner.studies.portfolio.prediction import between, spread
 from tuner.studies.portfolio.racing import CHANGED, COMPARED, SCREENED, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
-from tuner.tuning.state import Observer
+from tuner.tuning.state import State
 from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, kind_of, make_portfolio, portfolio_rows
 
 SCREEN_ROUNDS, SCREEN_SAMPLES = 2, 4
@@ -99,7 +100,7 @@ class BuildingProgress(Protocol):
     def note(self, what: str) -> None:
         """Hear of what did not work."""
 
-    def observer(self) -> Observer:
+    def observer(self) -> Observer[State]:
         """Return what observes a search."""
 
 

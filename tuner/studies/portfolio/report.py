@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tuner.core.model import Problem, value_text
-from tuner.report.progress import PLAIN_EVERY_S, make_observer
+from tuner.core.observer import Observer
+from tuner.report.progress import PLAIN_EVERY_S
 from tuner.report.tables import counted, say, show_line, show_text
 from tuner.report.terminal import printable, redraw
 from tuner.studies.portfolio.building import Built
-from tuner.tuning.state import Observer
+from tuner.tuning.state import State
 from tuner.winners.portfolios import Portfolio
 
 WORST = 5
@@ -61,9 +62,9 @@ class PortfolioProgress:
         self._clear()
         say(what)
 
-    def observer(self) -> Observer:
+    def observer(self) -> Observer[State]:
         """Return what observes a search: the line of its problem is enough."""
-        return make_observer(quiet=True)
+        return Observer()
 
     def close(self) -> None:
         """Take the line away."""
