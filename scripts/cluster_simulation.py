@@ -87,7 +87,7 @@ def tune(cluster: Cluster, database: Database, folder: Path, count: int, trials:
 def kills(devices: int, workers: int, schedulers: int) -> dict[str, Any]:
     """Kill workers and the scheduler while a list is tuned, again until all are killed; say what became of the rows."""
     draw = random.Random(0)
-    victims = ["cluster_worker"] * workers + ["--scheduler"] * schedulers
+    victims = ["cluster_worker"] * workers + ["dask scheduler"] * schedulers
     draw.shuffle(victims)
     seen, at, total = Seen(), time.monotonic(), len(victims)
     began = time.monotonic()
@@ -113,7 +113,7 @@ def kills(devices: int, workers: int, schedulers: int) -> dict[str, Any]:
     return {
         "devices": devices,
         "killed_workers": workers - victims.count("cluster_worker"),
-        "killed_schedulers": schedulers - victims.count("--scheduler"),
+        "killed_schedulers": schedulers - victims.count("dask scheduler"),
         "failed_problems": sorted(seen.failures.values()),
         "seconds": round(time.monotonic() - began, 1),
         **result,

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
 def test_what_killed_processes_had_is_gone_on_with_and_no_row_is_missing(host: Host, tmp_path: Path) -> None:
     """Both workers and the scheduler, one after the other: without those that are started again nothing would end."""
     seen, killed = Seen(), list[float]()
-    victims = [("cluster_worker", TWO.uuids[0]), ("cluster_worker", TWO.uuids[1]), ("--scheduler",)]
+    victims = [("cluster_worker", TWO.uuids[0]), ("cluster_worker", TWO.uuids[1]), ("dask scheduler",)]
 
     def kill(head: Head) -> None:
         working = any(lane.progress for card in head.cards for lane in card.busy)
@@ -284,7 +285,12 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
 
 
 def test_a_certificate_that_has_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.fleet.cluster_files.VALID_DAYS", -0.5)
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(days=366)
+
+    monkeypatch.setattr("tuner.fleet.cluster_files.datetime", Later)
     said = call("start", "--folder", str(tmp_path / "c"), "--port", str(free_port()), code=2)
     assert "was valid until" in said and "start it anew" in said
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from msgspec import structs
 
 from tuner.cli import fleet
@@ -37,7 +38,7 @@ from tuner.fleet.cluster_files import (
     security_of,
     write_record,
 )
-from tuner.fleet.cluster_host import HostSettings, WorkerSettings, encoded
+from tuner.fleet.cluster_host import HostSettings, WorkerSettings
 from tuner.report import tables
 from tuner.report.terminal import printable
 
@@ -110,7 +111,7 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
         address = full_address(join)
         with closing(Cluster(address, folder)) as cluster:
             joined = {w.uuid: name for name, w, _ in listed(cluster) if isinstance(w, Described)}
-    workers = _workers(address, folder, host if host != "127.0.0.1" or join is None else "", device_name)
+    workers = _workers(device_name)
     if not workers and join is not None:
         raise UsageError("--join without a GPU adds nothing", "leave out --device none")
     for worker in workers:
@@ -119,13 +120,15 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
                 f"{worker.device}: {TWICE.format(uuid=worker.uuid)}, as {joined[worker.uuid]}",
                 "leave it out with --device",
             )
+    listens = host if host != "127.0.0.1" or join is None else ""
+    settings = HostSettings(address, join is None, dashboard, listens, workers)
     log = folder / LOG
     web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     process: subprocess.Popen[bytes] | None = None
     try:
         with uninterrupted():
-            process = _launched(folder, HostSettings(address, join is None, dashboard, workers), log)
+            process = _launched(folder, settings, log)
         write_record(folder, HostRecord(address, web, process.pid, len(workers), now))
         _await(process, address, folder, {worker.uuid for worker in workers}, log)
     except BaseException as error:
@@ -214,7 +217,7 @@ def _record(worker: Described | str) -> dict[str, Any]:
     return {**structs.asdict(worker), "left_out": ""}
 
 
-def _workers(scheduler: str, folder: Path, host: str, device: str) -> tuple[WorkerSettings, ...]:
+def _workers(device: str) -> tuple[WorkerSettings, ...]:
     if device == "none":
         return ()
     try:
@@ -226,16 +229,7 @@ def _workers(scheduler: str, folder: Path, host: str, device: str) -> tuple[Work
         raise UsageError(f"--device {device}: no GPU", "write cuda:all, or cuda:0,cuda:2, or none")
     numbers = [int(name.partition(":")[2]) for name in names]
     return tuple(
-        WorkerSettings(
-            scheduler,
-            folder,
-            host,
-            name,
-            gpus.names[number],
-            gpus.uuids[number],
-            gpus.capabilities[number],
-            len(names),
-        )
+        WorkerSettings(name, gpus.names[number], gpus.uuids[number], gpus.capabilities[number], len(names))
         for name, number in zip(names, numbers, strict=True)
     )
 
@@ -258,7 +252,7 @@ def _launched(folder: Path, settings: HostSettings, log: Path) -> subprocess.Pop
         "-m",
         "tuner.fleet.cluster_host",
         str(folder.resolve()),
-        encoded(settings),
+        msgspec.json.encode(settings).decode(),
     ]
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -281,8 +275,6 @@ def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted:
     cluster: Cluster | None = None
     try:
         while time.monotonic() < deadline and process.poll() is None:
-            if _refused(log):
-                break
             try:
                 cluster = cluster or Cluster(address, folder)
                 there = [worker for _, worker, _ in listed(cluster) if isinstance(worker, Described)]
@@ -297,17 +289,7 @@ def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted:
     finally:
         if cluster is not None:
             cluster.close()
-    raise TunerError(_refused(log) or error.problem, f"{log} says more")
-
-
-def _refused(log: Path) -> str:
-    """Return the line with which a process has said what another start would not change."""
-    lines = log.read_text(errors="replace").splitlines()
-    return next((line for line in lines if line.startswith("cannot serve") or _is_refusal(line)), "")
-
-
-def _is_refusal(line: str) -> bool:
-    return "cannot join" in line and "certificate" in line.lower()
+    raise TunerError(error.problem, f"{log} says more")
 
 
 def _end(pid: int, folder: Path, child: subprocess.Popen[bytes] | None = None) -> None:

@@ -6,13 +6,12 @@ key. The folder is its user's alone. Other hosts need a copy of it, or see it on
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 CERTIFICATE, KEY = "cluster.pem", "cluster-key.pem"
-VALID_DAYS = 365
 MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
@@ -63,48 +61,23 @@ def make_certificate(folder: Path) -> None:
     Raises:
         TunerError: the folder cannot be made, or is another user's.
     """
+    from distributed.security import Security
+
     try:
         make_private(folder)
         if why := refusal(folder):
             raise TunerError(f"{folder}: {why}", "name another --folder")
         if (folder / CERTIFICATE).exists() and (folder / KEY).exists():
             return
-        key, certificate = _certificate()
+        made = Security.temporary()  # of a year
         with whole_file(folder / KEY, replace=True) as partial:
             os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
             partial.chmod(0o600)
-            partial.write_bytes(key)
+            partial.write_text(made.tls_client_key)
         with whole_file(folder / CERTIFICATE, replace=True) as partial:
-            partial.write_bytes(certificate)
+            partial.write_text(made.tls_client_cert)
     except OSError as error:
         raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
-
-
-def _certificate() -> tuple[bytes, bytes]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kernel-tune cluster")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks of other hosts
-        .not_valid_after(now + timedelta(days=VALID_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = serialization.NoEncryption()
-    form = serialization.PrivateFormat.PKCS8
-    return (
-        key.private_bytes(serialization.Encoding.PEM, form, plain),
-        certificate.public_bytes(serialization.Encoding.PEM),
-    )
 
 
 def security_of(folder: Path, address: str) -> Security | None:
@@ -178,7 +151,7 @@ def _record_path(folder: Path) -> Path:
 def write_record(folder: Path, record: HostRecord) -> None:
     """Write down what runs on this host."""
     with whole_file(_record_path(folder), replace=True) as partial:
-        partial.write_text(json.dumps(asdict(record)))
+        partial.write_bytes(msgspec.json.encode(record))
 
 
 def read_record(folder: Path) -> HostRecord | None:
@@ -201,8 +174,7 @@ def is_ours(pid: int, folder: Path) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    ours = b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
-    return ours and b"--scheduler" not in arguments  # which is a child of it
+    return b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
 
 
 def running(folder: Path) -> list[int]:

@@ -1,4 +1,5 @@
-"""A Dask worker that stands for one GPU: it runs searchers on it, and passes their messages on.
+"""What ``dask worker --preload`` loads: with it a worker stands for one GPU, runs searchers on it, and passes their
+messages on.
 
 The messages are those of :mod:`tuner.fleet.messages`, encoded by this package and each behind the digest of its
 bytes. Dask carries them as bytes; nothing is unpickled for them. What a worker does is shown on Dask's dashboard by a
@@ -9,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import queue
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,16 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+import msgspec
 from msgspec import structs
 
 from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
-from tuner.core.errors import TunerError
-from tuner.core.files import temporary_folder
-from tuner.core.processes import die_with_parent
 from tuner.core.version import __version__
-from tuner.fleet.cluster_files import security_of
-from tuner.fleet.cluster_host import REFUSED, WorkerSettings, decoded
+from tuner.fleet.cluster_host import WorkerSettings
 from tuner.fleet.links import ChildLink, Events, SearcherGone
 from tuner.fleet.messages import (
     SEARCHING,
@@ -54,8 +50,6 @@ LEASE_S = 60.0
 FORGOTTEN = "the worker has ended it, because nothing was asked of it for a while"
 WAIT_S = 0.5
 """How long an answer waits for something to be said."""
-JOIN_S = 30.0
-"""How long the scheduler may take to answer."""
 DIGEST_BYTES = 16
 
 _UNDER_WAY: dict[str, threading.Event] = {}
@@ -191,7 +185,7 @@ class Relay:
             opening,
             device=self._settings.device,
             cache=None if opening.cache is None else paths.cubins(),
-            compilers=Compilers(total, share, self._settings.shared / "compilers"),
+            compilers=Compilers(total, share, Path(self._settings.shared) / "compilers"),
         )
         self._searchers[key] = await self._in_thread(partial(Searcher, key, own))
 
@@ -217,78 +211,26 @@ class Relay:
 
     async def tend(self) -> None:
         """End searchers that the head has forgotten."""
-        while True:
-            await asyncio.sleep(LEASE_S / 10)
-            for key, searcher in [*self._searchers.items()]:
-                if time.monotonic() - searcher.heard > LEASE_S:
-                    await self.end(key)
-
-    async def close(self) -> None:
-        """End all searchers."""
-        for key in [*self._searchers]:
-            await self.end(key)
+        for key, searcher in [*self._searchers.items()]:
+            if time.monotonic() - searcher.heard > LEASE_S:
+                await self.end(key)
 
     async def _in_thread(self, call: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-async def _leave(worker: Worker, relay: Relay) -> None:
-    """End the searchers, so that no task waits for them, and then the worker."""
-    await relay.close()
-    await worker.close(reason="stopped", executor_wait=False)
+@click.command()
+@click.argument("settings")
+async def dask_setup(worker: Worker, settings: str) -> None:
+    """Have a worker answer the head's calls, before it joins the scheduler."""
+    from tornado.ioloop import PeriodicCallback
 
-
-async def serve(settings: WorkerSettings, folder: Path) -> None:
-    """Be a worker until the scheduler goes away, or SIGTERM.
-
-    Raises:
-        OSError: the scheduler cannot be reached, or does not want this worker.
-    """
-    from distributed import Worker
-
-    relay = Relay(settings)
-    worker = Worker(
-        settings.scheduler,
-        name=f"{socket.gethostname()} {settings.device}: {settings.model} {settings.uuid[:8]}",
-        nthreads=4,
-        resources={"GPU": 1, settings.model: 1, f"cc{settings.cc}": 1, settings.uuid: 1},
-        security=security_of(settings.folder, settings.scheduler),
-        host=settings.host or None,
-        local_directory=str(folder / "worker"),
-        memory_limit=0,
-        dashboard=False,
-    )
+    relay = Relay(msgspec.json.decode(settings, type=WorkerSettings))
     worker.handlers.update(relay.handlers)
-    await asyncio.wait_for(worker, JOIN_S)
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGTERM, lambda: asyncio.ensure_future(_leave(worker, relay))
-    )
-    forgotten = asyncio.ensure_future(relay.tend())
-    try:
-        await worker.finished()
-    finally:
-        forgotten.cancel()
-        await relay.close()
+    worker.periodic_callbacks["tune"] = PeriodicCallback(relay.tend, 100 * LEASE_S)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Join a cluster; return why it ended as an exit status."""
-    die_with_parent()
-    settings = decoded(arguments[0], WorkerSettings)
-    try:
-        with temporary_folder() as folder:
-            asyncio.run(serve(settings, folder))
-    except TunerError as error:
-        sys.stderr.write(f"{settings.device}: {error}\n")
-        return REFUSED
-    except (TimeoutError, OSError, RuntimeError) as error:
-        cause = error.__cause__ or error
-        sys.stderr.write(f"{settings.device}: cannot join {settings.scheduler}: {json.dumps(str(cause))}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.modules["tuner.fleet.cluster_worker"] = sys.modules["__main__"]  # whose tasks `hold` is to find
-    sys.stdout.flush()
-    os._exit(main(sys.argv[1:]))
+def dask_teardown(worker: Worker) -> None:  # noqa: ARG001 - Dask's signature
+    """Let tasks end, for which Dask waits; searchers end with this process."""
+    for event in _UNDER_WAY.values():
+        event.set()
