@@ -36,21 +36,18 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from calling.bundles import folder_bytes, write_bundles  # noqa: E402
-from calling.cases import Case, cases, small  # noqa: E402
-from calling.launcher import build, compilers  # noqa: E402
-from calling.races import Races, describe  # noqa: E402
-from calling.starts import cold_ms, cpp_rows, host_us, import_ms  # noqa: E402
-from calling.tables import misses, table  # noqa: E402
-
-from tuner.children.nvrtc import nvrtc_version  # noqa: E402
-from tuner.core.errors import TunerError  # noqa: E402
-from tuner.core.files import whole_file  # noqa: E402
-from tuner.core.model import Gpu  # noqa: E402
-from tuner.inspect.tools.locate import SANITIZER, find  # noqa: E402
+from scripts import harness
+from scripts.calling.bundles import folder_bytes, write_bundles
+from scripts.calling.cases import Case, cases, small
+from scripts.calling.launcher import build, compilers
+from scripts.calling.races import Races, describe
+from scripts.calling.starts import cold_ms, cpp_rows, host_us, import_ms
+from scripts.calling.tables import misses, table
+from scripts.harness import ROOT, Kept, listed, say, today
+from tuner.children.nvrtc import nvrtc_version
+from tuner.core.errors import TunerError
+from tuner.core.model import Gpu
+from tuner.inspect.tools.locate import SANITIZER, find
 
 STEPS = ("size", "imports", "cold", "host", "races", "sanitize")
 TEN = 10
@@ -79,33 +76,22 @@ def settled(
             yield row
 
 
-class State:
-    """What was measured, in a file that is written after each result."""
-
-    def __init__(self, work: Path) -> None:
-        work.mkdir(parents=True, exist_ok=True)
-        self._path = work / "calls.json"
-        self.data: dict[str, Any] = {"where": {}, "races": {}, "sanitized": {}}
-        if self._path.is_file():
-            self.data |= json.loads(self._path.read_text())
-
-    def keep(self, **values: Any) -> None:
-        """Write down the results of a step."""
-        self.data |= values
-        with whole_file(self._path, replace=True) as partly:
-            partly.write_text(json.dumps(self.data, indent=1) + "\n")
+def kept(work: Path) -> Kept:
+    """Return what was measured."""
+    return Kept(work / "calls.json", where={}, races={}, sanitized={})
 
 
 class Study:
     """Does the steps, as far as the time goes."""
 
-    def __init__(self, given: argparse.Namespace, gpu: Gpu, state: State) -> None:
+    def __init__(self, given: argparse.Namespace, gpu: Gpu, state: Kept) -> None:
         self._given, self._gpu, self._state = given, gpu, state
         self._until = time.monotonic() + (given.seconds or math.inf)
         self._work = given.work.absolute()
         every = cases(gpu, given.db)
-        wanted = [text for text in given.only.split(",") if text]
-        self.cases = [case for case in every if not wanted or any(text in case.key for text in wanted)]
+        self.cases = [
+            case for case in every if not given.only or any(text in case.key for text in given.only)
+        ]
         self._compilers = compilers()
         self.failures: list[str] = []
 
@@ -130,9 +116,8 @@ class Study:
 
     def _short(self) -> Case:
         name, sizes = SHORT
-        return next(
-            case for case in self.cases if case.kernel.name == name and dict(case.problem.sizes) == sizes
-        )
+        of = (case for case in self.cases if case.kernel.name == name)
+        return next(case for case in of if dict(case.problem.sizes) == sizes)
 
     def _ten(self) -> Path:
         products = [case for case in self.cases if case.kernel.name == "gemm"]
@@ -140,22 +125,18 @@ class Study:
         return write_bundles(first[:TEN], self._gpu, self._work / "ten")["gemm"]
 
     def _program(self) -> Path:
-        path = self._work / "measure"
-        return (
-            path
-            if path.is_file()
-            else build("g++", self._compilers["g++"], "measure.cpp", path, shared=False)
-        )
+        return self._built("g++", "measure.cpp", self._work / "measure", shared=False)
+
+    def _built(self, name: str, source: str, path: Path, *, shared: bool) -> Path:
+        return path if path.is_file() else build(name, self._compilers[name], source, path, shared=shared)
 
     def _libraries(self) -> dict[str, Path]:
         """Return the C interface by compiler; one that fails to build it is said, and left out."""
         libraries = {}
-        for name, compiler in self._compilers.items():
+        for name in self._compilers:
             path = self._work / f"launcher-{name.strip('+')}.so"
             try:
-                libraries[name] = (
-                    path if path.is_file() else build(name, compiler, "c_interface.cpp", path, shared=True)
-                )
+                libraries[name] = self._built(name, "c_interface.cpp", path, shared=True)
             except RuntimeError as error:
                 self.failures.append(str(error))
         return libraries
@@ -202,8 +183,7 @@ class Study:
 
     def modes_left(self, case: Case) -> list[str]:
         done = self._state.data["races"]
-        modes = self._given.modes.split(",")
-        return [mode for mode in modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
+        return [mode for mode in self._given.modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
 
     def _race_in_child(self, order: Mapping[str, Any], left: dict[str, list[str]]) -> int:
         """Race what is left in one process, and take out what it has timed; return its exit status."""
@@ -250,16 +230,14 @@ class Study:
     def _own_words(self) -> list[str]:
         given = self._given
         databases = [word for path in given.db for word in ("--db", str(path))]
-        return [
-            *databases, "--only", given.only, "--work", str(given.work), "--rounds", str(given.rounds),
-            "--seed", str(given.seed),
-        ]  # fmt: skip
+        words = ["--only", ",".join(given.only), "--work", str(given.work)]
+        return [*databases, *words, "--rounds", str(given.rounds), "--seed", str(given.seed)]
 
     def _sanitize(self) -> None:
         chosen = small(self.cases, self._gpu)
         bundles = write_bundles(chosen, self._gpu, self._work / "small")
         program, done = self._program(), self._state.data["sanitized"]
-        for tool in self._given.tools.split(","):
+        for tool in self._given.tools:
             for name, bundle in bundles.items():
                 key = f"{tool} {name}"
                 if time.monotonic() >= self._until or done.get(key, {}).get("clean"):
@@ -294,33 +272,22 @@ def _short_row(row: Mapping[str, Any]) -> str:
     return f"{row['mode']}, {row['times_ns']['tuner'] / 1e3:.2f} us, {ratios}"
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", default=",".join(STEPS[:-1]), help=f"Of {', '.join(STEPS)}.")
-    parser.add_argument(
-        "--db", type=Path, action="append", default=[], help="Winners, before the evidence's."
-    )
-    parser.add_argument(
-        "--only", default="", help="Only problems with one of these in their name: 'gemm 512x512x512'."
-    )
-    parser.add_argument("--modes", default="own,warm", help="own: as the tuner times it; warm.")
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=0, help="Of the inputs and the order.")
-    parser.add_argument(
-        "--seconds", type=float, default=540.0, help="Begin nothing new after so many; 0 for no end."
-    )
-    parser.add_argument("--tools", default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
-    parser.add_argument("--compute-sanitizer", type=Path, help="Its path.")
-    parser.add_argument("--work", type=Path, default=Path("calls"), help="Bundles, and what is known so far.")
-    parser.add_argument("--out", type=Path, help="Folder for calls.json and calls.txt.")
-    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
-    return parser.parse_args(words)
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--steps", type=listed(STEPS), default=",".join(STEPS[:-1]), help=f"Of {', '.join(STEPS)}.")
+    add("--db", type=Path, action="append", default=[], help="Winners, before the evidence's.")
+    add("--only", type=listed(), default="", help="Only problems with one of these: 'gemm 512x512x512'.")
+    add("--modes", type=listed(), default="own,warm", help="own: as the tuner times it; warm.")
+    add("--rounds", type=int, default=12)
+    add("--seed", type=int, default=0, help="Of the inputs and the order.")
+    add("--seconds", type=float, default=540.0, help="Begin nothing new after so many; 0 for no end.")
+    add("--tools", type=listed(), default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
+    add("--compute-sanitizer", type=Path, help="Its path.")
+    add("--work", type=Path, default=Path("calls"), help="Bundles, and what is known so far.")
+    add("--out", type=Path, help="Folder for calls.json and calls.txt.")
+    add("--child", default="", help=argparse.SUPPRESS)
+    return options.parse_args(words)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -328,28 +295,21 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     there = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), there]))  # of all that is started
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:  # a context of this process would stay
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawned) as pool:  # a context of this process would stay
         gpu = pool.submit(describe).result()
-    state = State(given.work)
+    state = kept(given.work)
     study = Study(given, gpu, state)
     if given.child:
         study.race_here(json.loads(given.child))
         return 0
-    where = {
-        "gpu": gpu.name,
-        "driver": gpu.driver,
-        "nvrtc": nvrtc_version(),
-        "python": sys.version.split()[0],
-    }
-    state.keep(where=where, day=time.strftime("%Y-%m-%d"), compilers=sorted(compilers()))
-    study.run(given.steps.split(","))
+    python = sys.version.split()[0]
+    where = {"gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "python": python}
+    state.keep(where=where, day=today(), compilers=sorted(compilers()))
+    study.run(given.steps)
     text = table(state.data)
     print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "calls.json").write_text(json.dumps(state.data, indent=1) + "\n")
-        (given.out / "calls.txt").write_text(text + "\n")
+    harness.write(given.out, "calls", state.data, text)
     wrong = [*study.failures, *misses(state.data)]
     print(*wrong, sep="\n", file=sys.stderr)
     return int(bool(wrong))

@@ -20,12 +20,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from tests import fork_server
+from tests.faults.chaos import SECTIONS
+from tests.faults.killing import Report
 
-from tests import fork_server  # noqa: E402
-from tests.faults.chaos import SECTIONS  # noqa: E402
-from tests.faults.killing import Report  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, times: int, seed: int, jobs: int) -> bool:

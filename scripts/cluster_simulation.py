@@ -27,21 +27,20 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from scripts.fleet_simulation import noting, rows, simulate
+from tests.fleets import OPENER, Seen, jobs
+from tuner.children.gpus import GpuList
+from tuner.cli import fleet
+from tuner.cli.commands.cluster import cluster as command
+from tuner.database.database import Database
+from tuner.fleet.cluster import Cluster, cluster_opening
+from tuner.fleet.cluster_files import read_record
+from tuner.fleet.head import Head
+from tuner.fleet.workers import WorkersAsCards
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from click.testing import CliRunner  # noqa: E402
-from fleet_simulation import noting, rows, simulate  # noqa: E402
-
-from tests.fleets import OPENER, Seen, jobs  # noqa: E402
-from tuner.children.gpus import GpuList  # noqa: E402
-from tuner.cli import fleet  # noqa: E402
-from tuner.cli.commands.cluster import cluster as command  # noqa: E402
-from tuner.database.database import Database  # noqa: E402
-from tuner.fleet.cluster import Cluster, cluster_opening  # noqa: E402
-from tuner.fleet.cluster_files import read_record  # noqa: E402
-from tuner.fleet.head import Head  # noqa: E402
-from tuner.fleet.workers import WorkersAsCards  # noqa: E402
 
 EVIDENCE = ROOT / "results" / "evidence" / "cluster-simulation.json"
 KILL_TRIAL_S, TRIAL_S, TRIALS = 0.2, 2.0, 24

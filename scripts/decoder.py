@@ -41,12 +41,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
-from decoder_passes import Program, in_turn
-from decoder_tables import findings, text_of, where
-from shape_winners import keep_winners
 
 import tuner
+from scripts.decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
+from scripts.decoder_passes import Program, in_turn
+from scripts.decoder_tables import findings, text_of, where
+from scripts.shape_notes import keep_winners
 from tuner.cli.fleet import visible_gpus
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.stats import paired_ratio

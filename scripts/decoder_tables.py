@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from decoder_model import Case
 
 import tuner
+from scripts.decoder_model import Case
 from tuner.children.nvrtc import nvrtc_version
 
 REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1

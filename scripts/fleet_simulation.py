@@ -31,17 +31,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
+from tests.fleets import RECORDING, Seen, cards, jobs, searchers
+from tuner.database.database import Database
+from tuner.fleet.head import Head
+from tuner.fleet.ledger import Ledger
+from tuner.fleet.messages import Answered, Calls, DatabaseRefused
+from tuner.fleet.remote import form_of
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from msgspec import structs  # noqa: E402
-
-from tests.fleets import RECORDING, Seen, cards, jobs, searchers  # noqa: E402
-from tuner.database.database import Database  # noqa: E402
-from tuner.fleet.head import Head  # noqa: E402
-from tuner.fleet.ledger import Ledger  # noqa: E402
-from tuner.fleet.messages import Answered, Calls, DatabaseRefused  # noqa: E402
-from tuner.fleet.remote import form_of  # noqa: E402
 
 EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01

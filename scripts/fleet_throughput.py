@@ -35,18 +35,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from tuner.children.compile_pool import default_jobs
+from tuner.children.nvrtc import nvrtc_version
+from tuner.cli.fleet import visible_gpus
+from tuner.core.files import whole_file
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredWinner
+from tuner.devices.local import LocalDevice
+from tuner.kernel.load import load_kernel
+from tuner.tuning.race import compete
 
-from tuner.children.compile_pool import default_jobs  # noqa: E402
-from tuner.children.nvrtc import nvrtc_version  # noqa: E402
-from tuner.cli.fleet import visible_gpus  # noqa: E402
-from tuner.core.files import whole_file  # noqa: E402
-from tuner.database.database import Database  # noqa: E402
-from tuner.database.records import Filters, StoredWinner  # noqa: E402
-from tuner.devices.local import LocalDevice  # noqa: E402
-from tuner.kernel.load import load_kernel  # noqa: E402
-from tuner.tuning.race import compete  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 STEPS = ("fleet", "one", "serial", "spread", "tables")
 PROBLEM_S, LONG_TRIAL_S = 9.0, 0.1

@@ -12,8 +12,7 @@ matter run under sustained load, too. What is asked of the figures stands beside
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
 stopped, and started with ``--seconds`` for one piece after the other, also on another machine with the same card: what
-it needs are the two files `gemm-shapes.*` of that folder. ``--gpus 4`` shares the problems out to four GPUs of the
-machine; what is compared is timed on one of them. Needs torch.
+it needs are the two files `gemm-shapes.*` of that folder. Needs torch.
 
 ``--random 40`` draws its problems (``shape_notes.py`` says how), by ``--random-seed``, which is kept and printed.
 
@@ -22,7 +21,6 @@ machine; what is compared is timed on one of them. Needs torch.
 | search | tunes each problem from scratch |
 | race | times the winners in turn beside both, rested: as they were tuned, and back to back |
 | sustained | the same under sustained load, for the large products |
-| longer | goes on for ``--longer`` trials, and times what that finds in turn with the first winner |
 | ablate | `tune ablate`: what each choice of some winners is worth |
 | bits | runs each winner several times on the same inputs, and compares every bit (``scripts/same_bits.py``) |
 | sanitize | `tune sanitize gemm --winners` |
@@ -38,18 +36,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from shape_gpus import on_each
-from shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape
-from shape_tables import LISTED, longer, raced, raced_text, report, searched
-from shape_winners import keep_winners
+from scripts.harness import listed, parser, say, tune, versions
+from scripts.shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape, keep_winners
+from scripts.shape_tables import LISTED, raced, raced_text, report, searched
 
 HERE = Path(__file__).resolve().parent
 CUBLASLT = HERE / "rivals" / "cublaslt.py"
 SAME_BITS = HERE / "same_bits.py"
-EACH = ("search", "race", "sustained", "longer", "ablate")
+EACH = ("search", "race", "sustained", "ablate")
 STEPS = (*EACH, "bits", "sanitize")
 FEWEST_ROUNDS = 6
 BATCH = 8
@@ -58,17 +54,6 @@ RACE_S, SUSTAINED_S = 8.0, 30.0
 """Roughly what the races of one take, rested in both modes, and sustained: no more are begun than there is time for."""
 SUSTAINED_FROM_FLOP = 1e11
 """Some 150 us on an H200."""
-
-
-def tune(*words: str) -> tuple[str, float]:
-    """Call the command; give what it prints, and how many seconds it took."""
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *words], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode not in (0, 1):
-        sys.exit(f"tune {' '.join(words)}: exit status {done.returncode}")
-    return done.stdout, time.monotonic() - began
 
 
 # -- the steps
@@ -86,12 +71,10 @@ class Study:
     def __init__(self, notes: Notes, problems: Sequence[Problem], given: argparse.Namespace) -> None:
         self._notes, self._problems, self._given = notes, problems, given
         self._until = time.monotonic() + (given.seconds or math.inf)
-        self._going_on = False
 
     def run(self, steps: Iterable[str]) -> None:
         """Do the steps that each problem takes for some at a time, so that those are whole, and then the others."""
         steps = list(steps)
-        self._going_on = "longer" in steps
         for group in groups(self._problems, BATCH):
             for step in steps:
                 if step in EACH:
@@ -126,10 +109,9 @@ class Study:
             how = " ".join(["tune --kernel gemm", *trials])
             if database.is_file():
                 keep_winners(database, self._notes.winners)
-                if not self._going_on:  # thousands of sources, and none is looked at again
-                    self._notes.drop(problem)
-            self._notes.keep(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
-            say(problem, f"searched in {seconds:.0f} s")
+                self._notes.drop(problem)
+            self._notes.note(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
+            say(f"{problem.key}: searched in {seconds:.0f} s")
 
     def _race(self, group: Sequence[Problem]) -> None:
         left = {*self._left("race", group), *self._left("warm", group)}
@@ -159,32 +141,12 @@ class Study:
             *("--rounds", str(rounds), *how, "--db", str(self._notes.winners), "--json", "--quiet"),
         )
         for bench in json.loads(text or "[]"):
-            step = (
-                "sustained"
-                if bench["regime"] == "sustained"
-                else "warm"
-                if bench["mode"] == "warm"
-                else "race"
-            )
+            step = "sustained" if bench["regime"] == "sustained" else "race"
+            step = "warm" if step == "race" and bench["mode"] == "warm" else step
             for problem in (p for p in group if bench["problem"]["sizes"] == vars(p.shape)):
                 self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
-                self._notes.keep(problem, step, raced(bench))
-                say(problem, f"{step}: {raced_text(self._notes.get(problem, step))}")
-
-    def _longer(self, group: Sequence[Problem]) -> None:
-        for problem in self._left("longer", group):
-            if not self._notes.own(problem).is_file():
-                continue
-            database = self._notes.folder / f"{problem.key}.longer.db"
-            shutil.copyfile(self._notes.own(problem), database)
-            text, seconds = tune(
-                *problem.words,
-                *("--trials", str(self._given.longer), "--time", str(self._given.longer_time)),
-                *("--seed", "1", "--db", str(database), *self._jobs, "--json", "--quiet"),
-            )
-            found = longer(json.loads(text or "[]"))
-            self._notes.keep(problem, "longer", {"seconds": seconds, **found})
-            say(problem, f"{self._given.longer} more trials: {found}")
+                self._notes.note(problem, step, raced(bench))
+                say(f"{problem.key}: {step}: {raced_text(self._notes.get(problem, step))}")
 
     def _ablate(self, group: Sequence[Problem]) -> None:
         for problem in self._left("ablate", group):
@@ -199,8 +161,8 @@ class Study:
                 *("--json", "--quiet"),
             )
             if text:
-                self._notes.keep(problem, "ablate", {"seconds": seconds, **json.loads(text)})
-                say(problem, f"taken apart in {seconds:.0f} s")
+                self._notes.note(problem, "ablate", {"seconds": seconds, **json.loads(text)})
+                say(f"{problem.key}: taken apart in {seconds:.0f} s")
 
     def _kinds(self) -> Iterator[list[Problem]]:
         """Return problems of one dtype and layout together, until the time is over."""
@@ -211,24 +173,15 @@ class Study:
 
     def _bits(self) -> None:
         for group in self._kinds():
-            if all(
-                self._notes.has(p, "bits") or not self._notes.get(p, "search").get("exportable")
-                for p in group
-            ):
+            exportable = [p for p in group if self._notes.get(p, "search").get("exportable")]
+            if all(self._notes.has(p, "bits") for p in exportable):
                 continue
-            command = [
-                sys.executable,
-                str(SAME_BITS),
-                "--db",
-                str(self._notes.winners),
-                *group[0].kind,
-                "--json",
-            ]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            words = ["--db", str(self._notes.winners), *group[0].kind, "--json"]
+            done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
             for row in json.loads(done.stdout or "[]"):
                 for problem in (p for p in group if row["sizes"] == vars(p.shape)):
                     found = {name: row[name] for name in ("calls", "same", "error")}
-                    self._notes.keep(problem, "bits", found)
+                    self._notes.note(problem, "bits", found)
 
     def _sanitize(self) -> None:
         sanitized = self._notes.data["sanitized"]
@@ -236,7 +189,7 @@ class Study:
             kind = f"{self._notes.folder.name} {group[0].dtype} {group[0].layout}"
             if kind not in sanitized:
                 sanitized[kind] = self._sanitized(group[0])
-                self._notes.save()
+                self._notes.keep()
 
     def _sanitized(self, problem: Problem) -> str:
         words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--edges", str(self._given.edges)]
@@ -246,34 +199,12 @@ class Study:
         return f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
 
 
-def versions() -> dict[str, str]:
-    """Return those of the tuner, the compiler and the libraries."""
-    found = {}
-    for name, packages in (
-        ("kernel-tune", ("kernel-tune",)),
-        ("nvrtc", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")),
-        ("torch", ("torch",)),
-        ("cublas", ("nvidia-cublas", "nvidia-cublas-cu12")),
-    ):
-        for package in packages:
-            try:
-                found[name] = version(package)
-                break
-            except PackageNotFoundError:
-                continue
-    return found
-
-
 def rounds(text: str) -> int:
     """Read a number of rounds: `tune bench` takes no fewer than :data:`FEWEST_ROUNDS`."""
     number = int(text)
     if number < FEWEST_ROUNDS:
         raise argparse.ArgumentTypeError(f"a race has at least {FEWEST_ROUNDS} rounds")
     return number
-
-
-def say(problem: Problem, text: str) -> None:
-    print(f"{problem.key}: {text}", file=sys.stderr, flush=True)
 
 
 def groups(problems: Sequence[Problem], most: int) -> Iterator[list[Problem]]:
@@ -290,75 +221,52 @@ def problems_of(given: argparse.Namespace, notes: Notes) -> list[Problem]:
     """Settle what is to be done.
 
     Raises:
-        ValueError, argparse.ArgumentTypeError: something is no shape or layout, or was drawn in another way.
+        ValueError, argparse.ArgumentTypeError: something is no shape, or was drawn in another way.
     """
     if given.only:
-        return [Problem.parse(key) for key in given.only.split(",")]
-    dtypes, layouts = given.dtypes.split(","), given.layout.split(",")
+        return [Problem.parse(key) for key in given.only]
     if given.random:
-        return notes.draw(given.random, given.random_seed, dtypes)
-    if unknown := [layout for layout in layouts if layout not in LAYOUTS]:
-        raise ValueError(f"no layout {unknown[0]!r}: choose from {', '.join(LAYOUTS)}")
-    shapes = [Shape.parse(text) for text in given.shapes.split(",") if text]
+        return notes.draw(given.random, given.random_seed, given.dtypes)
+    shapes = [Shape.parse(text) for text in given.shapes]
     return [
         Problem(shape, dtype, layout)
-        for layout in layouts
-        for dtype in dtypes
+        for layout in given.layout
+        for dtype in given.dtypes
         for shape in shapes or (CUBES if layout.startswith("t") else SHAPES)
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out", type=Path, help="Folder for gemm-shapes.txt and .json; gemm-random.* of drawn ones."
-    )
-    parser.add_argument(
-        "--work", type=Path, default=Path("gemm-shapes"), help="Databases and what is known so far."
-    )
-    parser.add_argument("--shapes", default="", help="Only these, with commas between: 4096,512x512x65536.")
-    parser.add_argument("--dtypes", default="bfloat16,float16", help="With commas between.")
-    parser.add_argument("--layout", default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
-    parser.add_argument("--random", type=int, default=0, help="So many problems that are drawn.")
-    parser.add_argument("--random-seed", type=int, default=0, help="What they are drawn by.")
-    parser.add_argument("--steps", default="search,race,sustained", help=f"Of {', '.join(STEPS)}.")
-    parser.add_argument(
-        "--only", default="", help="Problems by name: bfloat16-4096x4096x4096,float16-512x512x512-nt."
-    )
-    parser.add_argument("--gpus", type=int, default=1, help="So many GPUs of this machine at once.")
-    parser.add_argument("--jobs", type=int, default=0, help="Compiling processes of each; 0 for one a core.")
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
-    parser.add_argument("--rounds", type=rounds, default=20)
-    parser.add_argument("--sustained-rounds", type=rounds, default=6, help="Each takes a second or two.")
-    parser.add_argument("--ablation-rounds", type=rounds, default=12)
-    parser.add_argument("--longer", type=int, default=1000, help="Further trials of the step longer.")
-    parser.add_argument("--longer-time", type=float, default=60.0, help="Seconds of it.")
-    parser.add_argument("--edges", type=int, default=3, help="Sizes at which winners are sanitized.")
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit."
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="40 trials, 6 s and 8 rounds: to see that it works."
-    )
-    given = parser.parse_args()
+    options = parser(__doc__)
+    add = options.add_argument
+    add("--out", type=Path, help="Folder for gemm-shapes.txt and .json; gemm-random.* of drawn ones.")
+    add("--work", type=Path, default=Path("gemm-shapes"), help="Databases and what is known so far.")
+    add("--shapes", type=listed(), default="", help="Only these, with commas between: 4096,512x512x65536.")
+    add("--dtypes", type=listed(), default="bfloat16,float16", help="With commas between.")
+    add("--layout", type=listed(LAYOUTS), default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
+    add("--random", type=int, default=0, help="So many problems that are drawn.")
+    add("--random-seed", type=int, default=0, help="What they are drawn by.")
+    add("--steps", type=listed(STEPS), default="search,race,sustained", help=f"Of {', '.join(STEPS)}.")
+    add("--only", type=listed(), default="", help="Problems: bfloat16-4096x4096x4096,float16-512x512x512-nt.")
+    add("--jobs", type=int, default=0, help="Compiling processes; 0 for one a core.")
+    add("--trials", type=int, default=200)
+    add("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
+    add("--rounds", type=rounds, default=20)
+    add("--sustained-rounds", type=rounds, default=6, help="Each takes a second or two.")
+    add("--ablation-rounds", type=rounds, default=12)
+    add("--edges", type=int, default=3, help="Sizes at which winners are sanitized.")
+    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
+    add("--quick", action="store_true", help="40 trials, 6 s and 8 rounds: to see that it works.")
+    given = options.parse_args()
     if given.quick:
         given.trials, given.time, given.rounds = 40, 6.0, 8
-    steps = [step for step in given.steps.split(",") if step]
-    if unknown := [step for step in steps if step not in STEPS]:
-        parser.error(f"no step {unknown[0]!r}: choose from {', '.join(STEPS)}")
     notes = Notes(given.work)
     try:
         problems = problems_of(given, notes)
     except (ValueError, argparse.ArgumentTypeError) as error:
-        parser.error(str(error))
+        options.error(str(error))
     try:
-        if given.gpus > 1:
-            on_each(__file__, given, problems, notes)
-        else:
-            Study(notes, problems, given).run(steps)
+        Study(notes, problems, given).run(given.steps)
     finally:
         print(report(notes, given.out))
 

@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from tests.faults import planted, short_deadline
 from tuner import __version__
 from tuner.core.model import Configuration, Measurement, Status

@@ -21,10 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from hostile_input import databases, files, readers, runner
-from hostile_input.beside import NAME
+from scripts.hostile_input import databases, files, readers, runner
+from scripts.hostile_input.beside import NAME
 
 COMMANDS_OF_A_DATABASE = 3
 HEADERS_COMPILED = 0.25

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_figures import (
+from scripts.page_figures import (
     calls,
     commands,
     faults,
@@ -89,7 +89,6 @@ FIGURES: dict[str, Callable[..., str]] = {
     "triton": tuners.triton,
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
-    "resumed": faults.resumed,
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,

@@ -28,38 +28,37 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from portfolio_summary import ASKED, LIMIT_S, spread, summary
+
+from scripts.portfolio_summary import ASKED, LIMIT_S, spread, summary
+from tuner.cli.bundle import bundle as write_bundle
+from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.stopping import stopping
+from tuner.core import paths
+from tuner.core.errors import Interrupted, TunerError, UsageError
+from tuner.core.files import whole_file
+from tuner.core.model import Configuration, Problem, RunOptions
+from tuner.core.observer import Observer
+from tuner.core.stats import paired_ratio
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredWinner
+from tuner.devices.base import Contestant, Device, RaceRequest
+from tuner.devices.choose import open_device
+from tuner.kernel.default import default_configuration
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import load_kernel
+from tuner.runtime.dispatch import dispatch
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
+from tuner.runtime.manifest_records import Manifest
+from tuner.studies.portfolio.building import Built, PortfolioRequest, build
+from tuner.studies.portfolio.report import PortfolioProgress, built_as_json
+from tuner.tuning import session
+from tuner.tuning.request import Request
+from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
+from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows
+from tuner.winners.timings import timings_of
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tuner.cli.bundle import bundle as write_bundle  # noqa: E402
-from tuner.cli.problems import ProblemTexts, make_problems  # noqa: E402
-from tuner.cli.stopping import stopping  # noqa: E402
-from tuner.core import paths  # noqa: E402
-from tuner.core.errors import Interrupted, TunerError, UsageError  # noqa: E402
-from tuner.core.files import whole_file  # noqa: E402
-from tuner.core.model import Configuration, Problem, RunOptions  # noqa: E402
-from tuner.core.observer import Observer  # noqa: E402
-from tuner.core.stats import paired_ratio  # noqa: E402
-from tuner.database.database import Database  # noqa: E402
-from tuner.database.records import Filters, StoredWinner  # noqa: E402
-from tuner.devices.base import Contestant, Device, RaceRequest  # noqa: E402
-from tuner.devices.choose import open_device  # noqa: E402
-from tuner.kernel.default import default_configuration  # noqa: E402
-from tuner.kernel.identity import KernelIdentity  # noqa: E402
-from tuner.kernel.load import load_kernel  # noqa: E402
-from tuner.runtime.dispatch import dispatch  # noqa: E402
-from tuner.runtime.launch_limits import DEVICE_LIMITS  # noqa: E402
-from tuner.runtime.manifest import read_manifest  # noqa: E402
-from tuner.runtime.manifest_records import Manifest  # noqa: E402
-from tuner.studies.portfolio.building import Built, PortfolioRequest, build  # noqa: E402
-from tuner.studies.portfolio.report import PortfolioProgress, built_as_json  # noqa: E402
-from tuner.tuning import session  # noqa: E402
-from tuner.tuning.request import Request  # noqa: E402
-from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit  # noqa: E402
-from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows  # noqa: E402
-from tuner.winners.timings import timings_of  # noqa: E402
 
 KERNEL = load_kernel("gemm")
 ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"

@@ -10,16 +10,13 @@ goes on behind them. With ``--seconds`` no problem is begun after so many.
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from record_plans import PLANS, Lattice, Plan, chosen_values, problem_of
-
+from scripts.harness import parser, say, today
+from scripts.record_plans import PLANS, Lattice, Plan, problem_of
 from tuner import __version__
 from tuner.core import paths
 from tuner.core.conditions import Mode
@@ -48,14 +45,12 @@ MAX_SAMPLES = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("kernels", nargs="*", default=list(PLANS))
-    parser.add_argument("--out", type=Path, default=Path("results/recorded"))
-    parser.add_argument("--db", type=Path, default=Path("results/recording.db"))
-    parser.add_argument("--seconds", type=float, default=math.inf, help="Begin no problem after so many.")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("kernels", nargs="*", default=list(PLANS))
+    options.add_argument("--out", type=Path, default=Path("results/recorded"))
+    options.add_argument("--db", type=Path, default=Path("results/recording.db"))
+    options.add_argument("--seconds", type=float, default=math.inf, help="Begin no problem after so many.")
+    arguments = options.parse_args()
     until = time.monotonic() + arguments.seconds
     for name in arguments.kernels:
         _record(name, PLANS[name], arguments.db, arguments.out, until)
@@ -64,7 +59,7 @@ def main() -> None:
 def _record(name: str, plans: Sequence[Plan], db: Path, out: Path, until: float) -> None:
     kernel = load_kernel(name)
     device = open_device("cuda", name, None, paths.cubins())
-    wanted = [(problem_of(kernel, values), plan.lattices) for plan in plans for values in plan.problems]
+    wanted = [(problem_of(kernel, text), plan.lattices) for plan in plans for text in plan.problems]
     try:
         recorded = {one.problem.key: one for one in _partial(kernel, device, out)}
         with Database.open(db) as database:
@@ -94,7 +89,7 @@ def _rows(
             problem,
             10**6,
             "brute-force",
-            options=RunOptions((lattice.variant,), chosen_values(lattice), from_scratch=True),
+            options=RunOptions((lattice.variant,), lattice.values, from_scratch=True),
             mode=Mode.COLD,  # one recording is timed in one way
         )
         result = tune(request, device, database, Observer(), finish=False)
@@ -136,7 +131,7 @@ def _write(
         _name(kernel, device),
         kernel.name,
         device.gpu,
-        datetime.now(UTC).date().isoformat(),
+        today(),
         _versions(device),
         tuple(recorded),
         computation=KernelIdentity(kernel).parts,
@@ -146,13 +141,9 @@ def _write(
     if whole:
         path.with_name(f"{recording.name}.partial.json.gz").unlink(missing_ok=True)
         if (out / recording.name).is_dir():
-            print(
-                f"remove {out / recording.name}: it keeps the kernel of the recording before", file=sys.stderr
-            )
-    print(
-        f"{path}: {sum(len(p.rows) for p in recorded)} rows, {path.stat().st_size / 2**20:.2f} MiB",
-        file=sys.stderr,
-    )
+            say(f"remove {out / recording.name}: it keeps the kernel of the recording before")
+    rows = sum(len(problem.rows) for problem in recorded)
+    say(f"{path}: {rows} rows, {path.stat().st_size / 2**20:.2f} MiB")
 
 
 if __name__ == "__main__":

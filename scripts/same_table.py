@@ -32,11 +32,9 @@ from typing import Any
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from reproducing.measured import measure
-from reproducing.simulated import Run, Study, compared, run, totals
-
+from scripts.reproducing.measured import measure
+from scripts.reproducing.simulated import Run, Study, compared, run, totals
 from tuner.core import paths
 from tuner.core.model import Problem
 from tuner.formats.recording import read_recording

@@ -1,4 +1,4 @@
-"""The products of ``gemm_shapes.py``, and a file of what is known of each."""
+"""The products of ``gemm_shapes.py``, and what is known of each: figures in a file, winners in a database."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from scripts.harness import Kept
+from tuner.database.database import Database
 
 VECTOR = 8
 """16-bit elements of 16 bytes."""
@@ -130,16 +133,12 @@ def drawn(count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
     return list(found)
 
 
-class Notes:
+class Notes(Kept):
     """Results by problem, in a file that is written after each."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._path = folder / "gemm-shapes.state.json"
-        self.data: dict[str, Any] = {"where": {}, "drawn": {}, "problems": {}, "sanitized": {}}
-        if self._path.is_file():
-            self.data |= json.loads(self._path.read_text())
+        super().__init__(folder / "gemm-shapes.state.json", where={}, drawn={}, problems={}, sanitized={})
         if not self.winners.is_file():  # what was found and not raced is found anew
             self.data["problems"] = {key: one for key, one in self.data["problems"].items() if "race" in one}
 
@@ -159,10 +158,7 @@ class Notes:
 
     def problems(self) -> list[Problem]:
         """Return all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
-        known = [
-            Problem(Shape(one["m"], one["n"], one["k"]), one["dtype"], one["layout"])
-            for one in self.data["problems"].values()
-        ]
+        known = [Problem.parse(key) for key in self.data["problems"]]
         kinds = list(dict.fromkeys((one.layout, one.dtype) for one in known))
         places = {shape: place for place, shape in enumerate(SHAPES)}
         order = sorted(known, key=lambda one: places.get(one.shape, len(SHAPES)))
@@ -177,21 +173,11 @@ class Notes:
         found: dict[str, Any] = self.data["problems"].get(problem.key, {}).get(step, {})
         return found
 
-    def keep(self, problem: Problem, step: str, found: dict[str, Any]) -> None:
+    def note(self, problem: Problem, step: str, found: dict[str, Any]) -> None:
         """Write down what a step found."""
         identity = {**vars(problem.shape), "dtype": problem.dtype, "layout": problem.layout}
-        entry = self.data["problems"].setdefault(problem.key, identity)
-        entry[step] = found
-        self.save()
-
-    def take(self, other: Notes) -> None:
-        """Add what others know: what is known here stays."""
-        for name in ("where", "drawn"):
-            self.data[name] = self.data[name] or other.data[name]
-        for key, entry in other.data["problems"].items():
-            self.data["problems"][key] = {**entry, **self.data["problems"].get(key, {})}
-        self.data["sanitized"] |= other.data["sanitized"]
-        self.save()
+        self.data["problems"].setdefault(problem.key, identity)[step] = found
+        self.keep()
 
     def draw(self, count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
         """Return problems by :func:`drawn`, and write down how they were drawn.
@@ -200,17 +186,31 @@ class Notes:
             ValueError: this folder's problems were drawn in another way.
         """
         how = {"count": count, "seed": seed, "dtypes": list(dtypes)}
-        before = self.data["drawn"] or how
-        if how != before:
+        if (before := self.data["drawn"] or how) != how:
             raise ValueError(
                 f"{self.folder} has problems drawn by {before}, not by {how}: name another --work"
             )
-        self.data["drawn"] = how
-        self.save()
+        self.keep(drawn=how)
         return drawn(count, seed, dtypes)
 
-    def save(self) -> None:
-        """Write everything, whole or not at all."""
-        half_done = self._path.with_suffix(".new")
-        half_done.write_text(json.dumps(self.data, indent=1) + "\n")
-        half_done.replace(self._path)
+
+def keep_winners(found: Path, winners: Path) -> int:
+    """Copy the winners of a database into another, each with its run and its trial; return how many.
+
+    The time of the default configuration stays; its trial does not.
+    """
+    with Database.open(found, write=False) as source, Database.open(winners) as target:
+        rows = source.winners().rows
+        for stored in rows:
+            target.start_run(stored.run)
+            trial = target.record(stored.run.id, stored.trial, metrics=stored.metrics)
+            target.finish_run(stored.run.id, "finished")
+            target.record_winner(stored.run.id, replace(stored.winner, trial_id=trial, default_trial_id=None))
+    return len(rows)
+
+
+def winners_of_evidence(file: Path) -> dict[Problem, dict[str, Any]]:
+    """Return what won, by problem, in a file of ``gemm_shapes.py``."""
+    problems = json.loads(file.read_text())["problems"]
+    shapes = [Problem(Shape(one["m"], one["n"], one["k"]), one["dtype"], one["layout"]) for one in problems]
+    return {of: one for of, one in zip(shapes, problems, strict=True) if one["search"].get("variant")}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shape_notes import Notes, Problem
+from scripts import harness
+from scripts.harness import today
+from scripts.shape_notes import Notes, Problem
 
 LISTED = "cublaslt"
 """Contestant's name, without its file's."""
@@ -19,8 +19,6 @@ LEAST_MEAN = 1.05
 LEAST_ODD = 3.5
 """The same where they are not: cuBLAS has no fast path for them."""
 LONGEST_SEARCH_S = 90.0
-WITHIN = 1.02
-"""The first winner's time over that of what a longer search finds."""
 LEAST_COLD, LEAST_WARM = 1.00, 0.99
 """Of `torch.mm`'s time over ours: no interval is to be wholly below, as it was tuned and back to back."""
 LEAST_DRAWN, LEAST_DRAWN_MEAN = 0.98, 1.04
@@ -75,21 +73,6 @@ def raced_text(race: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def longer(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Say how far the first winner is from what the longer search ended with, both timed in turn."""
-    winner = found[0]["winner"] if found else None
-    if winner is None:
-        return {"ratio": None}
-    before = found[0].get("versus_incumbent") or {"ratio": 1.0, "low": 1.0, "high": 1.0, "verdict": "same"}
-    return {
-        **before,
-        "variant": winner["variant"],
-        "parameters": winner["configuration"],
-        "time_ns": winner["time_ns"],
-        "trials": found[0]["stats"].get("trials"),
-    }
-
-
 TIMINGS = {"race": "as tuned", "warm": "back to back"}
 """Steps that time rested, and what the tables call them."""
 
@@ -99,43 +82,36 @@ class Row:
     """One problem in the table."""
 
     problem: Problem
-    search: dict[str, Any]
-    race: dict[str, Any]
-    warm: dict[str, Any]
-    sustained: dict[str, Any]
-    longer: dict[str, Any]
-    bits: dict[str, Any]
+    steps: dict[str, dict[str, Any]]
+    """What each found; empty where it was not done."""
     drawn: bool = False
     """Whether the problem was drawn, and not chosen."""
 
     @property
     def timed(self) -> bool:
         """Whether there are figures."""
-        return bool(self.race.get("ours"))
+        return bool(self.steps["race"].get("ours"))
 
     def asked(self) -> Iterator[tuple[str, bool]]:
         """Return what is asked of it, and whether that is met."""
-        shape = self.problem.shape
+        search, bits = self.steps["search"], self.steps["bits"]
         if not self.timed:
-            yield "a race" if self.search.get("exportable") else "a winner", False
+            yield "a race" if search.get("exportable") else "a winner", False
             return
         for step in ("race", "warm"):
             if (reached := self.reaches(step)) is not None:
                 yield f"{self.least(step):.2f} of torch, {TIMINGS[step]}", reached
-        for name, one in {} if self.drawn else self.race["rivals"].items():
+        for name, one in {} if self.drawn else self.steps["race"]["rivals"].items():
             if self.problem.odd:
                 yield f"{LEAST_ODD:g} of {name}", one["ratio"] >= LEAST_ODD
-            elif str(shape) in POWER_LIMITED:
+            elif str(self.problem.shape) in POWER_LIMITED:
                 yield f"faster than {name}", one["verdict"] == "faster"
             else:
                 yield f"not slower than {name}", one["verdict"] != "slower"
-        seconds = self.search.get("seconds")
-        if seconds is not None:
-            yield f"found in {LONGEST_SEARCH_S:g} s", seconds <= LONGEST_SEARCH_S
-        if self.longer.get("ratio") is not None:
-            yield f"within {100 * (WITHIN - 1):.0f} % of a longer search", self.longer["ratio"] <= WITHIN
-        if self.bits:
-            yield "the same bits", bool(self.bits["same"])
+        if "seconds" in search:
+            yield f"found in {LONGEST_SEARCH_S:g} s", search["seconds"] <= LONGEST_SEARCH_S
+        if bits:
+            yield "the same bits", bool(bits["same"])
 
     def least(self, step: str) -> float:
         """Return what an interval is not to be wholly below."""
@@ -143,38 +119,28 @@ class Row:
 
     def reaches(self, step: str) -> bool | None:
         """Return whether a timing's interval against torch.mm is not wholly below that; None if it was not timed."""
-        torch = getattr(self, step).get("rivals", {}).get("torch")
+        torch = self.steps[step].get("rivals", {}).get("torch")
         return None if torch is None else torch["ratio_high"] >= self.least(step)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for programs."""
-        return {
-            **vars(self.problem.shape),
-            "dtype": self.problem.dtype,
-            "layout": self.problem.layout,
-            "search": self.search,
-            "race": self.race,
-            "warm": self.warm,
-            "sustained": self.sustained,
-            "longer": self.longer,
-            "bits": self.bits,
-            "asked": [{"what": what, "met": met} for what, met in self.asked()],
-        }
+        identity = {**vars(self.problem.shape), "dtype": self.problem.dtype, "layout": self.problem.layout}
+        asked = [{"what": what, "met": met} for what, met in self.asked()]
+        return {**identity, **self.steps, "asked": asked}
 
 
 def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
     """Return the rows of what was at least searched."""
-    steps = ("search", "race", "warm", "sustained", "longer", "bits")
+    steps = ("search", "race", "warm", "sustained", "bits")
     chosen = [problem for problem in problems if notes.has(problem, "search")]
-    drawn = bool(notes.data["drawn"])
-    return [Row(p, **{step: notes.get(p, step) for step in steps}, drawn=drawn) for p in chosen]
+    return [Row(p, {step: notes.get(p, step) for step in steps}, bool(notes.data["drawn"])) for p in chosen]
 
 
 def means(rows: Sequence[Row], step: str = "race", *, odd: bool = False) -> dict[str, float]:
     """Return the geometric mean of each library's ratio over the shapes with whole rows, or all, where it was timed."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
-        race = getattr(row, step)
+        race = row.steps[step]
         if race and (odd or not row.problem.odd):
             for name, one in race["rivals"].items():
                 ratios.setdefault(name, []).append(one["ratio"])
@@ -184,9 +150,11 @@ def means(rows: Sequence[Row], step: str = "race", *, odd: bool = False) -> dict
 def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
     """Write the rows for people."""
     known = [f"{name} {number}" for name, number in where.items() if name not in ("gpu", "drawn")]
-    searches = dict.fromkeys(row.search["command"] for row in rows if "command" in row.search)
+    searches = dict.fromkeys(
+        one["command"] for one in (row.steps["search"] for row in rows) if "command" in one
+    )
     lines = [
-        ", ".join([where.get("gpu", "no GPU"), *known, str(datetime.now(UTC).date())]),
+        ", ".join([where.get("gpu", "no GPU"), *known, today()]),
         f"each search: {'; '.join(searches)}",
         "",
         "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
@@ -198,7 +166,7 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
         lines.append("{count} problems drawn by seed {seed}, dtypes {dtypes}".format(**drawn))
     for kind in dict.fromkeys((row.problem.dtype, row.problem.layout) for row in rows):
         chosen = [row for row in rows if (row.problem.dtype, row.problem.layout) == kind]
-        lines += ["", *_block(*kind, chosen)]
+        lines += ["", f"{kind[0]}, layout {kind[1]}", *_raced(chosen)]
     return "\n".join([*lines, "", *_all(rows)])
 
 
@@ -227,16 +195,6 @@ def _all(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{timing}: geometric mean of {len(chosen)} {which}: {said}{asked}"
 
 
-def _block(dtype: str, layout: str, rows: Sequence[Row]) -> Iterator[str]:
-    yield f"{dtype}, layout {layout}"
-    gone_on = [row for row in rows if row.longer.get("ratio") is not None]
-    if not gone_on or any(row.race for row in rows):
-        yield from _raced(rows)
-    if gone_on:
-        yield "The first winner's time over that of what a longer search from there ends with, in turn:"
-        yield from map(_longer_line, gone_on)
-
-
 def _raced(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
@@ -246,54 +204,34 @@ def _raced(rows: Sequence[Row]) -> Iterator[str]:
     yield from map(_line, rows)
     for step, how in (("race", "rested"), ("warm", "back to back"), ("sustained", "sustained")):
         for name, mean in means(rows, step).items():
-            whole = [row for row in rows if not row.problem.odd and getattr(row, step)]
-            count = sum(name in getattr(row, step)["rivals"] for row in whole)
+            races = [row.steps[step] for row in rows if not row.problem.odd and row.steps[step]]
+            verdicts = [race["rivals"][name]["verdict"] for race in races if name in race["rivals"]]
             is_asked = step == "race" and not rows[0].drawn
             asked = f"; asked {LEAST_MEAN:g}: {_met(mean >= LEAST_MEAN)}" if is_asked else ""
-            verdicts = [
-                getattr(row, step)["rivals"][name]["verdict"]
-                for row in whole
-                if name in getattr(row, step)["rivals"]
-            ]
-            said = ", ".join(
-                f"{verdicts.count(one)} {one}"
-                for one in ("faster", "same", "ambiguous", "slower")
-                if one in verdicts
-            )
-            yield f"geometric mean against {name}, {how}, {count} shapes: {mean:.3f} ({said}){asked}"
-
-
-def _longer_line(row: Row) -> str:
-    longer = row.longer
-    within = _met(longer["ratio"] <= WITHIN)
-    first = f"{row.search['time_ns'] / 1e3:9.2f} us in {row.search['seconds']:2.0f} s"
-    then = f"{longer['time_ns'] / 1e3:9.2f} us after {longer['trials']:4d} trials and {longer['seconds']:2.0f} s more"
-    ratio = f"{longer['ratio']:.3f} ({longer['low']:.3f}..{longer['high']:.3f}) {longer['verdict']}"
-    return f"{_shape(row):20s} {first}, {then}: {ratio}; asked {WITHIN:g}: {within}"
-
-
-def _shape(row: Row) -> str:
-    return " x ".join(map(str, vars(row.problem.shape).values()))
+            counts = {one: verdicts.count(one) for one in ("faster", "same", "ambiguous", "slower")}
+            said = ", ".join(f"{count} {one}" for one, count in counts.items() if count)
+            yield f"geometric mean against {name}, {how}, {len(verdicts)} shapes: {mean:.3f} ({said}){asked}"
 
 
 def _line(row: Row) -> str:
-    shape = _shape(row)
+    search, race, warm = (row.steps[step] for step in ("search", "race", "warm"))
+    shape = " x ".join(map(str, vars(row.problem.shape).values()))
     missed = [what for what, met in row.asked() if not met]
     asked = "met" if not missed else f"MISSED: {'; '.join(missed)}"
     if not row.timed:
-        return f"{shape:20s} {row.search.get('reason') or row.race.get('failed') or 'not raced'}  {asked}"
-    ours, libraries = row.race["ours"], row.race["rivals"]
+        return f"{shape:20s} {search.get('reason') or race.get('failed') or 'not raced'}  {asked}"
+    ours, libraries = race["ours"], race["rivals"]
     cells = [
         f"{libraries[name]['time_ns'] / 1e3:11.2f} {_ratio(libraries[name]):28s}"
         if name in libraries
-        else f"{'-':>11s} {row.race['failed'].get(name, '')[:28]:28s}"
+        else f"{'-':>11s} {race['failed'].get(name, '')[:28]:28s}"
         for name in ("torch", LISTED)
     ]
-    wrong = "" if ours["verified"] and row.warm.get("ours", ours)["verified"] else "  NOT VERIFIED"
+    wrong = "" if ours["verified"] and warm.get("ours", ours)["verified"] else "  NOT VERIFIED"
     return (
-        f"{shape:20s} {row.race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {_back_to_back(row.warm)} {_sustained(row.sustained):>15s} "
-        f"{row.search['seconds']:8.1f} {row.search['edges']:5d}  {asked}{wrong}"
+        f"{shape:20s} {race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
+        f"{cells[0]} {cells[1]} {_back_to_back(warm)} {_sustained(row.steps['sustained']):>15s} "
+        f"{search['seconds']:8.1f} {search['edges']:5d}  {asked}{wrong}"
     ).rstrip()
 
 
@@ -321,8 +259,9 @@ def configurations(rows: Sequence[Row]) -> str:
     """List what won."""
     lines = ["", "What won:"]
     for row in rows:
-        values = " ".join(f"{name}={value}" for name, value in (row.search.get("parameters") or {}).items())
-        lines.append(f"  {row.problem.key:32s} {row.search.get('variant') or 'nothing'} {values}")
+        search = row.steps["search"]
+        values = " ".join(f"{name}={value}" for name, value in (search.get("parameters") or {}).items())
+        lines.append(f"  {row.problem.key:32s} {search.get('variant') or 'nothing'} {values}")
     return "\n".join(lines)
 
 
@@ -356,13 +295,11 @@ def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
     if not found:
         return
     head = (
-        f"{found[0]['gpu']}, driver {found[0]['driver']}, {datetime.now(UTC).date()}\n\n"
+        f"{found[0]['gpu']}, driver {found[0]['driver']}, {today()}\n\n"
         "One parameter at a time takes another value: the time with it over the time without, in turn, and the\n"
         "verdict of the chosen value; * no search tries it. Without a time: why it is not valid with the others.\n\n"
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gemm-ablation.txt").write_text(head + "\n\n".join(map(ablation_text, found)) + "\n")
-    (folder / "gemm-ablation.json").write_text(json.dumps(list(found), indent=1) + "\n")
+    harness.write(folder, "gemm-ablation", list(found), head + "\n\n".join(map(ablation_text, found)))
 
 
 def report(notes: Notes, out: Path | None) -> str:
@@ -379,8 +316,6 @@ def report(notes: Notes, out: Path | None) -> str:
 
 def write(rows: Sequence[Row], where: dict[str, Any], folder: Path) -> None:
     """Write both files of the evidence."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "gemm-random" if where.get("drawn") else "gemm-shapes"
-    (folder / f"{name}.txt").write_text(f"{table(rows, where)}\n{configurations(rows)}\n")
     data = {**where, "problems": [row.to_json() for row in rows]}
-    (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    name = "gemm-random" if where.get("drawn") else "gemm-shapes"
+    harness.write(folder, name, data, f"{table(rows, where)}\n{configurations(rows)}")

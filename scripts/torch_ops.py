@@ -37,18 +37,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from calling.host import host_us
+
+import tuner
+from scripts.calling.host import host_us
+from tests.stored_winners import store_defaults
+from tests.torch_cases import OperatorCase, cases, error_ratios
+from tuner.children.nvrtc import nvrtc_version
+from tuner.core.errors import TunerError
+from tuner.core.files import whole_file
+from tuner.core.model import Gpu
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import tuner  # noqa: E402
-from tests.stored_winners import store_defaults  # noqa: E402
-from tests.torch_cases import OperatorCase, cases, error_ratios  # noqa: E402
-from tuner.children.nvrtc import nvrtc_version  # noqa: E402
-from tuner.core.errors import TunerError  # noqa: E402
-from tuner.core.files import whole_file  # noqa: E402
-from tuner.core.model import Gpu  # noqa: E402
 
 STEPS = ("results", "opcheck", "compiled", "graphs", "host")
 DTYPES = ("bfloat16", "float16", "float32")
@@ -261,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="Folder for torch-ops.json and torch-ops.txt.")
     given = parser.parse_args(words)
-    from calling.races import describe
+    from scripts.calling.races import describe
 
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         gpu = pool.submit(describe).result()

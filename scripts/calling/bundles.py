@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from calling.cases import Case
+from scripts.calling.cases import Case
+from scripts.harness import tune
 from tests.stored_winners import store_winners
 from tuner.core.model import Gpu
 
@@ -40,8 +39,7 @@ def _written(group: Sequence[Case], gpu: Gpu, bundle: Path) -> Path:
     shutil.rmtree(bundle, ignore_errors=True)
     store_winners(database, group[0].kernel, winners, gpu)
     file = group[0].kernel.file
-    words = ["bundle", "--kernel", str(file), "--db", str(database), "-o", str(bundle), "--quiet"]
-    subprocess.run([sys.executable, "-m", "tuner", *words], check=True, stdout=subprocess.DEVNULL)
+    tune("bundle", "--kernel", str(file), "--db", str(database), "-o", str(bundle), "--quiet")
     note.write_text(json.dumps(holds))
     return bundle
 

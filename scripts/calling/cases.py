@@ -1,19 +1,18 @@
-"""Which winners are called: those of the evidence, by problem, with today's names; for other kernels their defaults."""
+"""Which winners are called: those of the evidence, by problem; for other kernels their defaults."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shape_notes import SHAPES
-from shape_notes import Problem as Product
-from version_matches import in_terms_of, nearest, translated, tuned
-
-from tuner.core.errors import TunerError
+from scripts.harness import EVIDENCE, ROOT
+from scripts.shape_notes import SHAPES, winners_of_evidence
+from scripts.shape_notes import Problem as Product
+from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -23,8 +22,6 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason
 
-ROOT = Path(__file__).resolve().parents[2]
-EVIDENCE = ROOT / "results" / "evidence"
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*/*.toml"))
 TAUGHT_AT = {
     **dict.fromkeys(("vector_add", "saxpy", "transform"), ("n=2**20", "n=2**24", "n=2**28")),
@@ -32,7 +29,7 @@ TAUGHT_AT = {
     "mean_matvec": ("groups=1024,vectors=1024,length=1024",),
 }
 """Of the teaching kernels' problems: short and long ones."""
-
+DEFAULT = "the default configuration"
 SMALL = 1 << 18
 """Product of the sizes of a problem for Compute Sanitizer, roughly."""
 
@@ -56,6 +53,10 @@ class Case:
         choices = [*dict.fromkeys(self.problem.dtypes.values()), *map(str, self.problem.options.values())]
         return " ".join([self.kernel.name, sizes, *choices])
 
+    def valid(self, gpu: Gpu) -> bool:
+        """Return whether the configuration can run there."""
+        return not invalid_reason(self.kernel, self.problem, gpu, self.configuration)
+
 
 def cases(gpu: Gpu, databases: Iterable[Path] = ()) -> list[Case]:
     """Return what is called, each problem once: winners of databases, then of the evidence, then defaults.
@@ -63,24 +64,17 @@ def cases(gpu: Gpu, databases: Iterable[Path] = ()) -> list[Case]:
     Raises:
         TunerError: a database cannot be read.
     """
+    stored = [case for path in databases for case in _stored(path, gpu)]
     found: dict[tuple[str, str], Case] = {}
-    for path in databases:
-        for case in _stored(path, gpu):
-            found.setdefault((case.kernel.name, case.problem.key), case)
-    for case in (*_products(gpu), *_taught(gpu)):
+    for case in (*stored, *_products(gpu), *_taught()):
         found.setdefault((case.kernel.name, case.problem.key), case)
     there = {case.kernel.name for case in found.values()}
     for name in (*builtin_kernels(), *map(str, EXAMPLES)):
         kernel = load_kernel(name)
         configuration = default_configuration(kernel, kernel.problem(), gpu)
         if kernel.name not in there and configuration is not None:
-            case = Case(kernel, kernel.problem(), configuration, "the default configuration")
-            found[kernel.name, case.problem.key] = case
-    valid = [
-        case
-        for case in found.values()
-        if not invalid_reason(case.kernel, case.problem, gpu, case.configuration)
-    ]
+            found[kernel.name, ""] = Case(kernel, kernel.problem(), configuration, DEFAULT)
+    valid = [case for case in found.values() if case.valid(gpu)]
     return sorted(valid, key=lambda case: case.problem.options.get("layout") == "nt")  # every kernel first
 
 
@@ -95,52 +89,35 @@ def _stored(path: Path, gpu: Gpu) -> Iterator[Case]:
 
 def _products(gpu: Gpu) -> Iterator[Case]:
     """Yield the winners of ``gemm_shapes.py``; a layout that was not tuned takes what won with the other."""
-    gemm = load_kernel("gemm")
-    won = tuned([EVIDENCE / "gemm-shapes.json"])
-    for layout in ("nn", "nt"):
-        for shape in SHAPES:
-            wanted = Product(shape, "bfloat16", layout)
-            source = nearest(wanted, won)
-            if source is None or source.dtype != wanted.dtype:
-                continue
-            search: Mapping[str, Any] = won[source]["search"]
-            try:
-                configuration = translated(gemm, search["variant"], search["parameters"])
-            except TunerError:  # a parameter that is no more
-                continue
-            problem = in_terms_of(gemm, wanted)
-            if invalid_reason(gemm, problem, gpu, configuration):
-                configuration = default_configuration(gemm, problem, gpu) or configuration
-                yield Case(gemm, problem, configuration, "the default configuration")
-            else:
-                yield Case(gemm, problem, configuration, f"the winner of {source.key}", search["time_ns"])
-
-
-def _taught(gpu: Gpu) -> Iterator[Case]:
-    """Yield the winners of ``teaching.py``."""
-    kernels = {name: load_kernel(name) for name in TAUGHT_AT}
-    for row in json.loads((EVIDENCE / "teaching.json").read_text()):
-        kernel = kernels.get(row["kernel"])
-        if kernel is None or row["problem"] not in TAUGHT_AT[kernel.name]:
+    gemm, won = load_kernel("gemm"), winners_of_evidence(EVIDENCE / "gemm-shapes.json")
+    for wanted in (Product(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in SHAPES):
+        alike = [one for one in won if (one.shape, one.dtype) == (wanted.shape, wanted.dtype)]
+        source = max(alike, key=lambda one: one.layout == wanted.layout, default=None)
+        if source is None:
             continue
-        sizes = dict(part.split("=") for part in row["problem"].split(","))
-        problem = kernel.problem(
-            {name: _number(text) for name, text in sizes.items()},
-            {"": row["dtype"]},
-            dict(option.split("=") for option in row["options"]),
-        )
+        search = won[source]["search"]
+        problem = gemm.problem(vars(wanted.shape), {"": wanted.dtype}, {"layout": wanted.layout})
+        if (configuration := of_today(gemm, search["variant"], search["parameters"])) is None:
+            continue
+        case = Case(gemm, problem, configuration, f"the winner of {source.key}", search["time_ns"])
+        default = default_configuration(gemm, problem, gpu)
+        yield case if case.valid(gpu) or default is None else Case(gemm, problem, default, DEFAULT)
+
+
+def _taught() -> Iterator[Case]:
+    """Yield the winners of ``teaching.py``."""
+    for row in json.loads((EVIDENCE / "teaching.json").read_text()):
+        if row["problem"] not in TAUGHT_AT.get(row["kernel"], ()):
+            continue
+        kernel = load_kernel(row["kernel"])
+        text = ",".join([row["problem"], f"dtype={row['dtype']}", *row["options"]])
+        (problem,) = make_problems(kernel, ProblemTexts(problems=(text,)))
         values = dict(row["configuration"])
-        configuration = _of_today(kernel, values.pop("variant"), values)
-        if configuration is not None and not invalid_reason(kernel, problem, gpu, configuration):
+        if configuration := of_today(kernel, values.pop("variant"), values):
             yield Case(kernel, problem, configuration, "the winner of teaching.json", row["ours_ns"])
 
 
-def _number(text: str) -> int:
-    base, _, exponent = text.partition("**")
-    return int(pow(int(base), int(exponent or 1)))
-
-
-def _of_today(kernel: KernelSpec, variant: str, values: Mapping[str, Any]) -> Configuration | None:
+def of_today(kernel: KernelSpec, variant: str, values: dict[str, Any]) -> Configuration | None:
     """Return a configuration whose parameters still exist, with the defaults of those that did not then."""
     known = kernel.variants.get(variant)
     if known is None or not values.keys() <= known.parameters.keys():
@@ -153,18 +130,15 @@ def small(every: Iterable[Case], gpu: Gpu) -> list[Case]:
     chosen: dict[str, Case] = {}
     taken: set[tuple[str, str]] = set()
     for case in every:
-        problems = edge_case_problems(case.problem, case.configuration, _fits(case.kernel, gpu))
-        key = " ".join([case.kernel.name, *map(str, case.problem.options.values()), case.configuration.key])
-        for problem in sorted(problems, key=lambda one: abs(_elements(one) - SMALL)):
-            if key not in chosen and (case.kernel.name, problem.key) not in taken:
-                taken.add((case.kernel.name, problem.key))
-                chosen[key] = Case(case.kernel, problem, case.configuration, case.source)
+        kernel = case.kernel
+
+        def fits(problem: Problem, one: Configuration, kernel: KernelSpec = kernel) -> bool:
+            return not invalid_reason(kernel, problem, gpu, one)
+
+        problems = edge_case_problems(case.problem, case.configuration, fits)
+        key = " ".join([kernel.name, *map(str, case.problem.options.values()), case.configuration.key])
+        for problem in sorted(problems, key=lambda one: abs(math.prod(one.sizes.values()) - SMALL)):
+            if key not in chosen and (kernel.name, problem.key) not in taken:
+                taken.add((kernel.name, problem.key))
+                chosen[key] = Case(kernel, problem, case.configuration, case.source)
     return list(chosen.values())
-
-
-def _fits(kernel: KernelSpec, gpu: Gpu) -> Callable[[Problem, Configuration], bool]:
-    return lambda problem, configuration: not invalid_reason(kernel, problem, gpu, configuration)
-
-
-def _elements(problem: Problem) -> int:
-    return math.prod(problem.sizes.values())

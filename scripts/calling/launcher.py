@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from calling.bundles import option_text
+from scripts.calling.bundles import option_text
+from scripts.harness import ROOT, output_of
 from tuner.children.nvrtc import header_folders
 from tuner.core import paths
 from tuner.core.model import Problem
 
-CPP = Path(__file__).resolve().parents[1] / "cpp"
+CPP = ROOT / "scripts" / "cpp"
 TOOLKIT = Path("/usr/local/cuda")
 EXACT = 2
 """The number of ``kernel_tune::Policy::exact``."""
@@ -22,10 +23,9 @@ MESSAGE_BYTES = 4096
 
 def compilers() -> dict[str, str]:
     """Return the C++ compilers of this machine by their names in the evidence: g++, and nvcc where it is found."""
-    beside = TOOLKIT / "bin" / "nvcc"
     found = {
         "g++": shutil.which("g++"),
-        "nvcc": shutil.which("nvcc") or (str(beside) if beside.is_file() else None),
+        "nvcc": shutil.which("nvcc") or shutil.which("nvcc", path=TOOLKIT / "bin"),
     }
     return {name: path for name, path in found.items() if path}
 
@@ -52,9 +52,7 @@ def build(name: str, compiler: str, source: str, output: Path, *, shared: bool) 
         folders = [*header_folders(), TOOLKIT / "include"]
         command += [f"-isystem{folder}" for folder in folders if (folder / "cuda.h").is_file()]
     output.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([*command, str(CPP / source), "-ldl"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name} does not build {source}: {(done.stderr or done.stdout)[-2000:]}")
+    output_of([*command, str(CPP / source), "-ldl"])
     return output
 
 
@@ -79,61 +77,33 @@ class CppPlan:
         self._library.kt_workspace_bytes.restype = ctypes.c_size_t
         self._text = ctypes.create_string_buffer(MESSAGE_BYTES)
         self._bundle, self._plan = ctypes.c_void_p(), ctypes.c_void_p()
-        self._check(
-            self._library.kt_open(
-                str(bundle).encode(), ctypes.byref(self._bundle), self._text, ctypes.c_size_t(MESSAGE_BYTES)
-            )
-        )
-        self._check(
-            self._library.kt_plan(
-                self._bundle,
-                *(_lines(part) for part in (problem.sizes, problem.dtypes, problem.options)),
-                0,
-                EXACT,
-                ctypes.byref(self._plan),
-                self._text,
-                ctypes.c_size_t(MESSAGE_BYTES),
-            )
-        )
+        opened = ctypes.byref(self._bundle)
+        self._call("kt_open", str(bundle).encode(), opened)
+        of = [_lines(part) for part in (problem.sizes, problem.dtypes, problem.options)]
+        self._call("kt_plan", self._bundle, *of, 0, EXACT, ctypes.byref(self._plan))
         self.workspace_bytes = int(self._library.kt_workspace_bytes(self._plan))
         self._library.kt_describe(self._plan, self._text, ctypes.c_size_t(MESSAGE_BYTES))
         self.tensors = [line.split()[0] for line in self._text.value.decode().splitlines()[1:]]
 
     def prepare(self, workspace: int, stream: int) -> None:
         """Load the kernels and zero what must be zero once."""
-        self._check(
-            self._library.kt_prepare(
-                self._plan,
-                ctypes.c_ulonglong(workspace),
-                ctypes.c_size_t(self.workspace_bytes),
-                ctypes.c_void_p(stream),
-                self._text,
-                ctypes.c_size_t(MESSAGE_BYTES),
-            )
-        )
+        there = (ctypes.c_ulonglong(workspace), ctypes.c_size_t(self.workspace_bytes))
+        self._call("kt_prepare", self._plan, *there, ctypes.c_void_p(stream))
 
     def run(self, addresses: Sequence[int], workspace: int, stream: int) -> None:
         """Launch it on tensors, by their addresses."""
-        self._check(
-            self._library.kt_run(
-                self._plan,
-                (ctypes.c_uint64 * len(addresses))(*addresses),
-                ctypes.c_size_t(len(addresses)),
-                ctypes.c_ulonglong(workspace),
-                ctypes.c_size_t(self.workspace_bytes),
-                ctypes.c_void_p(stream),
-                self._text,
-                ctypes.c_size_t(MESSAGE_BYTES),
-            )
-        )
+        tensors = (ctypes.c_uint64 * len(addresses))(*addresses), ctypes.c_size_t(len(addresses))
+        there = (ctypes.c_ulonglong(workspace), ctypes.c_size_t(self.workspace_bytes))
+        self._call("kt_run", self._plan, *tensors, *there, ctypes.c_void_p(stream))
 
     def close(self) -> None:
         """Forget plan and bundle."""
         self._library.kt_close_plan(self._plan)
         self._library.kt_close(self._bundle)
 
-    def _check(self, code: int) -> None:
-        if code:
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the interface, whose last arguments take a message."""
+        if getattr(self._library, name)(*arguments, self._text, ctypes.c_size_t(MESSAGE_BYTES)):
             raise RuntimeError(self._text.value.decode(errors="replace"))
 
 

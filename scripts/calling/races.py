@@ -12,26 +12,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from calling.bundles import computation_of
-from calling.captured import CallSession, StreamCall
-from calling.cases import Case
-from calling.launcher import CppPlan
+from scripts.calling.bundles import computation_of
+from scripts.calling.captured import CallSession, StreamCall
+from scripts.calling.cases import Case
+from scripts.calling.launcher import CppPlan
+from scripts.lab import Lab, medians
 from tests.fake_arrays import Exported, dense
-from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import CubinCache
-from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import CompileError
 from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio, verdict
-from tuner.devices.requests import Requests
-from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
 from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
-from tuner.gpu.problem import open_session
-from tuner.gpu.timing import ClockMismatchError, Timer
+from tuner.gpu.timing import ClockMismatchError
 from tuner.gpu.turns import Turns
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.roofline import roof_of
@@ -69,16 +64,13 @@ class Races:
         self, bundles: Mapping[str, Path], libraries: Mapping[str, Path], rounds: int, seed: int
     ) -> None:
         self._bundles, self._libraries, self._rounds, self._seed = bundles, libraries, rounds, seed
-        self._context = Context(0)
-        self.gpu = self._context.describe()
-        self._timer = Timer(self._context, Clocks(self.gpu.uuid))
+        self._lab = Lab(_set_deadline)
+        self._context, self.gpu = self._lab.context, self._lab.gpu
         self._turns = Turns(self.gpu.uuid)
-        self._helpers = Helpers(self._context, self.gpu.arch, CubinCache(paths.cubins()))
-        self._pool = CompilePool(2, paths.cubins())
 
     def close(self) -> None:
         """End the compilers."""
-        self._pool.close()
+        self._lab.pool.close()
 
     def rows(self, case: Case, modes: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield a row for each mode, until one has an ``error``: why it could not be timed."""
@@ -96,7 +88,7 @@ class Races:
     def _open(self, case: Case, stack: ExitStack) -> tuple[CallSession, list[TimedContestant], list[str]]:
         """Make a problem ready, and everything that is timed on it."""
         _set_deadline(600)
-        requests = Requests(case.kernel, self.gpu, self._pool)
+        requests = self._lab.requests(case.kernel)
         conditions, _ = choose_conditions(roof_of(case.kernel, case.problem, self.gpu), None, Regime.RESTED)
         candidate, compilation = requests.compile(case.problem, case.configuration)
         if candidate is None:
@@ -106,10 +98,9 @@ class Races:
         shipped = {launch["cubin"] for launch in configuration["launches"]}
         if not {file_digest(cubin) for cubin in candidate.cubins} <= shipped:
             raise CompileError("the bundle has other cubins than the tuner compiles now", "delete it")
-        setup = requests.setup(case.problem, self._seed, conditions)
-        opened, _ = open_session(setup, self._helpers, self.gpu, self._timer, _set_deadline)
+        where = (conditions.mode, conditions.regime, self._seed)
+        opened = stack.enter_context(self._lab.session(case.kernel, case.problem, *where))
         session = CallSession(**vars(opened))
-        stack.callback(session.close)
         names = list(LOADS)
         calls: list[Loaded | StreamCall] = []
         for _ in LOADS:
@@ -191,7 +182,7 @@ class Races:
     ) -> dict[str, Any]:
         row: dict[str, Any] = {"configuration": str(case.configuration), "source": case.source}
         if mode == "warm":
-            requests = Requests(case.kernel, self.gpu, self._pool)
+            requests = self._lab.requests(case.kernel)
             conditions, _ = choose_conditions(
                 roof_of(case.kernel, case.problem, self.gpu), Mode.WARM, Regime.RESTED
             )
@@ -206,27 +197,27 @@ class Races:
             if isinstance(failure, DriverFailure) and failure.sticky:
                 raise SystemExit(error) from None  # the context is ruined
             return {**row, "error": error}
-        medians = [[median(groups[i]) for groups in samples.rounds] for i in range(len(names))]
-        row["times_ns"] = {name: median(ours) for name, ours in zip(names, medians, strict=True)}
+        times = medians(samples.rounds)
+        row["times_ns"] = {name: median(ours) for name, ours in zip(names, times, strict=True)}
         row["tags"] = sorted(set().union(*(seen.tags for seen in samples.seen)))
         row["verified"] = all(samples.verified)
-        return {**row, **compared(names, medians)}
+        return {**row, **compared(names, times)}
 
 
-def compared(names: Sequence[str], medians: Sequence[Sequence[float]]) -> dict[str, Any]:
+def compared(names: Sequence[str], times: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Return the ratios to the tuner's own launch, with 95 % intervals and verdicts.
 
     The noise is how far from 1 the interval of a ratio of two loads of that launch reaches.
 
     Args:
         names: of the contestants, :data:`LOADS` first.
-        medians: of each, its times in each round.
+        times: of each, its median in each round.
     """
-    own = [paired_ratio(a, b) for a, b in combinations(medians[: len(LOADS)], 2)]
+    own = [paired_ratio(a, b) for a, b in combinations(times[: len(LOADS)], 2)]
     noise = max(max(one.high - 1, 1 - one.low) for one in own)
     found: dict[str, Any] = {"noise": noise, "ratios": {}}
-    for name, ours in list(zip(names, medians, strict=True))[1:]:
-        ratio = paired_ratio(ours, medians[0])
+    for name, ours in list(zip(names, times, strict=True))[1:]:
+        ratio = paired_ratio(ours, times[0])
         found["ratios"][name] = {**vars(ratio), "verdict": str(verdict(ratio, noise))}
     return found
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from calling.bundles import problem_line
-from calling.cases import Case
+from scripts.calling.bundles import problem_line
+from scripts.calling.cases import Case
+from scripts.harness import output_of
 
 IMPORTS = {
     "bindings": "from cuda.bindings import driver",
@@ -57,13 +57,10 @@ def cold_ms(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, li
     )
     found: dict[str, list[float]] = {"C++": [], "Python": []}
     for turn in range(times + 1):
-        both = {
-            "C++": cpp_rows(bundle, [case], measure)[0]["cold_ms"],
-            "Python": float(_python(text, bundle.parent)),
-        }
-        for name, ms in both.items():
-            if turn:  # the first finds the files on the disk
-                found[name].append(ms)
+        ours = cpp_rows(bundle, [case], measure)[0]["cold_ms"]
+        if turn:  # the first finds the files on the disk
+            found["C++"].append(ours)
+            found["Python"].append(float(_python(text, bundle.parent)))
     return found
 
 
@@ -91,13 +88,10 @@ def cpp_rows(
     problems = bundle.with_suffix(".problems")
     problems.write_text("".join(f"{problem_line(case)}\n" for case in cases))
     command = [*under, str(measure), str(bundle), str(problems), *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s)
-    if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-2000:])
-    if under and "SUMMARY: 0 " not in done.stdout + done.stderr:
-        # A sanitizer that does not fit the driver looks at nothing.
-        raise RuntimeError(f"{under[0]} says nothing of what it saw: {(done.stdout + done.stderr)[-1000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    said = output_of(command, deadline_s=deadline_s)
+    if under and "SUMMARY: 0 " not in said:  # a sanitizer that does not fit the driver looks at nothing
+        raise RuntimeError(f"{under[0]} says nothing of what it saw: {said[-1000:]}")
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, Any]:
@@ -109,29 +103,17 @@ def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, An
     rows = [cpp_rows(bundle, [case], measure)[0] for _ in range(times)]
     found["launches"] = rows[0]["launches"]
     found["C++"] = [row["host_us"] for row in rows]
-    script = Path(__file__).with_name("host.py")
-    words = [
-        str(bundle),
-        json.dumps([dict(part) for part in (case.problem.sizes, case.problem.dtypes, case.problem.options)]),
-    ]
-    done = subprocess.run(
-        [sys.executable, str(script), *words], capture_output=True, text=True, check=False, timeout=300
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    found |= json.loads(done.stdout.splitlines()[-1])
+    parts = (case.problem.sizes, case.problem.dtypes, case.problem.options)
+    words = [str(bundle), json.dumps([dict(part) for part in parts])]
+    said = output_of([sys.executable, str(Path(__file__).with_name("host.py")), *words], deadline_s=300)
+    found |= json.loads(said.splitlines()[-1])
     return found
 
 
 def _python(text: str, folder: Path) -> str:
     """Return what a program prints in a fresh process with a folder on its path."""
     text = f"import sys; sys.path.insert(0, {str(folder)!r})\n{text}"
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=300
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return done.stdout.splitlines()[-1]
+    return output_of([sys.executable, "-c", text], deadline_s=300).splitlines()[-1]
 
 
 def spread(values: Sequence[float]) -> str:

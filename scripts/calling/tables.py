@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from calling.starts import spread
+from scripts.calling.starts import spread
 
 MOST_RATIO = 1.005
 MOST_MS = {"imports": {"bundle": 120.0}, "cold": {"C++": 50.0, "Python": 50.0}}

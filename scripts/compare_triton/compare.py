@@ -24,10 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+from tuner.core.files import whole_file
 
-from tuner.core.files import whole_file  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 SOFTMAX = HERE.parents[1] / "docs" / "examples" / "softmax" / "softmax.toml"
 PROBLEMS = (

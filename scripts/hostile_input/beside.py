@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from hostile_input import values
+from scripts.hostile_input import values
 
 NAME = "tuning.db"
 

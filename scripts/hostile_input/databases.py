@@ -16,9 +16,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hostile_input import values
-from hostile_input.beside import FILES, NAME
-from hostile_input.schemas import SCHEMAS, with_schema
+from scripts.hostile_input import values
+from scripts.hostile_input.beside import FILES, NAME
+from scripts.hostile_input.schemas import SCHEMAS, with_schema
 from tuner.core.model import Problem
 from tuner.database import cells, schema
 

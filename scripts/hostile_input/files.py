@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostile_input import values
-from hostile_input.runner import Command
+from scripts.hostile_input import values
+from scripts.hostile_input.runner import Command
 from tuner.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]

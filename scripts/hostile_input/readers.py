@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from hostile_input.beside import NAME
-from hostile_input.runner import SQL_S, Command
+from scripts.hostile_input.beside import NAME
+from scripts.hostile_input.runner import SQL_S, Command
 
 DB = ("--db", NAME)
 BUNDLE = ("-o", "out")

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from spread import MEASUREMENTS, measure_if_due
+from scripts.measuring.spread import MEASUREMENTS, measure_if_due
 
 HERE = Path(__file__).resolve().parent
 

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import keep, parser
-
+from scripts.lab import keep, parser
 from tuner.inspect.tools.locate import NCU, find
 from tuner.inspect.tools.nsight import read_report
 
@@ -96,7 +95,7 @@ def main() -> None:
         run([*ncu, *chosen, "-o", report, sys.executable, "-c", TORCH])
         kernels["torch.mm"] = counters(report)
     print(json.dumps(kernels, indent=1))
-    keep(given.out, {**timeline, "kernels": kernels})
+    keep(given.out, None, **timeline, kernels=kernels)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import statistics
 from typing import Any
 
 from cuda.bindings import driver as cu
-from lab import PLAIN, Lab, keep, parser, time_of, vector_add
 
+from scripts.lab import PLAIN, Lab, keep, parser, time_of, vector_add
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem
 from tuner.gpu.candidate import Loaded, Nothing
@@ -30,19 +30,18 @@ PLAIN_VARIANT = Configuration.of("vectorized", PLAIN)
 
 def main() -> None:
     arguments = parser(__doc__).parse_args()
-    lab = Lab()
-    rows = [_row(lab, exponent) for exponent in EXPONENTS]
+    with Lab() as lab:
+        rows = [_row(lab, exponent) for exponent in EXPONENTS]
+        empty = _empty(lab)
     names = list(rows[0]["us"])
     print("   n  " + "".join(f"{name:>26}" for name in names))
     for row in rows:
         print(f"2^{row['exponent']:<4}" + "".join(f"{row['us'][name]:>26.3f}" for name in names))
-    empty = _empty(lab)
     print(
         f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in a "
         f"batch; two events with nothing between them: {empty['two events alone']:.3f}"
     )
-    keep(arguments.out, {"gpu": lab.gpu.name, "driver": lab.gpu.driver, "rows": rows, "empty_us": empty})
-    lab.close()
+    keep(arguments.out, lab.gpu, rows=rows, empty_us=empty)
 
 
 def _row(lab: Lab, exponent: int) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drawing import in_bytes, logarithmic, percent, raised, sheet, signed, three_digits
-
+from scripts.measuring.drawing import in_bytes, logarithmic, percent, raised, sheet, signed, three_digits
 from tuner.core.errors import TunerError
 from tuner.report.plots import COLOURS
 

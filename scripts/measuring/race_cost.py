@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab import gemm, keep, parser
-
+from scripts.lab import gemm, keep, parser
 from tuner.core import paths
 from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
@@ -53,7 +52,7 @@ def main() -> None:
         _run(device, "eight configurations", trials),
         _run(device, "one under eight names", [trials[0]] * 8),
     ]
-    keep(given.out, {"gpu": device.gpu.name, "driver": device.gpu.driver, "rows": rows})
+    keep(given.out, device.gpu, rows=rows)
     device.close()
 
 

@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab import Lab, gemm, keep, parser, time_of
-
+from scripts.lab import Lab, gemm, keep, parser, time_of
 from tuner.core.conditions import Mode, Regime
 from tuner.gpu.baselines import library_stream
 
@@ -63,22 +62,19 @@ def summarise(lines: list[dict[str, Any]], out: Path | None) -> None:
             f"{name:10} median {statistics.median(times):7.1f} us, medians {min(times):.1f} to {max(times):.1f}: "
             f"{100 * spread:.2f} %; single samples of one measurement up to {100 * within:.1f} % apart"
         )
-    keep(out, data)
+    keep(out, None, **data)
 
 
 def _measure() -> dict[str, Any]:
-    lab = Lab()
     kernel, problem = gemm(8192, "bfloat16")
-    line: dict[str, Any] = {"time": time.time(), "gpu": lab.gpu.name, "driver": lab.gpu.driver}
-    with lab.session(kernel, problem) as session, lab.torch(session, kernel, problem) as call:
-        line["rested"] = _said(time_of(session, call, 8))
-        line["naive"] = _naive(lab)
-    with (
-        lab.session(kernel, problem, Mode.ROTATING, Regime.SUSTAINED) as session,
-        lab.torch(session, kernel, problem) as call,
-    ):
-        line["sustained"] = _said(time_of(session, call, 6))
-    lab.close()
+    with Lab() as lab:
+        line: dict[str, Any] = {"time": time.time(), "gpu": lab.gpu.name, "driver": lab.gpu.driver}
+        with lab.session(kernel, problem) as session, lab.torch(session, kernel, problem) as call:
+            line["rested"] = _said(time_of(session, call, 8))
+            line["naive"] = _naive(lab)
+        how = (Mode.ROTATING, Regime.SUSTAINED)
+        with lab.session(kernel, problem, *how) as session, lab.torch(session, kernel, problem) as call:
+            line["sustained"] = _said(time_of(session, call, 6))
     return line
 
 

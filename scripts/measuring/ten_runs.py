@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from lab import Lab, keep, medians, parser
-
-from tuner.core.conditions import Conditions, Mode, Regime
+from scripts.harness import tune
+from scripts.lab import Lab, keep, medians, parser
+from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Problem
 from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
 from tuner.kernel.load import load_kernel
@@ -48,44 +46,27 @@ def main() -> None:
 
 
 def _run(folder: Path, seed: int, trials: int) -> None:
-    began = time.monotonic()
-    command = [
-        *(sys.executable, "-m", "tuner", "--kernel", "gemm", "--trials", str(trials), "--seed", str(seed)),
-        *("--db", str(folder / f"run-{seed}.db"), "--json", "--quiet"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (result,) = json.loads(done.stdout)
-    (folder / f"run-{seed}.json").write_text(json.dumps({**result, "seconds": time.monotonic() - began}))
-    print(
-        f"seed {seed}: {result['winner']['time_ns'] / 1e3:.2f} us in {time.monotonic() - began:.1f} s",
-        flush=True,
-    )
+    words = ["--kernel", "gemm", "--trials", str(trials), "--seed", str(seed)]
+    said, seconds = tune(*words, "--db", str(folder / f"run-{seed}.db"), "--json", "--quiet")
+    (result,) = json.loads(said)
+    (folder / f"run-{seed}.json").write_text(json.dumps({**result, "seconds": seconds}))
+    print(f"seed {seed}: {result['winner']['time_ns'] / 1e3:.2f} us in {seconds:.1f} s", flush=True)
 
 
 def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
-    lab = Lab()
-    kernel = load_kernel("gemm")
+    kernel, winners = load_kernel("gemm"), [result["winner"] for result in results]
     problem = Problem.from_json(results[0]["problem"])
-    conditions = Conditions(Mode(results[0]["mode"]), Regime(results[0]["regime"]))
-    rows = []
-    with lab.session(kernel, problem, conditions.mode, conditions.regime) as session:
-        loaded = []
-        for result in results:
-            winner = result["winner"]
+    how = (Mode(results[0]["mode"]), Regime(results[0]["regime"]))
+    with Lab() as lab, lab.session(kernel, problem, *how) as session, ExitStack() as stack:
+        contestants = []
+        for winner in winners:
             configuration = Configuration.of(winner["variant"], winner["configuration"])
-            loaded.append(lab.candidate(session, kernel, problem, configuration))
-        contestants = [
-            TimedContestant(candidate, result["winner"]["time_ns"])
-            for candidate, result in zip(loaded, results, strict=True)
-        ]
-        again = [
-            statistics.median(times)
-            for times in medians(InterleavedTiming(session).run(contestants, 16, 8, 0).rounds)
-        ]
-        for candidate in loaded:
-            candidate.close()
-    for seed, (result, now_ns) in enumerate(zip(results, again, strict=True)):
-        winner = result["winner"]
+            loaded = stack.enter_context(closing(lab.candidate(session, kernel, problem, configuration)))
+            contestants.append(TimedContestant(loaded, winner["time_ns"]))
+        timed = medians(InterleavedTiming(session).run(contestants, 16, 8, 0).rounds)
+    rows = []
+    for seed, (result, winner, times) in enumerate(zip(results, winners, timed, strict=True)):
+        now_ns = statistics.median(times)
         row = {"seed": seed, "claimed_us": winner["time_ns"] / 1e3, "again_us": now_ns / 1e3}
         row |= {"off": winner["time_ns"] / now_ns - 1, "confirmed_us": winner["confirmed_ns"] / 1e3}
         rows.append({**row, "seconds": result["seconds"], "trial": winner})
@@ -95,17 +76,7 @@ def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
         )
     worst = max(abs(row["off"]) for row in rows)
     print(f"worst claim: {100 * worst:.2f} % from the re-measurement")
-    keep(
-        out,
-        {
-            "gpu": lab.gpu.name,
-            "driver": lab.gpu.driver,
-            "problem": str(problem),
-            "rows": rows,
-            "worst": worst,
-        },
-    )
-    lab.close()
+    keep(out, lab.gpu, problem=str(problem), rows=rows, worst=worst)
 
 
 if __name__ == "__main__":

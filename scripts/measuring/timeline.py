@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
-from lab import Lab, keep, parser
 
+from scripts.lab import Lab, keep, parser
 from tuner.children.nvrtc import compile_source
 from tuner.children.problem import Candidate
 from tuner.cli.configuration import parse_configuration
@@ -133,8 +133,7 @@ def main() -> None:
     kernel = load_kernel(given.kernel)
     [problem] = make_problems(kernel, ProblemTexts([given.size], [given.dtype], given.option))
     configuration = parse_configuration(kernel, given.config)
-    lab = Lab()
-    try:
+    with Lab() as lab:
         # What breaks a constraint may hang: blocks that wait for each other, and are not all on the GPU.
         if reason := invalid_reason(kernel, problem, lab.gpu, configuration):
             raise UsageError(f"{configuration}: {reason}", "give one that is valid for this problem and GPU")
@@ -152,13 +151,10 @@ def main() -> None:
                 raise SystemExit(f"error: with marks the output is wrong: {verified.message}")
             samples = [sample(session, loaded, blocks, names) for _ in range(max(given.samples, 1))]
             loaded.close()
-    finally:
-        lab.close()
     text, data = table(names, samples)
     print(f"{problem}, {configuration}\n{blocks} blocks on {lab.gpu.name}; {text}")
-    keep(
-        given.out, {"gpu": lab.gpu.name, "problem": str(problem), "configuration": str(configuration), **data}
-    )
+    where = {"gpu": lab.gpu.name, "problem": str(problem), "configuration": str(configuration)}
+    keep(given.out, None, **where, **data)
 
 
 if __name__ == "__main__":

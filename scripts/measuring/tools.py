@@ -19,8 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab import Lab, gemm, keep, parser, time_of, vector_add
-
+from scripts.lab import Lab, gemm, keep, parser, time_of, vector_add
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
@@ -54,7 +53,7 @@ def main() -> None:
             ):
                 rows[name][column] = statistics.median(time_of(session, call, 4).times_ns) / 1e3
         rows[name] |= _do_bench(problem)
-    lab.close()
+    lab.pool.close()
     for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
         for name, time_us in _ncu(caches).items():
             rows[name][column] = time_us
@@ -62,7 +61,7 @@ def main() -> None:
     print(f"{'':26}" + "".join(f"{column:>20}" for column in columns))
     for name, row in rows.items():
         print(f"{name:26}" + "".join(f"{row.get(column, float('nan')):20.2f}" for column in columns))
-    keep(given.out, {"gpu": lab.gpu.name, "driver": lab.gpu.driver, "us": rows})
+    keep(given.out, lab.gpu, us=rows)
 
 
 def _call(problem: Problem) -> Callable[[], Any]:

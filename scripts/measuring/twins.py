@@ -26,9 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
-from spread import measure_if_due
-
+from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
+from scripts.measuring.spread import measure_if_due
 from tuner.core import paths
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
@@ -94,8 +93,8 @@ def main() -> None:
             f"{row['rounds']:.0f} rounds each, noise floor {row['noise_floor']:.4f}",
             flush=True,
         )
-    keep(given.out, {"gpu": lab.gpu.name, "driver": lab.gpu.driver, "rows": rows})
-    lab.close()
+    keep(given.out, lab.gpu, rows=rows)
+    lab.pool.close()
 
 
 def _calibration(lab: Lab) -> Calibration:

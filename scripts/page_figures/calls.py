@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from page_figures.evidence import FOLDER, Rows, load, table, us
+from scripts.page_figures.evidence import FOLDER, Rows, load, table, us
 
 UNMEASURED = "Not measured yet."
 

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from page_figures.evidence import table
+from scripts.page_figures.evidence import table
 from tuner.cli import cli
 
 

@@ -1,11 +1,10 @@
-"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``,
-``resume.txt``."""
+"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``."""
 
 from __future__ import annotations
 
 import re
 
-from page_figures.evidence import text
+from scripts.page_figures.evidence import text
 
 
 def chaos(section: str) -> str:
@@ -34,8 +33,3 @@ def gpu_faults(section: str) -> str:
 def hostile() -> str:
     """Return how many commands read hostile input, and how many ended as they must not."""
     return re.sub(r" in \d+ s with \d+ jobs", "", text("hostile.txt").splitlines()[-2])
-
-
-def resumed() -> str:
-    """Return of how many interrupted runs sequence and winner are those of the unbroken run."""
-    return text("resume.txt").splitlines()[-2]

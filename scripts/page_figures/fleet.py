@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from page_figures.evidence import load, table, text
+from scripts.page_figures.evidence import load, table, text
 
 
 def simulated(section: str) -> str:

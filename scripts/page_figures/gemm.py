@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import geometric_mean
 from typing import Any
 
-from page_figures.evidence import Rows, load, per_cent, table, text, us, without_empty_columns
+from scripts.page_figures.evidence import Rows, load, per_cent, table, text, us, without_empty_columns
 
 LIBRARIES = {"torch": "torch.mm", "cublaslt": "best of cuBLASLt"}
 IN_THE_README = (

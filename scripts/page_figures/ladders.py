@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from page_figures.evidence import Rows, table, text
+from scripts.page_figures.evidence import Rows, table, text
 
 LINE = re.compile(
     r"(?P<name>\S+(?: \S+)*)\s+(?:(?P<kind>float32|float16|product=\w+)\s+)?"

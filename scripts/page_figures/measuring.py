@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from page_figures.evidence import load, table
+from scripts.page_figures.evidence import load, table
 
 
 def _us(time_us: float) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from portfolio_summary import spread
-
-from page_figures.evidence import FOLDER, Rows, load, table
+from scripts.page_figures.evidence import FOLDER, Rows, load, table
+from scripts.portfolio_summary import spread
 
 UNMEASURED = "Not measured yet."
 

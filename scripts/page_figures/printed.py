@@ -9,7 +9,7 @@ from functools import cache
 
 from click.testing import CliRunner
 
-from page_figures.evidence import ROOT, Rows, table, text
+from scripts.page_figures.evidence import ROOT, Rows, table, text
 from tuner.cli import cli
 
 ALONE = ("--gpu", "H200", "--db", "no.db")

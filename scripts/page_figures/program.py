@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import chain
 
-from page_figures.evidence import Rows, load, table
+from scripts.page_figures.evidence import Rows, load, table
 
 
 def passes() -> str:

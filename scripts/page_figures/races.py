@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from page_figures.evidence import Rows, load, table, us
+from scripts.page_figures.evidence import Rows, load, table, us
 
 COLUMNS = {
     "vector_add": {"default": "default", "torch": "torch", "Thrust": "thrust_vector_add"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from page_figures.evidence import Rows, load, table, text
+from scripts.page_figures.evidence import Rows, load, table, text
 
 DEFAULT = "gp-ei"
 OWN = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from page_figures.evidence import Rows, load, table
+from scripts.page_figures.evidence import Rows, load, table
 
 OURS = {"ours": "ours", "theirs": "kernel_tuner"}
 

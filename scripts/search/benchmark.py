@@ -34,9 +34,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
-from cases import NEAR, Case, read_cases
-from tables import BUDGETS, stopping_table, table
 
+from scripts.search.cases import NEAR, Case, read_cases
+from scripts.search.tables import BUDGETS, stopping_table, table
 from tuner import __version__
 from tuner.core.model import Configuration
 from tuner.devices.base import Compiled

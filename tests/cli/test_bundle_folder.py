@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.calling.cases import cases
 from tests.commands import Said, assert_refused, said_by
 from tests.fork_server import NO_FORK
 from tests.stored_winners import H200, store_winners
@@ -21,9 +22,6 @@ from tuner.runtime.manifest import read_manifest
 from tuner.winners.baked_sizes import baked_sizes
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from calling.cases import cases  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RACE = """
 import json, sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[1] + "/scripts", sys.argv[1]]
-from calling.bundles import write_bundles
-from calling.cases import cases
-from calling.launcher import build, compilers
-from calling.races import Races, describe
+sys.path.insert(0, sys.argv[1])
+from scripts.calling.bundles import write_bundles
+from scripts.calling.cases import cases
+from scripts.calling.launcher import build, compilers
+from scripts.calling.races import Races, describe
 
 gpu, work = describe(), Path(sys.argv[2])
 chosen = [case for case in cases(gpu) if case.key.startswith(sys.argv[3])][:1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from scripts import same_bits
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
 from tuner.core.errors import SpaceError
@@ -20,10 +20,6 @@ from tuner.gpu.driver import Context
 from tuner.inspect.tools.cases import Case, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import same_bits
 
 GEMM = load_kernel("gemm")
 DIVIDED = [  # one off tiles of 128 each way, or beside all of them

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cuda.bindings import driver as cu
 
+from scripts import same_bits
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
 from tuner.core.model import Configuration
@@ -18,10 +18,6 @@ from tuner.gpu.driver import Context
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.runtime.driver import check
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import same_bits
 
 PROBLEMS = {
     "gemm": ({"m": 256, "n": 384, "k": 8200}, "bfloat16"),

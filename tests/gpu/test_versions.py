@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import shutil
 from pathlib import Path
 
 from tuner.core.conditions import Mode
@@ -11,12 +11,17 @@ from tuner.core.stats import median, paired_ratio
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from version_matches import loaded_from
+from tuner.kernel.spec import KernelSpec
 
 ROOT = Path(__file__).parents[2]
 IDLE = 'extern "C" __global__ void %s(const void*, const void*, void*, int, int, int) {}'
+
+
+def loaded_from(checkout: Path, folder: Path) -> KernelSpec:
+    """Return a checkout's gemm, from a copy: templates are looked up beside its file first."""
+    for part in ("templates", "search_spaces"):
+        shutil.copytree(checkout / part, folder, dirs_exist_ok=True)
+    return load_kernel(str(folder / "gemm.toml"))
 
 
 def test_versions_run_on_the_same_data(device: LocalDevice, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from scripts.calling.cases import of_today
 from tuner.core.model import Configuration, Problem, Value
 from tuner.kernel.edge_sizes import (
     ALIGNED,
@@ -27,10 +27,6 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.validity import invalid_reason
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import version_matches
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -147,7 +143,8 @@ def test_published_winners_have_all_their_edge_case_sizes(layout: str, count: in
     for winner in chosen:
         sizes, dtypes = {name: winner[name] for name in "mnk"}, {"": winner["dtype"]}
         of = GEMM.problem(sizes, dtypes, {"layout": layout})
-        one = version_matches.translated(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
+        one = of_today(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
+        assert one is not None
         cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
         assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several

@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 
+from scripts import calls
+from scripts.calling.cases import cases, small
+from scripts.calling.races import LOADS, compared
+from scripts.calling.tables import misses, table
+from scripts.page_figures import calls as pages_of_calls
+from scripts.page_figures import evidence
 from tests.fake_driver import environment
+from tuner.kernel.roofline import ARCHITECTURES
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import calls  # noqa: E402
-from calling.cases import cases, small  # noqa: E402
-from calling.races import LOADS, compared  # noqa: E402
-from calling.tables import misses, table  # noqa: E402
-from page_figures import calls as pages_of_calls  # noqa: E402
-from page_figures import evidence  # noqa: E402
-
-from tuner.kernel.roofline import ARCHITECTURES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -30,10 +27,10 @@ RACE = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-sys.path[:0] = [sys.argv[1] + "/scripts", sys.argv[1]]
-from calling.bundles import write_bundles
-from calling.cases import cases
-from calling.races import Races, describe
+sys.path.insert(0, sys.argv[1])
+from scripts.calling.bundles import write_bundles
+from scripts.calling.cases import cases
+from scripts.calling.races import Races, describe
 
 gpu = describe()
 case = next(case for case in cases(gpu) if case.kernel.name == "softmax")
@@ -128,7 +125,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
-    first = calls.State(tmp_path)
+    first = calls.kept(tmp_path)
     study = calls.Study(calls.parse(["--only", "softmax", "--work", str(tmp_path)]), ARCHITECTURES[90], first)
     (case,) = study.cases
     assert study.modes_left(case) == ["own", "warm"]
@@ -137,7 +134,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     again = calls.Study(
         calls.parse(["--only", "softmax", "--work", str(tmp_path)]),
         ARCHITECTURES[90],
-        calls.State(tmp_path),
+        calls.kept(tmp_path),
     )
     assert again.modes_left(case) == ["warm"]
 

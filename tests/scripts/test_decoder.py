@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-import decoder  # noqa: E402
-import decoder_model  # noqa: E402
-
+from scripts import decoder, decoder_model  # noqa: E402
 from tests.stored_winners import H200, store_winners  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
 from tuner.kernel.space import SearchSpace  # noqa: E402

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import fleet_throughput
+from tuner.children.gpus import GpuList
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import fleet_throughput  # noqa: E402
-
-from tuner.children.gpus import GpuList  # noqa: E402
 
 
 @pytest.fixture

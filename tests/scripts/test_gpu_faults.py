@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import gpu_faults as script
-
+from scripts import gpu_faults as script
 from tests.faults import planted
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.children.compile_pool import CompilePool

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from hostile_input import databases, readers, runner
+from scripts.hostile_input import databases, readers, runner
 
 
 def problems(folder: Path, work: Callable[[], int], *arguments: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts import portfolio as script
 from tests.simulated_gpu import SimulatedGpu
 from tuner.core.model import canonical_json
 from tuner.database.database import Database
@@ -17,9 +17,6 @@ from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
 from tuner.winners.portfolios import stored_portfolios
 from tuner.winners.records import CompiledLaunch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-import portfolio as script
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import random_configurations as script
-
+from scripts import random_configurations as script
 from tests.faults.stub_device import StubDevice, good
 from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Measurement, Status

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts import record
+from scripts.record_plans import PLANS, Plan, lattices, problem_of
 from tests.faults.stub_device import StubDevice
 from tuner.formats.recording import read_recording
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-import record
-from record_plans import PLANS, Lattice, Plan, chosen_values, problem_of
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -27,27 +25,25 @@ def test_every_lattice_has_configurations(name: str) -> None:
         problem = problem_of(kernel, plan.problems[0])
         for lattice in plan.lattices:
             if not kernel.usable_variants(problem, gpu)[1].get(lattice.variant):
-                space = SearchSpace.from_kernel(
-                    kernel, problem, gpu, [lattice.variant], chosen_values(lattice)
-                )
+                space = SearchSpace.from_kernel(kernel, problem, gpu, [lattice.variant], lattice.values)
                 assert len(space) > 0
                 recorded += 1
     assert recorded
 
 
 def test_products_are_recorded_in_both_layouts() -> None:
-    problems = [values for plan in PLANS["gemm"] for values in plan.problems]
-    assert {values["layout"] for values in problems} == {"nn", "nt"}
-    assert (problems[0]["m"], problems[0]["layout"]) == (4096, "nn")
+    gemm = load_kernel("gemm")
+    problems = [problem_of(gemm, text) for plan in PLANS["gemm"] for text in plan.problems]
+    assert {problem.options["layout"] for problem in problems} == {"nn", "nt"}
+    assert (problems[0].sizes["m"], problems[0].options["layout"]) == (4096, "nn")
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fixed: dict[str, tuple[int | str | bool, ...]] = {
-        **{"block_size": (128, 256), "vector_width": (4,), "items_per_thread": (1,), "min_blocks": (0,)},
-        **{"arrangement": ("striped",), "load_hint": ("none",), "store_hint": ("none",)},
-    }
-    problems: list[dict[str, object]] = [{"n": n, "dtype": "float32"} for n in (1024, 2048, 4096)]
-    monkeypatch.setitem(PLANS, "vector_add", [Plan(problems, [Lattice("vectorized", fixed)])])
+    values = (
+        "block_size=128,256 vector_width=4 items_per_thread=1 min_blocks=0 arrangement=striped load_hint=none"
+    )
+    few = lattices(f"vectorized {values} store_hint=none")
+    monkeypatch.setitem(PLANS, "vector_add", (Plan(("n=1024", "n=2048", "n=4096"), few),))
     devices: list[StubDevice] = []
 
     def opened(*_: object) -> StubDevice:

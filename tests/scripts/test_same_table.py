@@ -20,8 +20,7 @@ COUNTED = """
 import json, sys
 from pathlib import Path
 
-sys.path.insert(0, "scripts")
-from reproducing.simulated import Study, compared, run, totals
+from scripts.reproducing.simulated import Study, compared, run, totals
 from tuner.core import paths
 from tuner.formats.recording import read_recording
 path = paths.recordings() / "vector_add-H200.json.gz"
@@ -35,8 +34,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-sys.path.insert(0, "scripts")
-from reproducing import measured
+from scripts.reproducing import measured
 measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**20"]}
 work = Path(sys.argv[1])
 for seconds, again, long in ((0.0, 8, 12), (100.0, 0, 0), (100.0, 8, 12)):

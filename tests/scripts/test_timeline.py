@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scripts.measuring import timeline
 from tuner.children.nvrtc import compile_source
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "measuring"))
-import timeline
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -76,8 +73,10 @@ class Here:
 
     gpu = HOPPER
 
-    def close(self) -> None:
-        pass
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-import torch_ops as script  # noqa: E402
-
+from scripts import torch_ops as script  # noqa: E402
 from tests import torch_on_cpu as cpu  # noqa: E402
 from tests.torch_cases import OperatorCase, cases  # noqa: E402
 
@@ -24,8 +21,8 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
     chosen = [case for case in small if case.name in ("gemm nt", "linear", "saxpy", "reduce max")]
     monkeypatch.setattr(script, "SHAPES", {"small": chosen})
     monkeypatch.setattr(script, "HOST", {case.name: case for case in chosen})
-    monkeypatch.setattr("calling.host.BATCHES", 2)
-    monkeypatch.setattr("calling.host.CALLS", 3)
+    monkeypatch.setattr("scripts.calling.host.BATCHES", 2)
+    monkeypatch.setattr("scripts.calling.host.CALLS", 3)
     operations: dict[str, Any] = {}
 
     def make(case: OperatorCase, dtype: str) -> Any:

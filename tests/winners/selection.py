@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,6 @@ from tuner.winners.header import render_header
 from tuner.winners.header_needs import KernelFiles
 from tuner.winners.header_structs import Structs
 from tuner.winners.portfolios import Portfolio
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
 
 FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.calling.cases import of_today
 from tests.cpp_interface import compiled
 from tests.kernel_files import GOOD, write
 from tests.winners.selection import FLAGS, Header, files_of, winner_of
@@ -29,9 +29,6 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason, pruning_reason
 from tuner.winners import header_defaults as defaults
 from tuner.winners.header import render_header
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from version_matches import translated
 
 COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 GEMM = load_kernel("gemm")
@@ -74,7 +71,8 @@ def recorded_winners() -> list[StoredWinner]:
     winners = {}
     for row in rows:
         problem = GEMM.problem({s: row[s] for s in "mnk"}, {"": row["dtype"]}, {"layout": row["layout"]})
-        found = translated(GEMM, row["search"]["variant"], row["search"]["parameters"])
+        found = of_today(GEMM, row["search"]["variant"], row["search"]["parameters"])
+        assert found is not None
         if not invalid_reason(GEMM, problem, HOPPER, found):
             winners[problem.key] = winner_of(problem, found)
     return list(winners.values())

@@ -1,22 +1,22 @@
-"""What the measuring scripts share: a GPU with the tuner's own timing on it, in this very process."""
+"""What measuring scripts share: a GPU with the tuner's own timing on it, in this very process."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scripts import harness
 from tuner.children.compilation import RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import BaselineContestant
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.model import Configuration, Problem, Status, Value
+from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.requests import Requests, candidate_of
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
@@ -41,29 +41,44 @@ PLAIN: dict[str, Value] = {
 """A float32 vector addition as a textbook writes it: 16-byte loads, one a thread."""
 
 
-class Lab:
-    """One GPU; close it at the end."""
+def no_deadline(seconds: float) -> None:
+    """Ignore a deadline: no guard kills this process after it."""
 
-    def __init__(self) -> None:
+
+class Lab:
+    """The first GPU; a context that closes it at the end."""
+
+    def __init__(self, deadline: Callable[[float], None] = no_deadline) -> None:
         self.context = Context(0)
         self.gpu = self.context.describe()
-        self.clocks = Clocks(self.gpu.uuid)
-        self.timer = Timer(self.context, self.clocks)
-        folder = paths.cache() / "cubins"
-        self.cache = CubinCache(folder)
+        self.timer = Timer(self.context, Clocks(self.gpu.uuid))
+        self.cache = CubinCache(paths.cubins())
         self.helpers = Helpers(self.context, self.gpu.arch, self.cache)
-        self.pool = CompilePool(2, folder)
+        self.pool = CompilePool(2, paths.cubins())
+        self._deadline = deadline
 
-    def close(self) -> None:
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.pool.close()
+
+    def requests(self, kernel: KernelSpec) -> Requests:
+        """Return what makes requests for a kernel."""
+        return Requests(kernel, self.gpu, self.pool)
 
     @contextmanager
     def session(
-        self, kernel: KernelSpec, problem: Problem, mode: Mode = Mode.COLD, regime: Regime = Regime.RESTED
+        self,
+        kernel: KernelSpec,
+        problem: Problem,
+        mode: Mode = Mode.COLD,
+        regime: Regime = Regime.RESTED,
+        seed: int = 1,
     ) -> Iterator[ProblemSession]:
         """Make a problem ready."""
-        request = Requests(kernel, self.gpu, self.pool).setup(problem, 1, Conditions(mode, regime))
-        session, _ = open_session(request, self.helpers, self.gpu, self.timer, no_deadline)
+        request = self.requests(kernel).setup(problem, seed, Conditions(mode, regime))
+        session, _ = open_session(request, self.helpers, self.gpu, self.timer, self._deadline)
         try:
             yield session
         finally:
@@ -86,10 +101,6 @@ class Lab:
         with open_baseline(self.context, session.data, baseline) as call:
             assert not isinstance(call, tuple)
             yield call
-
-
-def no_deadline(seconds: float) -> None:
-    """Ignore a deadline: no guard kills this process after it."""
 
 
 def vector_add(exponent: int) -> tuple[KernelSpec, Problem]:
@@ -119,21 +130,19 @@ def time_of(session: ProblemSession, timed: Timed, groups: int = 4) -> Samples:
 
 
 def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
-    """Return the median of each group, by contestant."""
+    """Return of each contestant the median of each of its groups."""
     return [[statistics.median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    """Make a parser that knows ``--out``."""
-    arguments = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--out", type=Path, metavar="FILE.json", help="Keep the figures there.")
-    return arguments
+    """Return a parser that knows ``--out``."""
+    options = harness.parser(text)
+    options.add_argument("--out", type=Path, metavar="FILE.json", help="Keep the figures there.")
+    return options
 
 
-def keep(out: Path | None, data: dict[str, Any]) -> None:
-    """Write the figures, with the GPU they are of."""
+def keep(out: Path | None, gpu: Gpu | None, **data: Any) -> None:
+    """Write the figures, with the GPU that they are of."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(data, indent=1) + "\n")
+        harness.write_json(out, ({"gpu": gpu.name, "driver": gpu.driver} if gpu else {}) | data)

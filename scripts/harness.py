@@ -1,0 +1,145 @@
+"""What scripts share: options, calls of `tune`, results kept from one call to the next, and the evidence's files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.core.files import whole_file
+
+ROOT = Path(__file__).resolve().parents[1]
+EVIDENCE = ROOT / "results" / "evidence"
+TUNE = (sys.executable, "-m", "tuner")
+PACKAGES = {
+    "kernel-tune": ("kernel-tune",),
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "torch": ("torch",),
+    "cublas": ("nvidia-cublas", "nvidia-cublas-cu12"),
+}
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help is a script's docstring as it is written."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def listed(known: Iterable[str] = ()) -> Callable[[str], list[str]]:
+    """Return what reads an option with commas between its words, each of which is known, or any."""
+    allowed = list(known)
+
+    def read(text: str) -> list[str]:
+        words = [word for word in text.split(",") if word]
+        for word in words if allowed else ():
+            if word not in allowed:
+                raise argparse.ArgumentTypeError(f"no {word!r}: choose from {', '.join(allowed)}")
+        return words
+
+    return read
+
+
+def say(text: str) -> None:
+    """Print beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def tune(*words: str) -> tuple[str, float]:
+    """Call the command; return what it prints, and how many seconds it took.
+
+    Raises:
+        SystemExit: it ends with another status than 0 or 1.
+    """
+    began = time.monotonic()
+    done = subprocess.run([*TUNE, *words], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1):
+        sys.exit(f"tune {' '.join(words)}: exit status {done.returncode}")
+    return done.stdout, time.monotonic() - began
+
+
+def output_of(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, deadline_s: float | None = None
+) -> str:
+    """Return what a command prints.
+
+    Raises:
+        RuntimeError: it fails; with the end of what it said.
+        subprocess.TimeoutExpired: it takes longer.
+    """
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=deadline_s
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-2000:]
+        raise RuntimeError(f"{' '.join(command[:4])[:200]}: exit status {done.returncode}: {said}")
+    return done.stdout
+
+
+class Kept:
+    """Results in a JSON file, written whole after each: what is there is not measured again.
+
+    Args:
+        file: read if it is there.
+        empty: what is known before the first result.
+    """
+
+    def __init__(self, file: Path, **empty: Any) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.file = file
+        self.data: dict[str, Any] = empty
+        self.read()
+
+    def read(self) -> None:
+        """Take what another process has written since."""
+        if self.file.is_file():
+            self.data |= json.loads(self.file.read_text())
+
+    def keep(self, **values: Any) -> None:
+        """Add results, and write everything down."""
+        self.data |= values
+        write_json(self.file, self.data)
+
+
+def write_json(file: Path, data: Any) -> None:
+    """Write a file whole or not at all."""
+    with whole_file(file, replace=True) as partly:
+        partly.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def write(folder: Path | None, name: str, data: Any, text: str = "") -> None:
+    """Write evidence, if there is a folder for it: NAME.json, and NAME.txt where there is a text."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{name}.json", data)
+        if text:
+            (folder / f"{name}.txt").write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def today() -> str:
+    """Return the date."""
+    return time.strftime("%Y-%m-%d")
+
+
+def versions(*names: str) -> dict[str, str]:
+    """Return the versions of packages of :data:`PACKAGES` that are installed: of some, or of all."""
+    found: dict[str, str] = {}
+    for name in names or PACKAGES:
+        for package in PACKAGES[name]:
+            try:
+                found.setdefault(name, version(package))
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the median, the 95th percentile and the largest of some values."""
+    found = {"median": np.median(values), "p95": np.quantile(values, 0.95), "worst": np.max(values)}
+    return {name: float(value) for name, value in found.items()}
