@@ -76,7 +76,7 @@ def explained_steps() -> str:
             _said(f"tune explain vector_add --size n=2**28 --dtype {dtype} --config {config} --json")
         )
         (launch,) = said["launches"]
-        path = launch["code"]["ptx"]["main_path"]
+        path = launch["code"]["sass"]["main_path"]
         (advice,) = (line["verdict"] for line in said["advice"] if line["about"] == "bytes in flight")
         in_flight = f"{launch['bytes_in_flight']['bytes'] / 1024:.0f} KiB"
         rows.append(

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.children.code import ListingRequest
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
-from tuner.inspect.explain.code_worker import listings
+from tuner.inspect.explain.code import CodeRequest
+from tuner.inspect.explain.code_worker import codes_of
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -126,8 +126,8 @@ def test_a_parameter_may_decide(tmp_path: Path) -> None:
 def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str]) -> None:
     copying = kernel(tmp_path)
     problem = copying.problem({"columns": columns})
-    request = ListingRequest(copying.file, problem, GPU, Configuration.of("plain", {"width": 1}), None)
-    assert [item.entry for item in listings(request).launches] == entries
+    request = CodeRequest(copying.file, problem, GPU, Configuration.of("plain", {"width": 1}), None)
+    assert [item.entry for item in codes_of(request).launches] == entries
 
 
 def test_one_launch_must_remain(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tuner.children.compile_worker import Compiler
 from tuner.children.nvrtc import SourceRejected, compile_source
 from tuner.core.errors import CompileError
 from tuner.core.model import Configuration
-from tuner.inspect.explain.code_reader import read_code
+from tuner.inspect.explain.code import read_code
 from tuner.kernel.line_map import LineMap, with_line_directives
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.render import line_map, render

@@ -13,9 +13,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.inspect.explain import explanation
 from tuner.inspect.explain.advice import advise
-from tuner.inspect.explain.code_reader import read_code
-from tuner.inspect.explain.report import ExplanationReport, show_explanation
-from tuner.inspect.explain.report_json import explanation_as_json
+from tuner.inspect.explain.code import read_code
+from tuner.inspect.explain.report import ExplanationReport, explanation_as_json, show_explanation
 from tuner.report.launch_note import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under
@@ -60,7 +59,6 @@ def _report(db: Path, chosen: ChosenConfiguration, calibration: Calibration | No
         time_ns,
         conditions,
         metrics(roof, time_ns),
-        calibration,
         ceiling if not warm or explained.binding != "bandwidth" else None,
         note,
     )

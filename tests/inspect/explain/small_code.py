@@ -1,15 +1,18 @@
-"""Small kernels whose code is read: compiled by NVRTC, or written as PTX by hand."""
+"""Small kernels whose code is read: compiled by NVRTC, or written as SASS by hand."""
 
 from __future__ import annotations
 
 from tuner.children.nvrtc import compile_source
-from tuner.inspect.explain.code_facts import CodeFacts, Part, ptx_facts
+from tuner.inspect.explain.code import CodeFacts, Part, sass_facts
+from tuner.inspect.explain.code_worker import facts_of
+from tuner.inspect.tools.locate import NVDISASM, find
 
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:
-    """Compile ``extern "C"`` source and read its PTX."""
-    found = compile_source(source, name, arch, listing=True)
-    return ptx_facts(found.ptx, found.entry)
+    """Compile source and read the code of one of its kernels."""
+    facts, note = facts_of(compile_source(source, name, arch), find(NVDISASM))
+    assert facts is not None, note
+    return facts
 
 
 def kernel(arguments: str, body: str, arch: str = "sm_80") -> CodeFacts:
@@ -20,8 +23,7 @@ def counts(part: Part) -> dict[tuple[str, int], int]:
     return {(str(a.kind), a.width): a.count for a in part.accesses}
 
 
-HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
-
-
-def by_hand(body: str, declared: str = ".reg .b32 %r<20>; .reg .b64 %rd<9>; .reg .pred %p<9>;") -> CodeFacts:
-    return ptx_facts(f"{HEAD}.visible .entry k(.param .u64 k_param_0)\n{{\n{declared}\n{body}\nret;\n}}", "k")
+def by_hand(*lines: str) -> CodeFacts:
+    """Read instructions, and labels, which end in a colon."""
+    text = "\n".join(line if line.endswith(":") else f"        /*0000*/  {line} ;" for line in lines)
+    return sass_facts(f".text.k:\n{text}\n        /*0000*/  EXIT ;\n", "k")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tuner.core.model import Configuration, Gpu, Problem, Resources
 from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
-from tuner.inspect.explain.code_facts import Access, CodeFacts, Part
+from tuner.inspect.explain.code import Access, CodeFacts, LaunchCode, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation, UnderWay
 from tuner.inspect.explain.hot_path import InFlight
-from tuner.inspect.explain.instructions import Kind
+from tuner.inspect.explain.sass import Kind
 from tuner.kernel.occupancy import Limit, Waves, occupancy
 from tuner.kernel.roofline import ARCHITECTURES, Roof
 from tuner.runtime.launches import Launch
@@ -23,7 +24,7 @@ OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM
 def facts(loads: int = 16, stores: int = 16, matrix: int = 0) -> CodeFacts:
     accesses = (Access(Kind.GLOBAL_LOAD, loads, 2), Access(Kind.GLOBAL_STORE, stores, 1))
     part = Part(20, accesses, (("mma", matrix),) if matrix else (), 4)
-    return CodeFacts("PTX", part, part, (), InFlight(2, 2 * loads))
+    return CodeFacts(part, part, (), InFlight(2, 2 * loads))
 
 
 def launch(
@@ -40,15 +41,11 @@ def launch(
     fit = occupancy(gpu, threads, registers, shared)
     code = code or facts()
     return LaunchExplanation(
-        "k",
-        "k",
+        LaunchCode("k", "k", found, 0, False, code),
         Launch((blocks, 1, 1), (threads, 1, 1), shared, ()),
         found,
-        0,
         fit,
         Waves(blocks, fit.active_blocks, gpu.sm_count),
-        code,
-        None,
         UnderWay(under_way, False, 2048.0, 32),
     )
 
@@ -108,20 +105,6 @@ def test_blocks_that_fill_an_sm() -> None:
     verdict, text = said(explanation(launch(threads=256)), "block size: occupancy")
     assert verdict is OK
     assert text == "an SM has slots for 32 blocks, and 8 of 256 threads are enough for its 2048"
-
-
-def test_bytes_in_flight_that_the_code_does_not_decide() -> None:
-    """Little's law asks for 21 KiB: what lies on either side of it is no verdict."""
-    for low, high, verdict in ((8, 32, AdviceVerdict.UNKNOWN), (22, 64, OK), (12, 20, TRY), (4, 8, PROBLEM)):
-        bounds = (low * 1024.0, high * 1024.0)
-        one = replace(launch(), under_way=UnderWay(16 * 1024.0, False, 2048.0, 8, bounds))
-        found = explanation(one)
-        assert said(found, "bytes in flight")[0] is verdict, bounds
-        customary = [line for line in advise(found) if line.name == "bytes in flight, CUB's"]
-        assert [line.verdict for line in customary] == ([TRY] if high < 48 else [])
-    few = launch(threads=64, registers=255, code=facts())  # few warps
-    one = replace(few, under_way=UnderWay(30 * 1024.0, False, 256.0, 8, (15 * 1024.0, 60 * 1024.0)))
-    assert "bytes are in flight" not in said(explanation(one), "resident warps")[1]
 
 
 def test_tiles_for_tensor_cores_need_few_warps() -> None:
@@ -212,13 +195,13 @@ def test_narrow_loads() -> None:
 def test_a_store_or_two_do_not_matter() -> None:
     accesses = (Access(Kind.GLOBAL_LOAD, 16, 8), Access(Kind.GLOBAL_STORE, 4, 1))
     part = Part(20, accesses, (), 4)
-    code = CodeFacts("PTX", part, part, (), InFlight(8, 128))
+    code = CodeFacts(part, part, (), InFlight(8, 128))
     assert "width of stores" not in {line.name for line in advise(explanation(launch(code=code)))}
 
 
 def test_bulk_copies_have_no_width() -> None:
     part = Part(20, (Access(Kind.BULK_COPY, 0, 2), Access(Kind.GLOBAL_STORE, 4, 1)), (), 4)
-    code = CodeFacts("PTX", part, part, (), InFlight(bulk=True))
+    code = CodeFacts(part, part, (), InFlight(bulk=True))
     assert said(explanation(launch(code=code)), "width of loads") == (OK, "the copy engine moves whole tiles")
 
 
@@ -244,7 +227,8 @@ def test_arithmetic_has_no_advice_about_bytes() -> None:
 
 
 def test_code_that_could_not_be_read() -> None:
-    unread = replace(launch(), ptx=None, under_way=None)
+    read = launch()
+    unread = replace(read, code=structs.replace(read.code, facts=None), under_way=None)
     names = {line.name for line in advise(explanation(unread))}
     assert "resident warps" in names and not any("flight" in name for name in names)
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.inspect.explain.small_code import by_hand, counts, kernel
+from tests.inspect.explain.small_code import compiled, counts, kernel
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration
-from tuner.inspect.explain.code_facts import ptx_facts
-from tuner.inspect.explain.instructions import Kind, loops
-from tuner.inspect.explain.ptx import parse_ptx
+from tuner.inspect.explain.code_worker import asks_for_grid
+from tuner.inspect.explain.sass import Kind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES
@@ -36,7 +35,6 @@ def test_widths_of_loads_and_stores() -> None:
     assert found.whole.global_bytes == 16 + 8 + 2 + 16
     assert found.whole.widest(Kind.GLOBAL_LOAD) == 16
     assert found.instructions_per_byte == found.walk.instructions / 42
-    assert found.language == "PTX"
 
 
 def test_what_is_unrolled_is_unrolled() -> None:
@@ -45,15 +43,15 @@ def test_what_is_unrolled_is_unrolled() -> None:
     rolled = kernel("const float* a, float* out", loop.format("\n#pragma unroll 1\n"))
     assert (unrolled.whole.count(Kind.GLOBAL_LOAD), unrolled.loops) == (8, ())
     assert rolled.whole.count(Kind.GLOBAL_LOAD) == 1
-    assert [loop.depth for loop in rolled.loops] == [1]
+    assert [depth for depth, _ in rolled.loops] == [1]
 
 
 def test_shared_local_and_atomic_are_told_apart() -> None:
     found = kernel(
         "const int* a, int* out, int n",
         """__shared__ int tile[256]; int own[32];
-        for (int i = 0; i < 32; ++i) own[i] = a[i];
-        tile[threadIdx.x] = own[n]; __syncthreads();
+        for (int i = 0; i < 32; ++i) own[i * n & 31] = a[i];
+        tile[threadIdx.x] = own[n & 31]; __syncthreads();
         atomicAdd(out, tile[threadIdx.x ^ 1]);""",
     )
     kinds = {str(a.kind) for a in found.whole.accesses}
@@ -66,7 +64,7 @@ def test_arithmetic_and_tensor_cores() -> None:
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a0), "r"(b0));
     out[threadIdx.x] = c[0] * c[1] + c[2];"""
     found = kernel("const unsigned* in, float* out", body)
-    assert found.whole.matrix == (("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 1),)
+    assert found.whole.matrix == (("HMMA.1688.F32", 1),)
     assert found.whole.float == 1
     # All the operands of the product are known where its result is.
     assert found.in_flight.loads == 2
@@ -78,22 +76,9 @@ def test_every_target_has_ptx(arch: str) -> None:
     assert counts(found.whole) == {("global load", 16): 1, ("global store", 16): 1}
 
 
-def test_the_right_kernel_of_several() -> None:
-    source = (
-        'extern "C" __global__ void k(float* a) { a[0] = 1; }'
-        'extern "C" __global__ void k2(float4* a) { a[0] = a[1]; }'
-    )
-    found = compile_source(source, "k2", "sm_80", listing=True)
-    assert counts(ptx_facts(found.ptx, "k").whole) == {("global store", 4): 1}
-    assert counts(ptx_facts(found.ptx, "k2").whole) == {("global load", 16): 1, ("global store", 16): 1}
-    with pytest.raises(ValueError, match="no kernel k3"):
-        ptx_facts(found.ptx, "k3")
-
-
 def test_a_template_is_found_by_its_mangled_name() -> None:
     source = "template <int N> __global__ void copy(float* a) { a[N] = a[0]; }"
-    found = compile_source(source, "copy<3>", "sm_80", listing=True)
-    assert ptx_facts(found.ptx, found.entry).whole.count(Kind.GLOBAL_STORE) == 1
+    assert compiled(source, name="copy<3>").whole.count(Kind.GLOBAL_STORE) == 1
 
 
 def test_compiling_gives_no_listing_unless_asked() -> None:
@@ -110,7 +95,9 @@ def test_independent_loads_are_under_way_together() -> None:
     found = kernel(
         "const float4* a, float4* out",
         """float4 s = {}; _Pragma("unroll")
-        for (int i = 0; i < 4; ++i) { float4 x = a[i * 256 + threadIdx.x]; s.x += x.x; s.y += x.y; }
+        for (int i = 0; i < 4; ++i) {
+            float4 x = a[i * 256 + threadIdx.x]; s.x += x.x; s.y += x.y; s.z += x.z; s.w += x.w;
+        }
         out[threadIdx.x] = s;""",
     )
     assert (found.in_flight.loads, found.in_flight.load_bytes, found.in_flight.bytes) == (4, 64, 64)
@@ -130,36 +117,6 @@ def test_a_store_of_what_was_loaded_is_in_the_way_of_the_next_load() -> None:
         "float x[4]; for (int i = 0; i < 4; ++i) x[i] = a[i * 64]; for (int i = 0; i < 4; ++i) b[i * 64] = x[i];",
     )
     assert apart.in_flight.loads == 4
-
-
-def test_a_branch_on_what_was_loaded_waits_for_it() -> None:
-    found = by_hand(
-        """ld.global.u32 %r1, [%rd1]; setp.eq.s32 %p1, %r1, 0; @%p1 bra END;
-        ld.global.u32 %r2, [%rd1+4]; ld.global.u32 %r3, [%rd1+8]; st.shared.u32 [%rd2], %r2;
-        END: """
-    )
-    assert found.in_flight.loads == 2
-
-
-def test_a_barrier_waits_for_what_went_to_shared_memory() -> None:
-    loads = "ld.global.v4.u32 {{%r{0}, %r{1}, %r{2}, %r{3}}}, [%rd1+{4}];"
-    first, second = loads.format(1, 2, 3, 4, 0), loads.format(5, 6, 7, 8, 64)
-    stored = "st.shared.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};"
-    assert by_hand(f"{first} bar.sync 0; {second}").in_flight.loads == 2
-    assert by_hand(f"{first} {stored} bar.sync 0; {second}").in_flight.loads == 1
-    assert by_hand(f"{first} {stored} {second}").in_flight.loads == 2
-
-
-def test_what_is_overwritten_is_not_waited_for() -> None:
-    found = by_hand(
-        "ld.global.u32 %r1, [%rd1]; mov.u32 %r1, 7; st.global.u32 [%rd2], %r1; ld.global.u32 %r2, [%rd1+4];"
-    )
-    assert found.in_flight.loads == 2
-
-
-def test_a_call_may_do_anything() -> None:
-    found = by_hand("ld.global.u32 %r1, [%rd1]; call.uni (%r2), helper, (%r3); ld.global.u32 %r4, [%rd1+4];")
-    assert found.in_flight.loads == 1
 
 
 def test_the_path_for_whole_tiles_is_taken() -> None:
@@ -205,7 +162,7 @@ def test_a_loop_counts_before_what_is_around_it() -> None:
         out[threadIdx.x] = s;""",
     )
     assert (found.in_flight.loads, found.in_flight.load_bytes) == (4, 64)
-    assert [loop.depth for loop in found.loops] == [1, 1]
+    assert [depth for depth, _ in found.loops] == [1, 1]
 
 
 def test_little_loops_do_not_hide_what_is_done_without() -> None:
@@ -281,21 +238,16 @@ def test_bulk_copies() -> None:
     assert counts(found.whole)[("bulk copy", 0)] == 1
     assert counts(found.whole)[("bulk store", 0)] == 1
     assert found.instructions_per_byte is None  # how much they move is not in the code
-    assert found.loops == ()  # loops that only wait are none worth showing
-
-
-def test_the_same_label_in_two_scopes_is_two_labels() -> None:
-    code = parse_ptx(compile_source(f'extern "C" __global__ void k(const float* a, float* out) {{ {BULK} }}', "k",
-                                    "sm_90a", listing=True).ptx, "k")  # fmt: skip
-    waiting = loops(code)
-    assert [loop.depth for loop in waiting] == [1, 1]
-    assert waiting[0].blocks.isdisjoint(waiting[1].blocks)
 
 
 def test_persistent_kernels_ask_for_the_grid() -> None:
-    body = "for (int i = blockIdx.x; i < n; i += {0}) a[i * 256 + threadIdx.x] = 1;"
-    assert kernel("float* a, int n", body.format("gridDim.x")).strides_over_grid
-    assert not kernel("float* a, int n", body.format("7")).strides_over_grid
+    loop = "for (int i = blockIdx.x; i < n; i += {}) a[i * 256 + threadIdx.x] = 1;"
+    source = "".join(
+        f'extern "C" __global__ void {name}(float* a, int n) {{ {loop.format(step)} }}\n'
+        for name, step in (("fixed", 7), ("k", "gridDim.x"), ("k2", 7))
+    )
+    ptx = compile_source(source, "k", "sm_80", listing=True).ptx
+    assert [asks_for_grid(ptx, name) for name in ("fixed", "k", "k2")] == [False, True, False]
 
 
 # -- the built-in kernels
@@ -318,8 +270,7 @@ def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
         launches = [(variant, source, entry) for variant, source, entry in launches if "mma_sync" in entry]
     assert launches
     for variant, source, entry in launches:
-        compiled_source = compile_source(source, entry, ARCHITECTURES[cc].arch, listing=True)
-        found = ptx_facts(compiled_source.ptx, compiled_source.entry)
+        found = compiled(source, ARCHITECTURES[cc].arch, entry)
         assert found.walk.count(Kind.GLOBAL_STORE, Kind.BULK_STORE) > 0, variant
         assert found.in_flight.bytes > 0 or found.in_flight.bulk, variant
         assert bool(found.whole.matrix) == ("mma_sync" in entry), variant

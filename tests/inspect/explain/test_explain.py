@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,18 @@ from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.kernel_files import GOOD, write
+from tuner.children.nvrtc import compile_source
 from tuner.cli import explain as cli_explain
 from tuner.cli.commands.explain import explain
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.inspect.explain import code_reader
-from tuner.inspect.explain.code_reader import LaunchCode, find_nvdisasm, read_code
+from tuner.inspect.explain import code, code_worker
+from tuner.inspect.explain.code import LaunchCode, read_code
+from tuner.inspect.explain.code_worker import facts_of
 from tuner.inspect.explain.explanation import explain as put_together
+from tuner.inspect.tools.locate import NVDISASM, find
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
@@ -37,7 +42,6 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No GPU, no database, no disassembler."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tuner.devices.choose.has_gpu", lambda: False)
-    monkeypatch.setattr(code_reader, "find_nvdisasm", lambda: None)
 
 
 def run(*arguments: str) -> Result:
@@ -94,7 +98,7 @@ def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: 
     active = launch["occupancy"]["active_blocks"]
     assert active == launch["active_blocks"] == min(limits(launch).values())
     assert launch["waves"]["count"] == 1024 / (active * ARCHITECTURES[cc].sm_count)
-    assert launch["code"]["ptx"]["main_path"]["matrix"]
+    assert launch["code"]["sass"]["main_path"]["matrix"]
     assert found["roofline"]["binding"] == "matrix"
     verdicts = {line["about"]: line["verdict"] for line in found["advice"]}
     assert verdicts["tensor cores"] == "ok"
@@ -110,9 +114,9 @@ def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     assert launch["occupancy"]["fraction"] == 1.0 and launch["occupancy"]["limiter"] == "threads"
     assert found["roofline"]["binding"] == "bandwidth"
     assert found["roofline"]["intensity"] == pytest.approx(1 / 12)
-    loads = [a for a in launch["code"]["ptx"]["main_path"]["accesses"] if a["kind"] == "global load"]
+    loads = [a for a in launch["code"]["sass"]["main_path"]["accesses"] if a["kind"] == "global load"]
     assert max(a["bytes"] for a in loads) == 16
-    in_flight = launch["code"]["ptx"]["in_flight"]
+    in_flight = launch["code"]["sass"]["in_flight"]
     threads = blocks * 256
     assert launch["bytes_in_flight"]["bytes"] == threads * in_flight["load_bytes"]
 
@@ -172,12 +176,11 @@ def test_in_words() -> None:
         "32768 B dynamic per block, and 1024 B of the system's",
         "limited by",
         "one more block takes",
-        "by the PTX, as written: each instruction counts once",
-        "asynchronous copies, by the PTX",
+        "by the SASS, as written: each instruction counts once",
+        "asynchronous copies, by the SASS",
         "Little's law",
         "KiB per SM, as CUB has it for this architecture",
         "rule of thumb: 128 threads are 4 whole warps",
-        "nvidia-cuda-nvdisasm",
     ):
         assert words in done.output, words
 
@@ -224,7 +227,7 @@ def test_a_template_that_does_not_render_is_one_line(tmp_path: Path) -> None:
 
 def test_a_compiler_that_hangs_or_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = scale_kernel(tmp_path / "k")
-    monkeypatch.setattr(code_reader, "DEADLINE_S", 0.0)
+    monkeypatch.setattr(code, "DEADLINE_S", 0.0)
     with pytest.raises(CompileError, match="not compiled after 0 s"):
         read_code(kernel, kernel.problem(), GPU, configuration())
     monkeypatch.undo()
@@ -352,16 +355,15 @@ def test_machine_code_where_there_is_a_disassembler(tmp_path: Path, monkeypatch:
     (tmp_path / "listing").write_text(listing)
     tool.write_text(f"#!/bin/sh\nhead -c 4 \"$2\" | grep -q ELF && cat '{tmp_path / 'listing'}'\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(code_reader, "find_nvdisasm", lambda: tool)
-    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
-    assert code.sass is not None and code.facts is code.sass and code.notes == ()
-    assert code.sass.whole.global_bytes == 32 and code.ptx is not None
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (read,) = read_code(kernel, kernel.problem(), GPU, configuration())
+    assert read.facts is not None and read.note == ""
+    assert read.facts.whole.global_bytes == 32
     tool.write_text("#!/bin/sh\necho 'nvdisasm fatal: too new' >&2; exit 3\n")
-    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
-    assert code.sass is None and code.facts is code.ptx
-    assert code.notes == (f"{tool} failed: nvdisasm fatal: too new",)
-    (code,) = read_code(kernel, kernel.problem(), GPU, configuration(), sass=False)
-    assert code.sass is None
+    (read,) = read_code(kernel, kernel.problem(), GPU, configuration())
+    assert read.facts is None and read.note == f"{tool} failed: nvdisasm fatal: too new"
+    explained = put_together(kernel, kernel.problem(), GPU, configuration(), (read,))
+    assert explained.launches[0].under_way is None
     tool.write_text("#!/bin/sh\nkill -9 $PPID\n")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -370,28 +372,27 @@ def test_machine_code_where_there_is_a_disassembler(tmp_path: Path, monkeypatch:
     assert not list((tmp_path / "temporary").iterdir())
 
 
+def test_code_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compile_source('extern "C" __global__ void k(float* a) { a[0] = 1; }', "k", "sm_80")
+    assert facts_of(compiled, None) == (
+        None,
+        "no nvdisasm, so the code was not read: pip install nvidia-cuda-nvdisasm",
+    )
+    facts, note = facts_of(replace(compiled, entry="k2"), find(NVDISASM))
+    assert facts is None and note == "no kernel k2 in the listing"
+    monkeypatch.setattr(code_worker, "MAX_TEXT_BYTES", 10)
+    facts, note = facts_of(compiled, find(NVDISASM))
+    assert facts is None and "too long" in note
+
+
 def test_where_the_disassembler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the PATH, in its package, in a toolkit."""
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    tool = tmp_path / "cuda" / "bin" / "nvdisasm"
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    assert find_nvdisasm() != tool
-    tool.parent.mkdir(parents=True)
-    tool.write_text("")
-    tool.chmod(0o755)
-    assert find_nvdisasm() == tool
-    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find(NVDISASM).is_relative_to(sysconfig.get_paths()["purelib"])
     (tmp_path / "nvdisasm").write_text("")
     (tmp_path / "nvdisasm").chmod(0o755)
-    assert find_nvdisasm() == tmp_path / "nvdisasm"
-
-
-def test_listings_too_long_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_reader, "MAX_TEXT_BYTES", 10)
-    kernel = scale_kernel(tmp_path / "k")
-    (code,) = read_code(kernel, kernel.problem(), GPU, configuration())
-    assert code.facts is None and any("too long" in note for note in code.notes)
-    found = put_together(kernel, kernel.problem(), GPU, configuration(), (code,))
-    assert found.launches[0].under_way is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find(NVDISASM) == tmp_path / "nvdisasm"
 
 
 def test_a_problem_beyond_the_gpus_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ Examples:
 def explain() -> None:
     """Explain what limits a configuration: roofline, occupancy, waves, memory access, bytes in flight, and advice.
 
-    Compiles it and reads its code: the SASS if nvdisasm is installed, else the PTX. Runs nothing, and needs no GPU.
+    Compiles it and reads its machine code, the SASS. Runs nothing, and needs no GPU.
     Without --config and --trial, the configuration is the winner for this problem, or the default if nothing was tuned.
     Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a typical
     H200.

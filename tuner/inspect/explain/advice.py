@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.core.model import Gpu
-from tuner.inspect.explain.code_facts import WIDEST
+from tuner.inspect.explain.code import WIDEST
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
-from tuner.inspect.explain.instructions import Kind
+from tuner.inspect.explain.sass import Kind
 from tuner.kernel.batching import LAUNCH_NS
 from tuner.kernel.occupancy import WARP, Limit
 from tuner.kernel.rules import RULES
@@ -156,7 +156,7 @@ def _resident(explanation: Explanation, launch: LaunchExplanation) -> Advice:
     share = f"{fit.warps} of {fit.max_warps} warps are resident ({100 * fit.fraction:.0f} %)"
     if fit.fraction >= FEW_WARPS:
         return Advice("resident warps", OK, share, rule_of_thumb=True)
-    sufficient = launch.under_way is not None and launch.under_way.low >= explanation.wanted_bytes[0] > 0
+    sufficient = launch.under_way is not None and launch.under_way.bytes >= explanation.wanted_bytes[0] > 0
     if explanation.binding == "bandwidth" and sufficient:
         return Advice("resident warps", OK, f"{share}: few, but enough bytes are in flight")
     reason = f"{share}; one more block needs {one_more(fit.limiters)}"
@@ -259,32 +259,22 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
         return
     have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
-    if under_way.low >= least_bytes:
+    if under_way.bytes >= least_bytes:
         yield Advice("bytes in flight", OK, f"{have}; {want}")
-    elif under_way.high >= least_bytes:
-        yield Advice(
-            "bytes in flight",
-            UNKNOWN,
-            f"{have} as the PTX is written, and {size_text(under_way.low)} to {size_text(under_way.high)} as the "
-            f"compiler may arrange it; {want}; the SASS would tell: pip install nvidia-cuda-nvdisasm",
-        )
     elif launch.waves.sms_used < explanation.gpu.sm_count:
         yield Advice("bytes in flight", PROBLEM, f"{have} on average: the grid is too small; {want}")
         return
     else:
-        verdict = PROBLEM if under_way.high < least_bytes / 2 else TRY
+        verdict = PROBLEM if under_way.bytes < least_bytes / 2 else TRY
         yield Advice(
             "bytes in flight",
             verdict,
             f"{have}; {want}: wider loads, more of them before the first use, or more resident threads",
         )
     customary = explanation.customary_bytes
-    short = under_way.high < customary
-    if not short and under_way.low < customary:
-        return
     yield Advice(
         "bytes in flight, CUB's",
-        TRY if short else OK,
+        TRY if under_way.bytes < customary else OK,
         f"{have}; CUB chooses items per thread for {customary >> 10} KiB on this architecture",
         rule_of_thumb=True,
     )

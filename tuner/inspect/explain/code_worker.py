@@ -1,25 +1,37 @@
-"""The child that compiles one configuration to be read: PTX beside the cubin, and SASS if it can be had."""
+"""The child that compiles one configuration and reads its machine code."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
-from tuner.children.code import LISTING, LaunchListing, ListingRefused, ListingRequest, Listings
 from tuner.children.compiler_messages import in_template
 from tuner.children.memory import memory_limit
 from tuner.children.nvrtc import Cubin, SourceRejected, compile_source
 from tuner.core.errors import CompileError, KernelError
 from tuner.core.processes import ParentPipe, limit_memory
+from tuner.inspect.explain.code import (
+    CODES,
+    CodeFacts,
+    CodeRefused,
+    CodeRequest,
+    Codes,
+    LaunchCode,
+    sass_facts,
+)
+from tuner.inspect.tools.locate import NVDISASM
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render_launch
 
 DISASSEMBLY_S = 30.0
+MAX_TEXT_BYTES = 16 << 20
+"""A longer listing is not read: the analysis would take minutes."""
 
 
-def listings(request: ListingRequest) -> Listings:
-    """Compile every launch of a configuration.
+def codes_of(request: CodeRequest) -> Codes:
+    """Compile every launch of a configuration, and read its code.
 
     Raises:
         CompileError, KernelError: it does not render or compile.
@@ -35,19 +47,24 @@ def listings(request: ListingRequest) -> Listings:
         except SourceRejected as error:
             log = in_template(error.log, kernel, launch, problem, gpu, configuration)
             raise SourceRejected(log) from None
-        sass, note = _disassembled(compiled, request.nvdisasm)
+        facts, note = facts_of(compiled, request.nvdisasm)
+        strides = asks_for_grid(compiled.ptx, compiled.entry)
         launches.append(
-            LaunchListing(
-                entry, compiled.entry, compiled.ptx, sass, note, compiled.resources, compiled.barriers
-            )
+            LaunchCode(entry, compiled.entry, compiled.resources, compiled.barriers, strides, facts, note)
         )
-    return Listings(tuple(launches))
+    return Codes(tuple(launches))
 
 
-def _disassembled(compiled: Cubin, nvdisasm: Path | None) -> tuple[str, str]:
-    """Return the SASS, or why there is none."""
+def asks_for_grid(ptx: str, entry: str) -> bool:
+    """Return whether a kernel of a PTX module reads the size of its grid: the SASS names only a place in memory."""
+    own = re.split(rf"\.entry\s+{re.escape(entry)}\(", ptx)[-1].partition(".entry")[0]
+    return "%nctaid" in own
+
+
+def facts_of(compiled: Cubin, nvdisasm: Path | None) -> tuple[CodeFacts | None, str]:
+    """Return what the machine code says, or why it was not read."""
     if nvdisasm is None:
-        return "", "no nvdisasm, so the PTX alone: pip install nvidia-cuda-nvdisasm"
+        return None, f"no nvdisasm, so the code was not read: {NVDISASM.source}"
     # A file in memory: whatever kills this process, none is left.
     with os.fdopen(os.memfd_create("cubin"), "wb") as file:
         file.write(compiled.cubin)
@@ -61,27 +78,33 @@ def _disassembled(compiled: Cubin, nvdisasm: Path | None) -> tuple[str, str]:
                 stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return "", f"{nvdisasm} failed: {error}"
+            return None, f"{nvdisasm} failed: {error}"
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
-        return "", f"{nvdisasm} failed: {words[-1] if words else f'exit status {done.returncode}'}"
-    return done.stdout.decode(errors="replace"), ""
+        reason = words[-1] if words else f"exit status {done.returncode}"
+        return None, f"{nvdisasm} failed: {reason}"
+    if len(done.stdout) > MAX_TEXT_BYTES:
+        return None, f"{len(done.stdout) >> 20} MiB of SASS are too long to be read"
+    try:
+        return sass_facts(done.stdout.decode(errors="replace"), compiled.entry), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def main() -> None:
     """Answer one request."""
-    pipe = ParentPipe(LISTING)
+    pipe = ParentPipe(CODES)
     limit = memory_limit(1)
     limit_memory(limit)
     request = pipe.receive()
     if request is None:
         return
     try:
-        reply: Listings | ListingRefused = listings(request)
+        reply: Codes | CodeRefused = codes_of(request)
     except (KernelError, CompileError) as error:
-        reply = ListingRefused(error.problem, error.remedy)
+        reply = CodeRefused(error.problem, error.remedy)
     except MemoryError:
-        reply = ListingRefused("out of memory while rendering or compiling", "")
+        reply = CodeRefused("out of memory while rendering or compiling", "")
     pipe.send(reply)
 
 

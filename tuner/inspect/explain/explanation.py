@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner.core.model import Configuration, Gpu, Problem, Resources
-from tuner.inspect.explain.code_facts import CodeFacts
-from tuner.inspect.explain.code_reader import LaunchCode
+from tuner.inspect.explain.code import CodeFacts, LaunchCode
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
 from tuner.kernel.plan import make_plan
 from tuner.kernel.roofline import (
@@ -35,53 +34,29 @@ class UnderWay:
     threads: float
     """Resident on an SM, on average where the grid is too small to fill it."""
     of_a_thread: int
-    bounds: tuple[float, float] | None = None
-    """The least and the most that it may be, where the compiler will still arrange the instructions (PTX)."""
-
-    @property
-    def low(self) -> float:
-        """Bytes that are surely under way."""
-        return self.bounds[0] if self.bounds else self.bytes
-
-    @property
-    def high(self) -> float:
-        """Bytes that may be under way."""
-        return self.bounds[1] if self.bounds else self.bytes
 
 
 @dataclass(frozen=True)
 class LaunchExplanation:
     """What is known of one launch without running it."""
 
-    name: str
-    """Of the kernel, as its file has it."""
-    entry: str
-    """Its name in the cubin, which is mangled where C++ overloads it."""
+    code: LaunchCode
     launch: Launch
     resources: Resources
-    barriers: int
     occupancy: Occupancy
     waves: Waves
-    ptx: CodeFacts | None
-    sass: CodeFacts | None
     under_way: UnderWay | None
     """None where the code could not be read."""
-    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> CodeFacts | None:
-        """The SASS's, because that is what runs; else the PTX's."""
-        return self.sass or self.ptx
-
-    @property
-    def shared_bytes(self) -> int:
-        """Of a block, static and dynamic."""
-        return self.resources.static_shared_bytes + self.resources.dynamic_shared_bytes
+        """What its code says, if it could be read."""
+        return self.code.facts
 
     @property
     def persistent(self) -> bool:
         """Whether its blocks stay: all are resident at once, and each goes on to further tiles."""
-        return self.waves.at_once and self.ptx is not None and self.ptx.strides_over_grid
+        return self.waves.at_once and self.code.strides_over_grid
 
 
 @dataclass(frozen=True)
@@ -132,7 +107,7 @@ def explain(
         problem: what is computed.
         gpu: where.
         configuration: how.
-        code: of each launch, by :func:`tuner.inspect.explain.code_reader.read_code`.
+        code: of each launch, by :func:`tuner.inspect.explain.code.read_code`.
 
     Raises:
         UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
@@ -153,46 +128,22 @@ def _launch(gpu: Gpu, launch: Launch, code: LaunchCode) -> LaunchExplanation:
     resources = replace(code.resources, dynamic_shared_bytes=launch.shared_bytes)
     shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
     fit = occupancy(
-        gpu,
-        launch.threads,
-        resources.registers,
-        shared,
-        carveout=launch.carveout,
-        barriers=code.barriers,
+        gpu, launch.threads, resources.registers, shared, carveout=launch.carveout, barriers=code.barriers
     )
     waves = Waves(math.prod(launch.grid), fit.active_blocks, gpu.sm_count)
-    return LaunchExplanation(
-        code.name,
-        code.entry,
-        launch,
-        replace(resources, active_blocks=fit.active_blocks),
-        code.barriers,
-        fit,
-        waves,
-        code.ptx,
-        code.sass,
-        _under_way(launch, resources.registers, shared, waves, code.facts),
-        code.notes,
-    )
+    resources = replace(resources, active_blocks=fit.active_blocks)
+    under_way = _under_way(launch, resources.registers, shared, waves, code.facts) if code.facts else None
+    return LaunchExplanation(code, launch, resources, fit, waves, under_way)
 
 
-def _under_way(
-    launch: Launch, registers: int, shared: int, waves: Waves, facts: CodeFacts | None
-) -> UnderWay | None:
+def _under_way(launch: Launch, registers: int, shared: int, waves: Waves, facts: CodeFacts) -> UnderWay:
     """Multiply what a thread has under way by the threads that are resident."""
-    if facts is None:
-        return None
     blocks = min(float(waves.per_sm), waves.blocks / waves.sm_count)
     threads = blocks * launch.threads
     in_flight = facts.in_flight
     held = REGISTER_BYTES * registers if registers else math.inf
-    copies = in_flight.copy_bytes * in_flight.groups
-    of_a_thread = max(int(min(in_flight.load_bytes, held)), copies)
+    of_a_thread = max(int(min(in_flight.load_bytes, held)), in_flight.copy_bytes * in_flight.groups)
     total = threads * of_a_thread
     if in_flight.bulk and blocks * shared >= total:
         return UnderWay(blocks * shared, True, threads, of_a_thread)
-    bounds = None
-    if in_flight.least_load_bytes < in_flight.most_load_bytes:
-        low = min(max(in_flight.least_load_bytes, copies), of_a_thread)
-        bounds = threads * low, threads * max(min(in_flight.most_load_bytes, held), of_a_thread)
-    return UnderWay(total, False, threads, of_a_thread, bounds)
+    return UnderWay(total, False, threads, of_a_thread)

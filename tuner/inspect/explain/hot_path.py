@@ -4,11 +4,7 @@ No loop is taken twice. Where the code may skip something (``if (i < n) ...``), 
 branches that exclude each other it takes the one that does clearly more, else the one that does it in fewer
 instructions: that for whole tiles.
 
-A load is under way from where it stands to where it is waited for. In SASS that is the first instruction that touches
-its registers. In PTX the compiler has not yet arranged the instructions. Within a basic block it brings together loads
-that do not depend on each other, as far as there are registers; so there a load ends where it cannot be put off any
-further: where an address, a branch or a store to global memory needs what was loaded, at a barrier behind a store to
-shared memory that does, and at the end of a block that has used it.
+A load is under way from where it stands to the first instruction that touches its registers.
 
 What counts is the place with most bytes under way: within loops, if these have a fair share of the accesses.
 """
@@ -21,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.inspect.explain.instructions import (
+from tuner.inspect.explain.sass import (
     GLOBAL,
     Block,
     Code,
@@ -35,9 +31,6 @@ from tuner.inspect.explain.instructions import (
 CLEARLY_MORE = 0.6
 """A branch that does less than this share of what another does is not the one for whole tiles. What is done element by
 element at the end of an array adds up to half again to what a path for vectors does."""
-FEWER, MORE = 4, 2
-"""How many times fewer or more loads SASS may have under way than the PTX where loads are in loops or several blocks:
-over 120 configurations of the built-in kernels for 8.0 and 9.0 it was 0.4 to 3.5 times, and the same for 92 %."""
 DONE = {Kind.FLOAT: 4, Kind.MATRIX: 64, Kind.BULK_COPY: 1 << 20}
 """What instructions count for when branches are compared, as bytes of global memory."""
 
@@ -48,9 +41,6 @@ class InFlight:
 
     loads: int = 0
     load_bytes: int = 0
-    least_load_bytes: int = 0
-    most_load_bytes: int = 0
-    """PTX: how few and how many of these bytes the compiler may leave or bring together; else the same as they are."""
     copies: int = 0
     """Asynchronous copies of one group."""
     copy_bytes: int = 0
@@ -64,17 +54,6 @@ class InFlight:
     def bytes(self) -> int:
         """Bytes of loads, or of asynchronous copies if those are more."""
         return max(self.load_bytes, self.copy_bytes * self.groups)
-
-
-@dataclass(frozen=True)
-class Walk:
-    """The way that does the work."""
-
-    blocks: tuple[int, ...]
-    instructions: int
-    bytes: int
-    """Of global memory, that one thread loads, stores and copies."""
-    in_flight: InFlight
 
 
 @dataclass
@@ -94,12 +73,6 @@ class _Way:
     """The most that is under way in a loop."""
     pending: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     """Bytes and registers of each load under way."""
-    tainted: frozenset[str] = frozenset()
-    """PTX: registers whose value needs a load that is under way."""
-    pinned: bool = False
-    """PTX: shared memory holds such a value."""
-    used: bool = False
-    """PTX: this block has computed such a value."""
     copies: tuple[int, int] = (0, 0)
     """Number and bytes of the asynchronous copies since the last commit."""
 
@@ -107,13 +80,9 @@ class _Way:
         """Return a copy to go on with."""
         return replace(self, pending=list(self.pending))
 
-    def clear(self) -> None:
-        """Wait for everything."""
-        self.pending, self.tainted, self.pinned, self.used = [], frozenset(), False, False
 
-
-def walk(code: Code, loops: Sequence[CodeLoop]) -> Walk:
-    """Go through a kernel.
+def walk(code: Code, loops: Sequence[CodeLoop]) -> tuple[tuple[int, ...], InFlight]:
+    """Return the blocks of the way that does the work, and what a thread has under way on it.
 
     Args:
         code: of the kernel.
@@ -128,9 +97,7 @@ def walk(code: Code, loops: Sequence[CodeLoop]) -> Walk:
         way = _chosen(from_above, ways, above, named).go_on() if from_above else _Way()
         way.blocks += (number,)
         for instruction in code.blocks[number].instructions:
-            _step(way, instruction, ordered=code.ordered, looped=number in looped)
-        if way.used:
-            way.clear()
+            _step(way, instruction, looped=number in looped)
         ways[number] = way
     ends = [number for number, block in enumerate(code.blocks) if not block.successors] or [code.order[-1]]
     ends = [number for number in ends if not _fails(code.blocks[number])] or ends
@@ -138,37 +105,11 @@ def walk(code: Code, loops: Sequence[CodeLoop]) -> Walk:
     _close(way)
     steady = 2 * way.looped_bytes >= way.bytes - way.looped_bytes and way.looped_best.load_bytes > 0
     loads = way.looped_best if steady else way.best
-    least_bytes, most_bytes = _once_compiled(code, way, loads, loops, above)
+    groups = _groups(code, looped) if way.best.copies else 0
     in_flight = replace(
-        way.best,
-        loads=loads.loads,
-        load_bytes=loads.load_bytes,
-        least_load_bytes=least_bytes,
-        most_load_bytes=most_bytes,
-        groups=_groups(code, looped) if way.best.copies else 0,
-        bulk=way.bulk,
+        way.best, loads=loads.loads, load_bytes=loads.load_bytes, groups=groups, bulk=way.bulk
     )
-    return Walk(way.blocks, way.instructions, way.bytes, in_flight)
-
-
-def _once_compiled(
-    code: Code, way: _Way, best: InFlight, loops: Sequence[CodeLoop], above: Sequence[int]
-) -> tuple[int, int]:
-    """Return the least and the most bytes of loads that may be under way when the compiler has arranged the code.
-
-    Where all loads stand together, as in element-wise kernels, that is what is under way as written. Loops it unrolls
-    by itself, or keeps apart what they load. Loads under conditions it may put under predicates in one block, with
-    those before and after: of these it may be all.
-    """
-    total = sum(i.width for i in code.instructions(way.blocks) if i.kind is Kind.GLOBAL_LOAD)
-    if code.ordered or (total == best.load_bytes and not way.looped_bytes):
-        return best.load_bytes, best.load_bytes
-    together = {number for number in way.blocks if above[way.blocks[-1]] >> number & 1}
-    for loop in loops:
-        ends = [number for number in loop.blocks if loop.header in code.blocks[number].successors]
-        together |= {number for number in loop.blocks if all(above[end] >> number & 1 for end in ends)}
-    apart = [i for i in code.instructions(set(way.blocks) - together) if i.kind is Kind.GLOBAL_LOAD]
-    return best.load_bytes // FEWER, max(MORE * best.load_bytes, total if apart else 0)
+    return way.blocks, in_flight
 
 
 def one_side(code: Code) -> Code:
@@ -230,7 +171,7 @@ def _in_turn(code: Code, loops: Sequence[CodeLoop]) -> Iterator[tuple[int, Seque
 
 
 def _fails(block: Block) -> bool:
-    return bool(block.instructions) and block.instructions[-1].opcode.split(".")[0] in ("trap", "BPT")
+    return bool(block.instructions) and block.instructions[-1].opcode.split(".")[0] == "BPT"
 
 
 def _chosen(
@@ -257,7 +198,7 @@ def _perhaps(way: _Way, skipping: _Way) -> _Way:
     return replace(way, done=skipping.done + (way.done - skipping.done) / 2)
 
 
-def _step(way: _Way, instruction: Instruction, *, ordered: bool, looped: bool) -> None:
+def _step(way: _Way, instruction: Instruction, *, looped: bool) -> None:
     way.instructions += 1
     way.bulk |= instruction.kind is Kind.BULK_COPY
     way.done += _done_by(instruction)
@@ -268,13 +209,9 @@ def _step(way: _Way, instruction: Instruction, *, ordered: bool, looped: bool) -
         way.copies = (way.copies[0] + 1, way.copies[1] + instruction.width)
     if instruction.kind is Kind.COMMIT:
         _close(way)
-    if ordered:
-        _wait_for(way, {*instruction.reads, *instruction.writes})
-    else:
-        _needs(way, instruction)
+    _wait_for(way, {*instruction.reads, *instruction.writes})
     if instruction.kind is Kind.GLOBAL_LOAD:
         way.pending.append((instruction.width, frozenset(instruction.writes)))
-        way.tainted |= frozenset(instruction.writes)
         now, total = len(way.pending), sum(size for size, _ in way.pending)
         if total > way.best.load_bytes:
             way.best = replace(way.best, loads=now, load_bytes=total)
@@ -291,33 +228,11 @@ def _close(way: _Way) -> None:
 
 
 def _wait_for(way: _Way, registers: set[str]) -> None:
-    """SASS: an instruction that touches what a load brings waits for it, and so for the loads before it."""
+    """An instruction that touches what a load brings waits for it, and so for the loads before it."""
     for i in reversed(range(len(way.pending))):
         if not registers.isdisjoint(way.pending[i][1]):
             del way.pending[: i + 1]
             return
-
-
-def _needs(way: _Way, instruction: Instruction) -> None:
-    """PTX: see whether even the best compiler has to wait here for what is under way."""
-    needs = not way.tainted.isdisjoint(instruction.reads)
-    match instruction.kind:
-        case Kind.SHARED_STORE | Kind.LOCAL_STORE:
-            way.pinned |= needs
-            way.used |= needs
-        case Kind.BARRIER if way.pinned:
-            way.clear()
-        case Kind.CALL:
-            way.clear()
-        case Kind.GLOBAL_STORE | Kind.ATOMIC | Kind.GLOBAL_LOAD | Kind.ASYNC_COPY if needs:
-            way.clear()
-        case _ if needs and (instruction.targets or instruction.ends):
-            way.clear()
-        case _ if needs:
-            way.tainted |= frozenset(instruction.writes)
-            way.used = True
-        case _:
-            way.tainted -= frozenset(instruction.writes)
 
 
 def _groups(code: Code, looped: frozenset[int]) -> int:

@@ -1,19 +1,21 @@
-"""Why a configuration is as fast as it is, for people to read."""
+"""Why a configuration is as fast as it is, for people and for programs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import click
+from msgspec import structs
 
-from tuner.core.conditions import Calibration, Conditions
+from tuner.core.conditions import Conditions
 from tuner.database.records import Metrics
 from tuner.inspect.explain.advice import Advice, AdviceVerdict, one_more, size_text
-from tuner.inspect.explain.code_facts import Access, CodeFacts, Part
+from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
-from tuner.inspect.explain.instructions import GLOBAL, Kind
+from tuner.inspect.explain.sass import GLOBAL, Kind
 from tuner.kernel.occupancy import Limit
 from tuner.kernel.roofline import LATENCY_NS
 from tuner.report import tables
@@ -39,7 +41,6 @@ class ExplanationReport:
     conditions: Conditions | None = None
     """Under which the time was taken."""
     metrics: Metrics = field(default_factory=Metrics)
-    calibration: Calibration | None = None
     ceiling: Ceiling | None = None
     """What one of the tuner's own kernels would take for the same work on this GPU."""
     launch_note: str = ""
@@ -54,7 +55,7 @@ def show_explanation(report: ExplanationReport) -> None:
         name = (
             f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
         )
-        click.echo(f"\n--- {name}: {printable(launch.name)}")
+        click.echo(f"\n--- {name}: {printable(launch.code.name)}")
         tables.show_pairs(_launch(explanation, launch))
         click.echo()
         tables.show(
@@ -146,7 +147,7 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     )
     if waves.slots:
         yield "waves", _waves(launch)
-    yield from (("note", note) for note in launch.notes)
+    yield "note", launch.code.note
     yield from _under_way(explanation, launch)
 
 
@@ -203,12 +204,9 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     elif seen.loads:
         how = f"{threads} x {under_way.of_a_thread} B in {_number(seen.loads, 'load')} before one is needed"
     else:
-        yield "bytes in flight", f"none by loads, by the {facts.language}"
+        yield "bytes in flight", "none by loads, by the SASS"
         return
-    yield "bytes in flight", f"{have}: {how}, by the {facts.language}"
-    if under_way.bounds:
-        ends = " to ".join(map(size_text, under_way.bounds))
-        yield "  once compiled", f"{ends} per SM: the compiler may still rearrange the PTX"
+    yield "bytes in flight", f"{have}: {how}, by the SASS"
     least_bytes, most_bytes = explanation.wanted_bytes
     if least_bytes:
         ends = " to ".join(f"{ns:.0f}" for ns in LATENCY_NS)
@@ -246,14 +244,10 @@ def _limit_name(limit: Limit) -> str:
 
 def _show_code(facts: CodeFacts) -> None:
     click.echo()
-    tables.show_line(
-        f"by the {facts.language}, as written: each instruction counts once, and so does each loop"
-    )
+    tables.show_line("by the SASS, as written: each instruction counts once, and so does each loop")
     parts = [("main path", facts.walk)]
-    loops = [
-        (f"{'  ' * (loop.depth - 1)}loop {number}", loop.part) for number, loop in enumerate(facts.loops, 1)
-    ]
-    parts += [(f"  {name}", part) for name, part in loops[:MANY_LOOPS]]
+    loops = [(f"{'  ' * depth}loop {number}", part) for number, (depth, part) in enumerate(facts.loops, 1)]
+    parts += loops[:MANY_LOOPS]
     if len(loops) > MANY_LOOPS:
         parts.append((f"  and {len(loops) - MANY_LOOPS} more loops", Part(0, (), (), 0)))
     parts.append(("all of it", facts.whole))
@@ -277,11 +271,9 @@ def _part(name: str, part: Part) -> tuple[object, ...]:
         name,
         part.instructions or "",
         _accesses([access for access in part.accesses if access.kind in apart]),
-        _accesses(
-            [access for access in part.accesses if access.kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE)]
-        ),
+        _accesses([access for access in part.accesses if access.kind not in apart]),
         part.float or "",
-        ", ".join(f"{count} {opcode.replace('.sync.aligned', '')}" for opcode, count in part.matrix),
+        ", ".join(f"{count} {opcode}" for opcode, count in part.matrix),
     )
 
 
@@ -299,11 +291,9 @@ _WORDS: Mapping[Kind, tuple[str, ...]] = {
 }
 
 
-def _accesses(explanation: Iterable[Access]) -> str:
+def _accesses(accesses: Iterable[Access]) -> str:
     return ", ".join(
-        f"{_number(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}"
-        for a in explanation
-        if a.count
+        f"{_number(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}" for a in accesses
     )
 
 
@@ -320,3 +310,88 @@ def _advice(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ..
 def _extent(sizes: tuple[int, int, int]) -> str:
     kept = sizes if sizes[2] > 1 else sizes[:2] if sizes[1] > 1 else sizes[:1]
     return " x ".join(map(str, kept))
+
+
+# -- for programs
+
+
+def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
+    """Return everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
+    explanation = report.explanation
+    roof, (least_bytes, most_bytes) = explanation.roof, explanation.wanted_bytes
+    return {
+        **explanation.problem.to_json(),
+        "gpu": explanation.gpu.name,
+        "cc": explanation.gpu.cc,
+        **tables.configuration_record(explanation.configuration),
+        "source": report.source,
+        "notes": [*report.notes, *([report.launch_note] if report.launch_note else [])],
+        "roofline": {
+            **tables.picked(roof, "flops bytes intensity ridge"),
+            "binding": explanation.binding,
+            **tables.picked(roof, "peak_flops peak_bytes_per_s speed_of_light_ns"),
+            "measured_ceiling": asdict(report.ceiling) if report.ceiling else None,
+        },
+        "time_ns": report.time_ns,
+        "mode": report.conditions.mode if report.conditions else None,
+        "regime": report.conditions.regime if report.conditions else None,
+        **structs.asdict(report.metrics),
+        "wanted_bytes_in_flight": {
+            "latency_ns": LATENCY_NS,
+            "bytes": [least_bytes, most_bytes],
+            "cub_rule_of_thumb": explanation.customary_bytes,
+        },
+        "launches": [_launch_as_json(launch) for launch in explanation.launches],
+        "advice": [
+            {
+                "about": line.name,
+                "verdict": line.verdict,
+                "launch": line.launch or None,
+                "rule_of_thumb": line.rule_of_thumb,
+                "because": line.text,
+            }
+            for line in report.advice
+        ],
+    }
+
+
+def _launch_as_json(launch: LaunchExplanation) -> dict[str, Any]:
+    fit, plan = launch.occupancy, launch.launch
+    return {
+        "entry": launch.code.entry,
+        "name": launch.code.name,
+        **tables.picked(plan, "grid block cluster carveout"),
+        **vars(launch.resources),
+        "barriers": launch.code.barriers,
+        "occupancy": {
+            **tables.picked(fit, "active_blocks warps max_warps fraction limiter"),
+            "limits": [asdict(limit) for limit in fit.limits],
+        },
+        "waves": {
+            **tables.picked(launch.waves, "blocks slots count last_idle idle sms_used at_once"),
+            "persistent": launch.persistent,
+        },
+        "bytes_in_flight": asdict(launch.under_way) if launch.under_way else None,
+        "code": {"sass": _facts_as_json(launch.facts)} if launch.facts else {},
+        "notes": [launch.code.note] if launch.code.note else [],
+    }
+
+
+def _facts_as_json(facts: CodeFacts) -> dict[str, Any]:
+    return {
+        "whole": _part_as_json(facts.whole),
+        "main_path": _part_as_json(facts.walk),
+        "loops": [{"depth": depth, **_part_as_json(part)} for depth, part in facts.loops],
+        "in_flight": asdict(facts.in_flight),
+        "instructions_per_byte": facts.instructions_per_byte,
+    }
+
+
+def _part_as_json(part: Part) -> dict[str, Any]:
+    return {
+        "instructions": part.instructions,
+        "accesses": [{"kind": a.kind, "bytes": a.width, "count": a.count} for a in part.accesses],
+        "float": part.float,
+        "matrix": dict(part.matrix),
+        "global_bytes": part.global_bytes,
+    }

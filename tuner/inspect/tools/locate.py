@@ -1,10 +1,11 @@
-"""Where NVIDIA's tools lie: on the PATH, in a CUDA toolkit, or in a folder of their own."""
+"""Where NVIDIA's tools lie: on the PATH, in a CUDA toolkit, in a folder or pip package of their own."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ class Tool:
     name: str
     title: str
     option: str
-    """Of the command line, for its path."""
+    """Of the command line, for its path, if there is one."""
     folders: tuple[str, ...]
     """Where it may be when it is not on the PATH; patterns, below each toolkit where they are relative."""
     source: str
@@ -44,6 +45,13 @@ SANITIZER = Tool(
     "--compute-sanitizer",
     ("bin", "compute-sanitizer"),
     "it comes with the CUDA toolkit (Debian, Ubuntu: cuda-sanitizer-13-0)",
+)
+NVDISASM = Tool(
+    "nvdisasm",
+    "CUDA's disassembler",
+    "",
+    (f"{sysconfig.get_paths()['purelib']}/nvidia/cu13/bin", "bin"),
+    "pip install nvidia-cuda-nvdisasm",
 )
 
 

@@ -1,0 +1,197 @@
+"""What a kernel's code says without being run: accesses and their widths, loops, tensor cores, bytes under way.
+
+All counts are static: an instruction counts once, however often it runs. What the compiler unrolls is unrolled here,
+too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.children.record import Message, Record
+from tuner.core.errors import CompileError
+from tuner.core.model import Configuration, Gpu, Problem, Resources
+from tuner.core.processes import Channel, ChildDied, UnsendableError, ask_once
+from tuner.inspect.explain.hot_path import InFlight, one_side, walk
+from tuner.inspect.explain.sass import GLOBAL, MEMORY, Instruction, Kind, loops, parse_sass
+from tuner.inspect.tools.locate import NVDISASM, ToolMissingError, find
+from tuner.kernel.spec import KernelSpec
+
+DEADLINE_S = 120.0
+"""For all launches of a configuration: twice what a search gives each."""
+WIDEST = 16
+"""Bytes of the widest load that every GPU has: 16 for each of 32 threads are four lines of 128 bytes."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Memory instructions of one kind and width."""
+
+    kind: Kind
+    width: int
+    """Bytes of one thread; 0 where the code does not say."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is in some stretch of code."""
+
+    instructions: int
+    accesses: tuple[Access, ...]
+    matrix: tuple[tuple[str, int], ...]
+    """Tensor core instructions with their number."""
+    float: int
+    """Floating-point instructions outside of tensor cores."""
+
+    @property
+    def global_bytes(self) -> int:
+        """Bytes that one thread moves to and from global memory, each instruction taken once."""
+        return self.moved(*GLOBAL)
+
+    def moved(self, *kinds: Kind) -> int:
+        """Return the bytes that one thread moves by accesses of some kinds."""
+        return sum(a.width * a.count for a in self.accesses if a.kind in kinds)
+
+    def widest(self, *kinds: Kind) -> int:
+        """Return the bytes of the widest access of some kinds; 0 where there is none."""
+        return max((a.width for a in self.accesses if a.kind in kinds), default=0)
+
+    def count(self, *kinds: Kind) -> int:
+        """Count the instructions of some memory kinds."""
+        return sum(a.count for a in self.accesses if a.kind in kinds)
+
+
+@dataclass(frozen=True)
+class CodeFacts:
+    """What is known of one kernel."""
+
+    whole: Part
+    walk: Part
+    """The way that does the work, as :mod:`tuner.inspect.explain.hot_path` takes it: whole tiles, each loop once."""
+    loops: tuple[tuple[int, Part], ...]
+    """How deep each loop lies, 1 for one that is in no other, and what is in it and in the loops inside of it: those on
+    that way which do something; all which do, where bulk copies are among them."""
+    in_flight: InFlight
+
+    @property
+    def instructions_per_byte(self) -> float | None:
+        """Instructions on the way for each byte of global memory; None where threads move none, or not all."""
+        moved = self.walk.global_bytes
+        return self.walk.instructions / moved if moved and not self.in_flight.bulk else None
+
+
+def sass_facts(text: str, entry: str) -> CodeFacts:
+    """Read a listing by ``nvdisasm -c``.
+
+    Raises:
+        ValueError: there is no such kernel in the listing.
+    """
+    code = parse_sass(text, entry)
+    every, taken = loops(code), one_side(code)
+    way, in_flight = walk(taken, every)
+    # Where the copy engine works, warps have roles of their own, and no single way goes through all of them.
+    kept = frozenset(range(len(code.blocks))) if in_flight.bulk else frozenset(way)
+    parts = [
+        (loop.depth, _part(taken.instructions(loop.blocks & kept))) for loop in every if loop.header in kept
+    ]
+    return CodeFacts(
+        _part(code.instructions()),
+        _part(taken.instructions(way)),
+        tuple((depth, part) for depth, part in parts if part.accesses or part.matrix or part.float),
+        in_flight,
+    )
+
+
+def _part(instructions: Iterable[Instruction]) -> Part:
+    total, floats = 0, 0
+    accesses: Counter[tuple[Kind, int]] = Counter()
+    matrix: Counter[str] = Counter()
+    for instruction in instructions:
+        total += 1
+        floats += instruction.kind is Kind.FLOAT
+        if instruction.kind in MEMORY:
+            accesses[instruction.kind, instruction.width] += 1
+        elif instruction.kind is Kind.MATRIX:
+            matrix[instruction.opcode] += 1
+    ordered = sorted(accesses.items(), key=lambda item: (MEMORY.index(item[0][0]), -item[0][1]))
+    return Part(
+        total,
+        tuple(Access(kind, width, count) for (kind, width), count in ordered),
+        tuple(matrix.most_common()),
+        floats,
+    )
+
+
+# -- the child that compiles and reads
+
+
+class CodeRequest(Record, frozen=True):
+    """Compile every launch of a configuration, and read its code."""
+
+    kernel_file: Path
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    nvdisasm: Path | None
+
+
+class LaunchCode(Record, frozen=True):
+    """What was compiled for one launch."""
+
+    name: str
+    """Of the kernel, as its file has it."""
+    entry: str
+    """Its name in the cubin, which is mangled where C++ overloads it."""
+    resources: Resources
+    barriers: int
+    strides_over_grid: bool
+    """Whether it asks how many blocks there are, as loops over tiles do."""
+    facts: CodeFacts | None
+    note: str = ""
+    """Why the code was not read."""
+
+
+class Codes(Message, frozen=True):
+    """The launches in order."""
+
+    launches: tuple[LaunchCode, ...]
+
+
+class CodeRefused(Message, frozen=True):
+    """The configuration does not render or compile."""
+
+    problem: str
+    remedy: str
+
+
+CODES: Channel[CodeRequest, Codes | CodeRefused] = Channel(CodeRequest, Codes | CodeRefused)
+
+
+def read_code(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> tuple[LaunchCode, ...]:
+    """Compile a configuration in a process of its own, which reads the kernel's file again; return its code.
+
+    Raises:
+        CompileError: it does not render or compile, or takes too long.
+    """
+    try:
+        tool = find(NVDISASM)
+    except ToolMissingError:
+        tool = None
+    request = CodeRequest(kernel.file, problem, gpu, configuration, tool)
+    try:
+        codes = ask_once("tuner.inspect.explain.code_worker", CODES, request, DEADLINE_S)
+    except ChildDied as death:
+        raise CompileError(f"the compiler process died ({death.reason})") from None
+    except UnsendableError as error:
+        raise CompileError(str(error)) from None
+    if codes is None:
+        raise CompileError(f"not compiled after {DEADLINE_S:g} s")
+    if isinstance(codes, CodeRefused):
+        raise CompileError(f"{configuration} does not compile: {codes.problem}", codes.remedy)
+    return codes.launches
