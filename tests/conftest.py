@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,10 @@ from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner.children import compile_pool as pool
 from tuner.core import processes
-from tuner.core.model import Gpu
 from tuner.database import schema
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.winners import header
-from tuner.winners.header_defaults import Default, defaults_of
 
 # A shell starts what it puts into the background like this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -95,23 +92,6 @@ def forks_of_the_tuner(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "gpu" not in request.path.parent.parts[-1:]:
             patch.setattr(processes, "subprocess", subprocess_with_forks)
-        yield
-
-
-@pytest.fixture(scope="session")
-def defaults_once() -> Iterator[None]:
-    """The defaults that a header has beside winners are found once for a kernel and its GPUs: gemm's take 0.7 s."""
-    found: dict[tuple[int, tuple[Gpu, ...]], tuple[KernelSpec, list[Default]]] = {}
-
-    def once(kernel: KernelSpec, gpus: Iterable[Gpu]) -> list[Default]:
-        cards = tuple(gpus)
-        key = id(kernel), cards
-        if key not in found:
-            found[key] = kernel, defaults_of(kernel, cards)  # a kernel that is kept keeps its number
-        return found[key][1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(header, "defaults_of", once)
         yield
 
 

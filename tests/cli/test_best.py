@@ -33,7 +33,7 @@ from tuner.core.model import Problem, RunOptions, Trial
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 
-pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 @pytest.fixture

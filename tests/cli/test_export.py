@@ -29,7 +29,7 @@ from tuner.cli.commands.export import export
 from tuner.cli.commands.query import query
 from tuner.core.errors import DatabaseError, UsageError
 
-pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.database.records import SORTS
 from tuner.search import initial
-from tuner.winners.cpp import NAMESPACE
+from tuner.winners.header import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
 

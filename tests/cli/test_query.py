@@ -28,7 +28,7 @@ from tuner.cli.commands.trial import trial
 from tuner.cli.filters import parse_since, parse_sizes
 from tuner.core.errors import TunerError, UsageError
 
-pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from tuner.runtime.driver import DriverFailure
 from tuner.runtime.kernel import in_order
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import MAX_CLUSTERS, Launch, Plan
-from tuner.winners.header_needs import needs_lines
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -109,23 +108,6 @@ def test_t1_has_no_word_for_a_table() -> None:
     problem = kernel.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
     with pytest.raises(DatabaseError, match="no word for a table of cluster numbers"):
         t1_of(kernel, variant, problem, HOPPER)
-
-
-@pytest.mark.parametrize("gpc_locality", [False, True])
-def test_the_export_tells_of_the_table(gpc_locality: bool) -> None:
-    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "gpc_locality": gpc_locality}
-    lines = needs_lines(make_plan(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values)))
-    assert any("numbers 64 clusters" in line for line in lines) == gpc_locality
-    assert any("clusters of 2 x 1 x 1 blocks" in line for line in lines)
-
-
-@pytest.mark.parametrize("split_k", [1, 8])
-def test_and_of_blocks_that_wait_for_each_other(split_k: int) -> None:
-    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    values = {**GEMM.variants["wgmma_split_k"].defaults, **DEEP, "split_k": split_k}
-    lines = needs_lines(make_plan(GEMM, problem, HOPPER, Configuration.of("wgmma_split_k", values)))
-    assert any("its 128 blocks wait for each other" in line for line in lines) == (split_k > 1)
 
 
 class FakeSms:

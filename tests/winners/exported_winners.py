@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.kernel_files import MAP, write
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
 from tuner.database.records import Metrics, StoredWinner, Winner
-from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.winners.header_needs import KernelFiles, no_files
 
-GPP = shutil.which("g++")
-
-
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
+FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 H200 = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, driver="580.95")
 H100 = replace(H200, name="NVIDIA H100 PCIe", sm_count=114)
 A100 = replace(H200, name="NVIDIA A100-SXM4-80GB", cc=80)
@@ -64,34 +61,40 @@ WINNERS = [
     make({"n": 1 << 40}, 1, kernel="vector_add", dtypes={"input": "float32"}, options={}),
 ]
 
-needs_gpp = pytest.mark.skipif(GPP is None, reason="needs g++")
+needs_compiler = pytest.mark.skipif(not COMPILERS, reason="needs g++ or clang++")
 
 
 def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
+    """Check lines, in front of an empty program, with each compiler that is there."""
     source = folder / "use.cpp"
     source.write_text("\n".join([*lines, "int main() { return 0; }", ""]))
-    result = subprocess.run(
-        ["g++", *flags, "-fsyntax-only", str(source)], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[:3000]
+    for compiler in COMPILERS:
+        command = [compiler, *flags, "-I", str(folder), "-fsyntax-only", str(source)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr[:3000]
 
 
-def map_files(tmp_path: Path) -> tuple[KernelSpec, KernelFiles]:
-    kernel = read_kernel(write(tmp_path, MAP))
-    return kernel, KernelFiles(lambda run: kernel if run.problem.kernel == "map" else no_files(run))
+def files_of(*kernels: KernelSpec) -> Callable[[Run], KernelSpec]:
+    """Return what finds a run's kernel among some."""
+    named = {kernel.name: kernel for kernel in kernels}
+
+    def kernel_of(run: Run) -> KernelSpec:
+        if run.problem.kernel not in named:
+            raise TunerError(f"no file of {run.problem.kernel}")
+        return named[run.problem.kernel]
+
+    return kernel_of
 
 
-def of_map(kernel: KernelSpec, op: str, n: int = 4096, dtype: str = "float32") -> StoredWinner:
-    problem = kernel.problem({"n": n}, {"": dtype}, {"op": op})
-    stored = make(problem.sizes, 1, dtypes=problem.dtypes, options=problem.options, kernel="map")
-    winner = replace(stored.winner, configuration=Configuration.of("plain", {"block_size": 64}))
-    return replace(stored, winner=winner)
+def winner_of(problem: Problem, configuration: Configuration, gpu: Gpu = H200) -> StoredWinner:
+    stored = make(problem.sizes, 1, gpu, problem.dtypes, dict(problem.options), problem.kernel)
+    return replace(stored, winner=replace(stored.winner, configuration=configuration))
 
 
 TOKEN = re.compile(
-    r"""\#(?:ifndef|define|endif)\b|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#*<>!-]*"|"""
-    r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9])?(?:e[0-9])?"""
-    r"""|::|<=|\+\+|&&|\|\||%(?= bytes| b )|[{}()\[\];,:<>=!*&?.+/-]|\n|\s"""
+    r"""\#(?:ifndef|define|endif|include <(?:optional|string_view)>)|//[^\n]*|"[A-Za-z0-9 ._,:;()+=/@#*<>!-]*"|"""
+    r"""[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"""
+    r"""|::|&&|==|[<>{}()\[\];,:=*&.-]|\n|\s"""
 )
 
 
@@ -108,7 +111,7 @@ def assert_harmless(text: str) -> None:
         position = match.end()
     directives = [line.split()[0] for line in text.splitlines() if line.lstrip().startswith("#")]
     parts = len(directives) // 3
-    assert directives == ["#ifndef", "#define", "#endif"] * parts
-    assert parts >= 3
+    assert directives == ["#include", "#include", *["#ifndef", "#define", "#endif"] * parts]
+    assert parts >= 1
     plain = re.sub(r'"[^"\n]*"|//[^\n]*', "", text)
     assert plain.count("{") == plain.count("}")

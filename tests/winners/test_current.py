@@ -19,7 +19,9 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, WarmTime, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.winners.current import KernelState, best_winners
+from tuner.winners.chosen import choose_winners
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels, KernelState, best_winners
 
 
 @pytest.fixture
@@ -223,24 +225,23 @@ def test_a_run_goes_on_whatever_another_kernel_of_its_name_has_left(
         assert database.run_state("b" * 32)["state"] == "interrupted"
 
 
-def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    own, db, header = tmp_path / "saxpy.toml", tmp_path / "tuning.db", tmp_path / "tuned.hpp"
+def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(tmp_path: Path) -> None:
+    own = tmp_path / "saxpy.toml"
     shutil.copy(load_kernel("saxpy").file, own)
     values = "block_size = { values = [64, 128, 256, 512, 1024], default ="
     edit(own, f"{values} 256", f"{values} 64")
     kernel = read_kernel(own)
     configuration = Configuration.of("vectorized", kernel.variants["vectorized"].defaults)
-    with Database.open(db) as database:
+    with Database.open(tmp_path / "tuning.db") as database:
         run = Run("a" * 32, kernel.problem(), GPU, "cuda:0", 0, "random", 1, 1, kernel_file=str(own),
                   kernel_digest=identity(own).text, computation=identity(own).computation)  # fmt: skip
         database.start_run(run)
         trial = Trial(0, configuration, Status.OK, 9.0, 9.0, 9.0, (9.0,), verification=Verification(True))
         row = database.record(run.id, trial)
         database.record_winner(run.id, Winner(row, configuration, 9.0, row, 9.0, exportable=True))
-    assert said_by(capsys, "export", "--db", str(db), "-o", str(header)).code == 0
-    assert "default_configurations[] = {\n    {Variant::vectorized, 64," in header.read_text()
+        contents = contents_of(choose_winners(database, Filters(), Kernels()).winners, Kernels())
+    first = contents.configurations[contents.defaults[0].configuration].configuration
+    assert (first.variant, first.values["block_size"]) == ("vectorized", 64)
 
 
 def test_a_kernel_that_was_moved_is_known_by_its_new_file(

@@ -24,7 +24,7 @@ from tuner.winners.chosen import choose_winners
 from tuner.winners.current import Kernels
 from tuner.winners.from_database import CompiledOnUse, stored_contents
 
-pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).parents[2]
 CUBIN = """

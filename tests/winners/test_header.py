@@ -1,9 +1,8 @@
-"""An exported header: which configuration it selects, for which sizes that is valid, and its file."""
+"""An exported header: what it holds, as programs that include it see it, and its file."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import stat
 import subprocess
@@ -12,191 +11,226 @@ from pathlib import Path
 
 import pytest
 
-from tests.winners.exported_winners import FLAGS, WINNERS, compile_cpp, make, needs_gpp
+from tests.cpp_interface import compiled
+from tests.kernel_files import GOOD, MAP, write
+from tests.winners.exported_winners import (
+    A100,
+    COMPILERS,
+    FLAGS,
+    H200,
+    WINNERS,
+    assert_harmless,
+    compile_cpp,
+    files_of,
+    needs_compiler,
+    winner_of,
+)
 from tuner.core.errors import DatabaseError
+from tuner.core.model import Configuration
 from tuner.database.records import StoredWinner, WarmTime
 from tuner.formats.files import new_file
-from tuner.kernel.load import load_kernel
-from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
+from tuner.kernel.default import default_configuration
+from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.winners.header import MARK, render_header
-from tuner.winners.header_conditions import Launchable
-from tuner.winners.header_needs import KernelFiles, no_files
 
-pytestmark = pytest.mark.usefixtures("forked_children", "defaults_once")
-
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 NVCC = shutil.which("nvcc")
+HALF = '"float16", "float32", "float16"'
+SINGLE = '"float32", "float32", "float32"'
 
 
-class AnySize(KernelFiles):
-    """Kernels whose configurations are valid for every size."""
-
-    def launchable(self, stored: StoredWinner) -> Launchable:
-        return Launchable((), "1", "0LL")
-
-
-@needs_gpp
-def test_the_header_selects_and_says_how_well(tmp_path: Path) -> None:
-    files = AnySize(no_files)
-    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS, files=files))
-    problem = "gemm::Problem{{{0}, {0}, {0}, gemm::layout_option::{1}, gemm::Types::{2}}}"
-    half, single = "float16_accumulate_float32", "float32"
+@needs_compiler
+def test_a_winner_is_found_by_its_gpu_and_problem_and_nothing_else_is(tmp_path: Path) -> None:
+    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS))
     cases = [
-        # cc, device, size, layout, types -> match, block_m
-        (90, None, 4096, "nn", half, "exact", 128),
-        (90, "NVIDIA H200", 4096, "nn", half, "exact", 128),
-        (90, None, 1024, "nn", half, "exact", 96),  # any device of this compute capability
-        (90, "NVIDIA H200", 1024, "nn", half, "other_size", 64),  # 2 is nearer than 4
-        (90, "NVIDIA H200", 3000, "nn", half, "other_size", 128),
-        (90, "NVIDIA H200", 1, "nn", half, "other_size", 64),
-        (90, "NVIDIA H100 PCIe", 4096, "nn", half, "other_size", 96),
-        (90, "NVIDIA GH200", 4096, "nn", half, "other_device", 128),
-        (90, "NVIDIA GH200", 600, "nn", half, "other_device", 64),
-        (90, "NVIDIA H20", 4096, "nn", half, "other_device", 128),  # the start of a name is not the name
-        (90, "NVIDIA H2000", 4096, "nn", half, "other_device", 128),
-        (90, None, 4096, "nt", half, "exact", 32),
-        (90, None, 17, "nt", half, "other_size", 32),
-        (90, None, 4096, "nn", single, "exact", 48),
-        (90, None, 4096, "nt", single, "none", 0),
-        (80, None, 4096, "nn", half, "exact", 80),
-        (120, None, 4096, "nn", half, "none", 0),
+        # GPU, size, dtypes, layout -> block_m, 0 for none
+        ("NVIDIA H200", 4096, HALF, "nn", 128),
+        ("NVIDIA H200", 512, HALF, "nn", 64),
+        ("NVIDIA H200", 4096, HALF, "nt", 32),
+        ("NVIDIA H200", 4096, SINGLE, "nn", 48),
+        ("NVIDIA H100 PCIe", 1024, HALF, "nn", 96),
+        ("NVIDIA A100-SXM4-80GB", 4096, HALF, "nn", 80),
+        ("NVIDIA H200", 1024, HALF, "nn", 0),  # another GPU's size
+        ("NVIDIA H200", 4095, HALF, "nn", 0),
+        ("NVIDIA H200", 4096, SINGLE, "nt", 0),
+        ("NVIDIA H20", 4096, HALF, "nn", 0),  # the start of a name is not the name
+        ("NVIDIA H2000", 4096, HALF, "nn", 0),
+        ("", 4096, HALF, "nn", 0),
     ]
     lines = ['#include "tuned.hpp"', '#include "tuned.hpp"', "using namespace kernel_tune;"]
-    for number, (cc, device, size, layout, types, match, block_m) in enumerate(cases):
-        name, what = f'"{device}"' if device else "nullptr", problem.format(size, layout, types)
-        lines.append(f"constexpr auto s{number} = gemm::select({cc}, {what}, {name});")
-        lines.append(f'static_assert(s{number}.match == Match::{match}, "{number}");')
-        lines.append(f'static_assert(s{number}.configuration.block_m == {block_m}, "{number}");')
+    for number, (gpu, size, dtypes, layout, block_m) in enumerate(cases):
+        problem = f'{{{size}, {size}, {size}, {dtypes}, "{layout}"}}'
+        lines.append(f'constexpr auto w{number} = gemm::find("{gpu}", {problem});')
+        said = f"w{number}->configuration.block_m == {block_m}" if block_m else f"!w{number}"
+        lines.append(f'static_assert({said}, "{number}");')
     lines += [
-        "static_assert(s0.configuration.variant == gemm::Variant::tiled && s0.configuration.double_buffer);",
-        "static_assert(s0.configuration.raster == gemm::raster_value::row);",
-        "static_assert(s3.configuration.raster == gemm::raster_value::v128b);",
-        "static_assert(s2.configuration.raster == gemm::raster_value::none);",
-        "static_assert(s15.replayed && !s0.replayed);",
-        "namespace e = gemm::entries;",
-        "static_assert(e::cc90_m4096_n4096_k4096_layout_nt_float16_accumulate_float32.block_m == 32);",
-        "constexpr auto far_off = vector_add::select(90, {1LL << 40, vector_add::Types::float32});",
-        "static_assert(far_off.match == Match::exact);",
+        'static_assert(w0->configuration.variant == "tiled" && w0->configuration.double_buffer);',
+        'static_assert(w0->configuration.raster == "row" && w1->configuration.raster == "128b");',
+        'static_assert(w2->configuration.raster == "" && !w2->configuration.double_buffer);',
+        "static_assert(w5->replayed && !w0->replayed && w5->cc == 80 && w0->cc == 90);",
+        'static_assert(w0->time_ns > 189999 && w0->time_ns < 190001 && w0->conditions == "cold, rested");',
+        'static_assert(w0->gpu == "NVIDIA H200" && w0->problem.layout == "nn" && w0->problem.m == 4096);',
+        "static_assert(sizeof(gemm::winners) / sizeof(gemm::Winner) == 6);",
+        'static_assert(vector_add::find("NVIDIA H200", {1LL << 40, "float32"}));',
+        "template <int block_m, bool pipelined> constexpr int kernel() { return block_m + pipelined; }",
+        "static_assert(kernel<w0->configuration.block_m, w0->configuration.double_buffer>() == 129);",
     ]
-    compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-Wshadow", "-Wconversion", "-I", str(tmp_path)])
+    compile_cpp(tmp_path, *lines)
 
 
-@needs_gpp
-def test_without_its_file_a_configuration_is_for_the_size_and_device_it_was_tuned_for(tmp_path: Path) -> None:
-    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS[:1]))
-    problem = "{{{0}, {0}, {0}, gemm::layout_option::nn, gemm::Types::float16_accumulate_float32}}"
-    lines = ['#include "tuned.hpp"', "using namespace kernel_tune;"]
-    for number, (cc, size, device, match) in enumerate(
-        [(90, 4096, "nullptr", "exact"), (90, 512, "nullptr", "none"), (80, 4096, "nullptr", "none"),
-         (90, 4096, '"NVIDIA H20"', "none")]
-    ):  # fmt: skip
-        lines.append(f"constexpr auto s{number} = gemm::select({cc}, {problem.format(size)}, {device});")
-        lines.append(f'static_assert(s{number}.match == Match::{match}, "{number}");')
-    compile_cpp(tmp_path, *lines, flags=[*FLAGS, "-I", str(tmp_path)])
-
-
-@needs_gpp
-@pytest.mark.parametrize("name", ["gemm", "reduce", "mean_matvec", "transform", "saxpy", "vector_add"])
-def test_the_header_knows_for_which_sizes_a_configuration_is_valid(name: str, tmp_path: Path) -> None:
-    kernel, chance = load_kernel(name), random.Random(name)
-    small = kernel.problem(sizes=dict.fromkeys(kernel.sizes, 1024))
-    gpu = ARCHITECTURES[90]
-    space = SearchSpace.from_kernel(kernel, small, gpu)
-    per_variant = [
-        variant.configuration(chance.randrange(len(variant))) for variant in space.variants for _ in "123"
-    ]
-    configurations = list(dict.fromkeys(per_variant))
-    winners = [
-        replace(make({}, 1, gpu=gpu), id=i, run=replace(make({}, 1).run, problem=small, gpu=gpu),
-                winner=replace(make({}, 1).winner, configuration=configuration))
-        for i, configuration in enumerate(configurations)
-    ]  # fmt: skip
-    files = KernelFiles(lambda run: kernel)
-    text = render_header(winners, files=files)
-    values = [
-        1,
-        7,
-        8,
-        64,
-        100,
-        1000,
-        1024,
-        4095,
-        4096,
-        50257,
-        1 << 20,
-        (1 << 31) - 1,
-        1 << 31,
-        1 << 40,
-    ]
-    problems = [small] + [
-        kernel.problem(sizes={size: chance.choice(values) for size in kernel.sizes}) for _ in range(200)
-    ]
-    (tmp_path / "tuned.hpp").write_text(text)
-    ours = ", ".join(f"{{{', '.join(map(str, p.sizes.values()))}}}" for p in problems)
-    (tmp_path / "use.cpp").write_text(
-        f"""#include "tuned.hpp"
-#include <cstdio>
-using namespace kernel_tune::{name};
-int main() {{
-    const long long problems[][{len(kernel.sizes)}] = {{{ours}}};
-    for (const auto& sizes : problems) {{
-        Problem p = all_entries[0].problem;
-        {" ".join(f"p.{size} = sizes[{i}];" for i, size in enumerate(kernel.sizes))}
-        for (const Entry& entry : all_entries)
-            std::putchar(detail::needs(entry.conditions, p).valid ? '1' : '0');
-    }}
-}}
-"""
-    )
-    program = str(tmp_path / "use")
-    subprocess.run(
-        ["g++", *FLAGS, "-Wconversion", "-O0", "-o", program, str(tmp_path / "use.cpp")], check=True
-    )
-    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    expected = "".join(
-        "10"[bool(invalid_reason(kernel, problem, gpu, configuration))]
-        for problem in problems
-        for configuration in configurations
-    )
-    assert said == expected
-    assert 0.03 < said.count("1") / len(said) < 0.97
-
-
-@needs_gpp
-def test_its_arithmetic_says_where_a_result_does_not_fit(tmp_path: Path) -> None:
-    (tmp_path / "tuned.hpp").write_text(render_header([make({"n": 8}, 64)]))
-    checks = "".join(
-        f"""static_assert([] {{ bool fine = true; const long long value = {call}; return {expected}; }}());
-"""
-        for call, expected in (
-            ("mul(-1, least, fine)", "!fine && value == 0"), ("mul(least, 2, fine)", "!fine && value == 0"),
-            ("mul(most, -1, fine)", "fine && value == -most"), ("mul(0, least, fine)", "fine && value == 0"),
-            ("floor_div(least, -1, fine)", "!fine && value == 0"), ("floor_div(-7, 2, fine)", "fine && value == -4"),
-            ("mod(-7, 2, fine)", "fine && value == 1"), ("ceil_div(7, 0, fine)", "!fine && value == 0"),
+@needs_compiler
+def test_headers_of_built_in_kernels_have_what_their_files_name(tmp_path: Path) -> None:
+    """Each with a winner on two GPUs; problems and parameters are as Python has them."""
+    kernels = [load_kernel(name) for name in builtin_kernels()]
+    winners, lines = [], ['#include "tuned.hpp"', "using namespace kernel_tune;"]
+    for kernel in kernels:
+        problem = kernel.problem()
+        configuration = default_configuration(kernel, problem, H200)
+        assert configuration is not None
+        winners += [winner_of(problem, configuration, gpu) for gpu in (H200, A100)]
+        given = ", ".join(
+            map(literal, (*problem.sizes.values(), *problem.dtypes.values(), *problem.options.values()))
         )
-    )  # fmt: skip
-    (tmp_path / "use.cpp").write_text(
-        f'#include "tuned.hpp"\nusing namespace kernel_tune::detail;\n{checks}int main() {{}}\n'
+        name = kernel.name
+        lines.append(f'constexpr auto {name}_found = {name}::find("{A100.name}", {{{given}}});')
+        lines.append(f"static_assert({name}_found && {name}_found->cc == 80);")
+        parameters = {"variant": configuration.variant, **configuration.values}
+        parameters |= {
+            parameter: absent(values[0])
+            for variant in kernel.variants.values()
+            for parameter, values in ((p.name, p.values) for p in variant.parameters.values())
+            if parameter not in parameters and not mixed(kernel, parameter)
+        }
+        lines += [
+            f"static_assert({name}_found->configuration.{parameter} == {literal(value)});"
+            for parameter, value in parameters.items()
+        ]
+    text = render_header(winners, kernel_of=files_of(*kernels))
+    assert_harmless(text)
+    (tmp_path / "tuned.hpp").write_text(text)
+    compile_cpp(tmp_path, *lines)
+
+
+def literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def absent(value: object) -> object:
+    return type(value)()
+
+
+def mixed(kernel: KernelSpec, parameter: str) -> bool:
+    """Return whether a parameter has values of several types."""
+    every = [
+        variant.parameters[parameter]
+        for variant in kernel.variants.values()
+        if parameter in variant.parameters
+    ]
+    return len({type(value) for each in every for value in each.values}) > 1
+
+
+@needs_compiler
+def test_members_come_from_the_kernels_file(tmp_path: Path) -> None:
+    """Code that uses a header still compiles when other winners are exported."""
+    gemm = load_kernel("gemm")
+    problem = gemm.problem({"m": 512})
+    chosen = [Configuration.of(name, variant.defaults) for name, variant in gemm.variants.items()]
+    texts = [render_header([winner_of(problem, one)], kernel_of=files_of(gemm)) for one in chosen]
+    assert (
+        len({text[text.index("struct Problem {") : text.index("inline constexpr Winner")] for text in texts})
+        == 1
     )
-    subprocess.run(["g++", *FLAGS, "-o", str(tmp_path / "use"), str(tmp_path / "use.cpp")], check=True)
+    gone = render_header([winner_of(problem, chosen[0])], kernel_of=files_of())
+    assert "// its kernel's file is gone" in gone and "is gone" not in texts[0]
 
 
-@needs_gpp
-def test_it_compiles_alone_and_beside_another(tmp_path: Path) -> None:
-    (tmp_path / "alone.hpp").write_text(render_header(WINNERS[:1]))
-    (tmp_path / "other.hpp").write_text(render_header(WINNERS[-1:]))
-    for flags in (FLAGS, ["-std=gnu++17", *FLAGS[1:]], ["-std=c++20", *FLAGS[1:]]):
-        compile_cpp(tmp_path, '#include "alone.hpp"', flags=flags)
-    compile_cpp(tmp_path, '#include "alone.hpp"', '#include "other.hpp"')
+def scale(folder: Path, text: str = GOOD) -> KernelSpec:
+    folder.mkdir(exist_ok=True)
+    return read_kernel(write(folder, text))
 
 
-def test_two_headers_of_one_kernel_need_two_namespaces(tmp_path: Path) -> None:
-    (tmp_path / "one.hpp").write_text(render_header(WINNERS))
-    (tmp_path / "two.hpp").write_text(render_header(WINNERS[:1], "two"))
-    compile_cpp(tmp_path, '#include "one.hpp"', '#include "two.hpp"')
+def of_scale(kernel: KernelSpec, n: int, block_size: int) -> StoredWinner:
+    return winner_of(
+        kernel.problem({"n": n}), Configuration.of("plain", {"block_size": block_size, "fast": True})
+    )
+
+
+FOUND = '::scale::find("NVIDIA H200", {1000, "float32", "float32", "up"})->configuration.block_size'
+
+
+@needs_compiler
+def test_headers_of_several_and_of_one_kernel_can_be_included_together(tmp_path: Path) -> None:
+    kernel = scale(tmp_path / "scale")
+    headers = {
+        "one": render_header([of_scale(kernel, 1000, 64)], kernel_of=files_of(kernel)),
+        "same": render_header([of_scale(kernel, 1000, 64), WINNERS[0]], kernel_of=files_of(kernel)),
+        "named": render_header([of_scale(kernel, 1000, 128)], "named", files_of(kernel)),
+        "other": render_header([of_scale(kernel, 1000, 128)], kernel_of=files_of(kernel)),
+    }
+    for name, text in headers.items():
+        (tmp_path / f"{name}.hpp").write_text(text)
+    every = [f'#include "{name}.hpp"' for name in headers]
+    used = [f"static_assert(kernel_tune{FOUND} == 64);", f"static_assert(named{FOUND} == 128);"]
+    compile_cpp(tmp_path, *every)
+    compile_cpp(tmp_path, *every[:-1], *used)
+    with pytest.raises(AssertionError, match="ambiguous"):  # two winners of one problem: which is meant?
+        compile_cpp(tmp_path, *every, *used)
+    for flags in (["-std=gnu++17", *FLAGS[1:]], ["-std=c++20", *FLAGS[1:]]):
+        compile_cpp(tmp_path, '#include "same.hpp"', flags=flags)
+
+
+@needs_compiler
+def test_versions_of_a_header_in_one_program_stay_apart(tmp_path: Path) -> None:
+    """Each translation unit looks up in the header that it was compiled with."""
+    kernel = scale(tmp_path / "scale")
+    grown = scale(tmp_path / "grown", GOOD.replace("values = [64, 128, 256]", "values = [64, 128, 256, 512]")
+                  .replace("fast = {", "slow = { values = [1, 2] }\nfast = {"))  # fmt: skip
+    more = Configuration.of("plain", {"block_size": 512, "slow": 1, "fast": True})
+    headers = {
+        "old": render_header([of_scale(kernel, 1000, 64)], kernel_of=files_of(kernel)),
+        "new": render_header([of_scale(kernel, 1000, 128)], kernel_of=files_of(kernel)),
+        "grown": render_header([winner_of(grown.problem({"n": 1000}), more)], kernel_of=files_of(grown)),
+    }
+    main = ["#include <cstdio>"]
+    for name, text in headers.items():
+        (tmp_path / f"{name}.hpp").write_text(text)
+        asked = FOUND.replace("1000", "n")
+        (tmp_path / f"{name}.cpp").write_text(
+            f'#include "{name}.hpp"\nint {name}_block(long long n);\n'
+            f"int {name}_block(long long n) {{ return kernel_tune{asked}; }}\n"
+        )
+        main.append(f"int {name}_block(long long n);")
+    main += [
+        'int main() { std::printf("%d %d %d", old_block(1000), new_block(1000), grown_block(1000)); }',
+        "",
+    ]
+    (tmp_path / "main.cpp").write_text("\n".join(main))
+    for order in (["old", "new", "grown", "main"], ["main", "grown", "new", "old"]):
+        command = [COMPILERS[0], *FLAGS, "-O0", *(f"{name}.cpp" for name in order), "-o", "use"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        said = subprocess.run([tmp_path / "use"], capture_output=True, text=True, check=True).stdout
+        assert said == "64 128 512"
+
+
+@needs_compiler
+def test_it_goes_together_with_the_launcher_of_bundles(tmp_path: Path) -> None:
+    kernel = scale(tmp_path / "scale")
+    text = render_header([of_scale(kernel, 1000, 64)], kernel_of=files_of(kernel))
+    (tmp_path / "tuned.hpp").write_text(text)
+    source = tmp_path / "use.cpp"
+    source.write_text(
+        f"""#include "tuned.hpp"
+#include "kernel_tune/launcher.hpp"
+static_assert(kernel_tune{FOUND} == 64);
+bool tuned(const kernel_tune::Plan& plan) {{ return plan.match() == kernel_tune::PlanMatch::exact; }}
+int main() {{ kernel_tune::Bundle bundle; }}
+"""
+    )
+    compiled(source)
 
 
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
@@ -204,15 +238,37 @@ def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
     (tmp_path / "tuned.hpp").write_text(render_header(WINNERS))
     (tmp_path / "use.cu").write_text(
         '#include "tuned.hpp"\n'
-        "using namespace kernel_tune::vector_add;\nconstexpr auto c = select(90, {1, Types::float32});\n"
+        'constexpr auto winner = kernel_tune::vector_add::find("NVIDIA H200", {1LL << 40, "float32"});\n'
         "template <int block_m> __global__ void kernel(int* out) { *out = block_m; }\n"
-        "void launch(int* out) { kernel<c.configuration.block_m><<<1, 1>>>(out); }\n"
+        "void launch(int* out) { kernel<winner->configuration.block_m><<<1, 1>>>(out); }\n"
     )
     command = [str(NVCC), "-std=c++17", "-c", "-Werror", "all-warnings", str(tmp_path / "use.cu")]
     result = subprocess.run(
         [*command, "-o", str(tmp_path / "x.o")], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[:3000]
+
+
+@needs_compiler
+def test_element_expressions_are_text(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    configuration = Configuration.of("plain", {"block_size": 64})
+    ops = ("x", "x * y + 1", "where(x <= y, x, -y)")
+    problems = [kernel.problem({"n": 4096}, {}, {"op": op}) for op in ops]
+    text = render_header([winner_of(each, configuration) for each in problems], kernel_of=files_of(kernel))
+    assert_harmless(text)
+    (tmp_path / "tuned.hpp").write_text(text)
+    assert "// map n=4096 float32 order=up op=x * y + 1 on NVIDIA H200" in text
+    lines = [
+        f'static_assert((kernel_tune::map::find("NVIDIA H200", {{4096, "float32", "float32", "up", "{op}"}})'
+        f".has_value()) == {found});"
+        for op, found in (*((op, "true") for op in ops), ("x*y+1", "false"), ("y", "false"))
+    ]
+    compile_cpp(tmp_path, '#include "tuned.hpp"', *lines)
+    for op in ("x * y\\n", 'x * "', "é * x", "x * y " + "+ y" * 300):
+        problem = replace(problems[0], options={"order": "up", "op": op})
+        with pytest.raises(DatabaseError):
+            render_header([winner_of(problem, configuration)])
 
 
 def test_it_says_where_each_figure_comes_from() -> None:

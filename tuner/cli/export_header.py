@@ -14,11 +14,8 @@ from tuner.database.database import Database
 from tuner.formats.files import new_file
 from tuner.report.tables import counted, show_line
 from tuner.winners.chosen import choose_winners
-from tuner.winners.cpp import identifier
 from tuner.winners.current import Kernels
-from tuner.winners.header import render_header
-from tuner.winners.header_needs import KernelFiles
-from tuner.winners.portfolios import portfolios_of
+from tuner.winners.header import identifier, render_header
 
 
 def export(
@@ -53,20 +50,13 @@ def export(
         tuned = Kernels(named_kernel(kernel))
         choice = choose_winners(database, filters, tuned)
         chosen = choice.winners
-        portfolios = [
-            portfolio
-            for of in {stored.run.problem.kernel: stored for stored in chosen}.values()
-            for portfolio in portfolios_of(
-                database, replace(filters, kernel=of.run.problem.kernel), tuned, [of], None
-            )
-        ]
         any_kind = replace(filters, mode="", regime="", replayed=None)
         otherwise = [] if chosen else choose_winners(database, any_kind, tuned).winners
     say_left_out(choice)
     if not chosen:
         raise DatabaseError(f"no confirmed winner in {db} fits", find_one(kernel, replayed, otherwise))
     say_several(choice)
-    text = render_header(chosen, namespace, KernelFiles(tuned.kernel), portfolios)
+    text = render_header(chosen, namespace, tuned.kernel)
     if str(output) == "-":
         click.echo(text, nl=False)
         return

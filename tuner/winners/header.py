@@ -1,10 +1,16 @@
-"""Winners -> a C++17 header: constants, and a ``constexpr`` selection that says how well it matched."""
+"""Winners -> a C++17 header: ``constexpr`` data, and an exact look-up.
+
+What comes from a database or a kernel's file becomes C++ tokens that cannot be anything else: names, numbers, comments
+and string literals.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -12,102 +18,186 @@ from typing import Any
 import jinja2
 
 from tuner.core import paths
-from tuner.core.errors import DatabaseError
-from tuner.core.model import Run, digest
+from tuner.core.errors import DatabaseError, TunerError
+from tuner.core.model import Problem, Run, Value, digest
 from tuner.database.records import StoredWinner
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.toml.values import CPP_KEYWORDS
 from tuner.report.tables import duration, speedup, warm_text
-from tuner.winners import cpp
-from tuner.winners.header_conditions import Launchable
-from tuner.winners.header_defaults import defaults_of
-from tuner.winners.header_needs import KernelFiles, measured_needs, needs_lines, no_files
-from tuner.winners.header_portfolios import HeaderPortfolios
-from tuner.winners.header_structs import Structs, types_name
-from tuner.winners.portfolios import Portfolio
 
 MARK = "// Written by tune export"
-"""The first words of a header; only a file that begins with them is overwritten."""
+NAMESPACE = "kernel_tune"
+MAX_INTEGER = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+TEXT = "std::string_view"
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_RESERVED = CPP_KEYWORDS.union(
+    (
+        # names that the header itself uses inside a kernel's namespace, and its structs
+        "std", "Problem", "Configuration",
+        # macros of compilers and common headers
+        "linux", "unix", "i386", "vax", "sparc", "NULL", "EOF", "TRUE", "FALSE", "NDEBUG", "assert",
+        "errno", "stdin", "stdout", "stderr",
+    )
+)  # fmt: skip
+_COMMENT = re.compile(r"\*/|/\*|[^A-Za-z0-9 ._,:;()+=%<>@#&|~^!'\"{}\[\]*/-]", re.ASCII)
+_TEXT = re.compile(r"[A-Za-z0-9 _.,()<>=!+*/-]{0,500}", re.ASCII)
+_STRING = re.compile(r"[^A-Za-z0-9 ._,:;()+=/@#-]", re.ASCII)
+
+
+def identifier(name: object, what: str) -> str:
+    """Return a name if C++ can use it anywhere.
+
+    Raises:
+        DatabaseError: not an identifier, too long, a keyword, reserved or a common macro.
+    """
+    text = str(name)
+    reserved = text in _RESERVED or "__" in text or re.match(r"_[A-Z]", text)
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(text) or reserved:
+        raise DatabaseError(
+            f"{what} {text[:80]!r} cannot be a name in C++",
+            "rename it in the kernel, or leave it out with --kernel",
+        )
+    return text
+
+
+def comment(text: object) -> str:
+    """Return text that cannot begin or end a comment or join lines: printable ASCII without ``\\`` and ``?``."""
+    return _COMMENT.sub("_", str(text)[:200]).strip()
+
+
+def _string(text: object) -> str:
+    """Return the inside of a string literal: printable ASCII without quotes, ``\\`` and ``?``."""
+    return _STRING.sub("_", str(text)[:128])
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A member of a struct; every text in it is a token of C++."""
+
+    name: str
+    type: str
+
+    def literal(self, value: Value | None) -> str:
+        """Return a value in C++; ``None`` is that of a variant without this parameter.
+
+        Raises:
+            DatabaseError: a value that a header cannot hold.
+        """
+        if value is None:
+            return {TEXT: '""', "bool": "false", "double": "0.0"}.get(self.type, "0")
+        if self.type == TEXT:
+            if not _TEXT.fullmatch(str(value)):
+                raise self._refused(value)
+            return f'"{value}"'
+        if isinstance(value, float) and self.type == "double" and math.isfinite(value):
+            return repr(value)
+        if not isinstance(value, int) or abs(value) > MAX_INTEGER:
+            raise self._refused(value)
+        if self.type == "bool":
+            return "true" if value else "false"
+        return repr(float(value)) if self.type == "double" else str(int(value))
+
+    def _refused(self, value: Value) -> DatabaseError:
+        return DatabaseError(
+            f"{self.name} = {str(value)[:80]!r} cannot be exported",
+            "a header holds numbers, yes or no, names and element expressions; leave it out with --kernel",
+        )
+
+
+def _members(values: Mapping[str, Sequence[Value]]) -> list[_Member]:
+    """Return members by name, each of a type that holds all of its values."""
+    members = []
+    for name, several in values.items():
+        if len(set(map(str, several))) < len({(type(value), value) for value in several}):
+            raise DatabaseError(
+                f"two values of {name} are one in C++", "rename one, or leave it out with --kernel"
+            )
+        if any(isinstance(value, str) for value in several):
+            kind = TEXT
+        elif several and all(isinstance(value, bool) for value in several):
+            kind = "bool"
+        elif any(isinstance(value, float) for value in several):
+            kind = "double"
+        else:
+            kind = "int" if all(abs(int(value)) <= INT_MAX for value in several) else "long long"
+        members.append(_Member(identifier(name, "the name"), kind))
+    return members
+
+
+def _by_name(mappings: Iterable[Mapping[str, Value]]) -> dict[str, list[Value]]:
+    values: dict[str, list[Value]] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            values.setdefault(name, []).append(value)
+    return values
 
 
 class _Kernel:
-    """One kernel for the template; every text in it went through ``cpp``."""
+    """One kernel for the templates.
 
-    def __init__(
-        self, name: str, winners: list[StoredWinner], files: KernelFiles, portfolios: list[Portfolio]
-    ) -> None:
+    Args:
+        name: of the kernel.
+        winners: of it.
+        kernel: its file, so that all its parameters have a member; None without one.
+    """
+
+    def __init__(self, name: str, winners: Sequence[StoredWinner], kernel: KernelSpec | None) -> None:
+        self.name = identifier(name, "the kernel")
         problems = [stored.run.problem for stored in winners]
-        self.kernel = files.kernel_of_all([stored.run for stored in winners])
-        configurations = [stored.winner.configuration for stored in winners]
-        configurations += [one for portfolio in portfolios for one, _ in portfolio.members]
-        self.structs = Structs(name, self.kernel, problems, configurations)
-        self._cases: dict[Launchable, int] = {}
-        self.entries = self._entries(winners, files)
-        self.default_configurations: list[str] = []
-        self.defaults = self._defaults([stored.run for stored in winners])
-        self.portfolios = HeaderPortfolios(portfolios, self.structs, self._case)
-
-    @property
-    def cases(self) -> list[Launchable]:
-        """When configurations are valid and what they need, each once; entries give the place in this list."""
-        return list(self._cases)
-
-    def _case(self, when: Launchable) -> int:
-        return self._cases.setdefault(when, len(self._cases))
-
-    def _entries(self, winners: list[StoredWinner], files: KernelFiles) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        names: set[str] = set()
-        for stored in winners:
-            run, configuration = stored.run, stored.winner.configuration
-            base, count = self._entry_name(run), 1
-            name = base
-            while name in names:
-                count += 1
-                name = f"{base}_{count}"
-            names.add(name)
-            when, plan = files.launchable(stored), files.plan(run, configuration)
-            entries.append(
-                {
-                    "name": name,
-                    "cc": cpp.integer(run.gpu.cc, "the compute capability"),
-                    "device": cpp.string(run.gpu.name),
-                    "problem": self.structs.problem(run.problem),
-                    "configuration": self.structs.configuration(configuration),
-                    "replayed": "true" if run.replayed else "false",
-                    "same_size": "true" if when is None else "false",
-                    "same_device": "true" if when is None or when.one_device else "false",
-                    "case": self._case(when or measured_needs(plan)),
-                    "comments": [cpp.comment(line) for line in (*_origin(stored), *needs_lines(plan))],
-                }
-            )
-        return entries
-
-    def _entry_name(self, run: Run) -> str:
-        problem = run.problem
-        sizes = [f"{name}{cpp.integer(problem.sizes.get(name, 0), name)}" for name in self.structs.sizes]
-        options = [
-            f"{field.name}_{field.word(problem.options.get(field.name))}" for field in self.structs.options
+        in_order = [kernel.problem(), *problems] if kernel else problems
+        options = [{n: v} for n, values in (kernel.options if kernel else {}).items() for v in values]
+        variants = kernel.variants.values() if kernel else ()
+        in_file = [{p.name: value} for v in variants for p in v.parameters.values() for value in p.values]
+        self._problem = [
+            *(
+                _Member(identifier(size, "the size"), "long long")
+                for size in _by_name(p.sizes for p in in_order)
+            ),
+            *(_Member(identifier(role, "the role"), TEXT) for role in _by_name(p.dtypes for p in in_order)),
+            *_members(_by_name([*options, *(problem.options for problem in problems)])),
         ]
-        base = "_".join([f"cc{run.gpu.cc}", *sizes, *options, types_name(problem)]).replace("-", "minus")
-        return re.sub("_+", "_", base)
+        self._configuration = [
+            _Member("variant", TEXT),
+            *_members(_by_name([*in_file, *(stored.winner.configuration.values for stored in winners)])),
+        ]
+        for members in (self._problem, self._configuration):
+            names = [member.name for member in members]
+            if twice := [one for one in names if names.count(one) > 1]:
+                raise DatabaseError(
+                    f"{name} has two meanings for {twice[0]!r}", "rename one of them in the kernel"
+                )
+        self._missing = (
+            () if kernel else ("its kernel's file is gone: parameters are those of what is exported",)
+        )
+        self.winners = [self._winner(stored) for stored in winners]
+        self.text = _template("winners").render(
+            problem=self._problem, configuration=self._configuration, winners=self.winners
+        )
 
-    def _defaults(self, runs: list[Run]) -> list[dict[str, Any]]:
-        """Return the configurations that the tuner itself would take without having searched."""
-        if self.kernel is None:
-            return []
-        rows, configurations = [], self.default_configurations
-        for default in defaults_of(self.kernel, (run.gpu for run in reversed(runs))):
-            if (text := self.structs.configuration(default.configuration)) not in configurations:
-                configurations.append(text)
-            rows.append(
-                {
-                    "first": default.first,
-                    "last": default.last,
-                    "problem": self.structs.problem(default.problem, sizes={}),
-                    "configuration": configurations.index(text),
-                    "case": self._case(default.launchable),
-                }
-            )
-        return rows
+    def _winner(self, stored: StoredWinner) -> dict[str, Any]:
+        run, winner = stored.run, stored.winner
+        configuration = winner.configuration
+        return {
+            "gpu": _string(run.gpu.name),
+            "cc": _Member("cc", "int").literal(run.gpu.cc),
+            "problem": self._literals(self._problem, _values(run.problem)),
+            "configuration": self._literals(
+                self._configuration, {"variant": configuration.variant, **configuration.values}
+            ),
+            "time_ns": _Member("the time", "double").literal(float(winner.time_ns)),
+            "conditions": _string(run.conditions),
+            "replayed": "true" if run.replayed else "false",
+            "comments": [comment(line) for line in (*_origin(stored), *self._missing)],
+        }
+
+    def _literals(self, members: Sequence[_Member], values: Mapping[str, Value]) -> str:
+        return ", ".join(member.literal(values.get(member.name)) for member in members)
+
+
+def _values(problem: Problem) -> dict[str, Value]:
+    return {**problem.sizes, **problem.dtypes, **problem.options}
 
 
 def _origin(stored: StoredWinner) -> list[str]:
@@ -148,26 +238,23 @@ def _template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # C++, and every text went through cpp
+        autoescape=False,  # C++, and every text is one of its tokens
     )
     return environment.get_template(f"{name}.hpp.j2")
 
 
 def render_header(
     winners: Sequence[StoredWinner],
-    namespace: str = cpp.NAMESPACE,
-    files: KernelFiles | None = None,
-    portfolios: Sequence[Portfolio] = (),
+    namespace: str = NAMESPACE,
+    kernel_of: Callable[[Run], KernelSpec] | None = None,
 ) -> str:
     """Return the header's text.
 
     Args:
         winners: what to export, one for each problem and GPU; comments say how each was timed.
         namespace: around all of it.
-        files: the kernels' files, for the names in the header, for which sizes a configuration is valid, what its
-            launches need of their caller, and the default configurations. Of a kernel without a file, only the
-            winners are there, each for its own size.
-        portfolios: of these kernels, with which sizes that were not tuned are run.
+        kernel_of: returns a run's kernel, whose file has the names of all parameters; raises TunerError without one.
+            Then there are only those of the winners.
 
     Raises:
         DatabaseError: a name or value that a header cannot hold.
@@ -175,20 +262,23 @@ def render_header(
     ordered = sorted(
         winners, key=lambda w: (w.run.problem.kernel, w.run.gpu.cc, w.run.gpu.name, w.run.problem.key)
     )
-    files = files or KernelFiles(no_files)
-    kernels = [
-        _Kernel(name, list(group), files, [one for one in portfolios if one.kernel.name == name])
-        for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel)
-    ]
-    within = (f"namespace {cpp.identifier(namespace, 'the namespace')}",)
-    head = _template("header").render(kernels=kernels, mark=MARK, namespace=namespace)
-    parts = [_part(within, _template("common").render())]
-    common = parts[0].name
-    for kernel in kernels:
-        structs = _template("structs").render(kernel=kernel.structs, common=common)
-        parts.append(_part((*parts[0].within, f"namespace {kernel.structs.name}"), structs))
-        parts.append(_part(parts[-1].within, _template("winners").render(kernel=kernel, common=common)))
-    text = head + "".join(part.text for part in parts)
+    kernels = []
+    for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel):
+        several = list(group)
+        kernels.append(_Kernel(name, several, _kernel_of_all([stored.run for stored in several], kernel_of)))
+    text = _template("header").render(
+        kernels=[
+            {
+                "name": kernel.name,
+                "winners": kernel.winners,
+                "text": kernel.text,
+                "digest": digest([namespace, kernel.name, kernel.text])[:8],
+            }
+            for kernel in kernels
+        ],
+        mark=MARK,
+        namespace=identifier(namespace, "the namespace"),
+    )
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(
             "the header would hold characters that C++ reads differently", "export fewer kernels"
@@ -196,27 +286,15 @@ def render_header(
     return text
 
 
-@dataclass(frozen=True)
-class _Section:
-    """A part of the header, and the namespaces in which it is, from the outermost on, as they are opened."""
-
-    within: tuple[str, ...]
-    text: str
-
-    @property
-    def name(self) -> str:
-        """The innermost namespace."""
-        return "::".join(opened.split()[-1] for opened in self.within)
-
-
-def _part(around: tuple[str, ...], body: str) -> _Section:
-    """Return a part in an inline namespace that is named after all that it holds.
-
-    So headers that share a part can be included together, and the linker tells versions of it apart.
-    """
-    mark = digest([list(around), body])[:8]
-    guard = f"KERNEL_TUNE_{mark.upper()}_HPP"
-    within = (*around, f"inline namespace v{mark}")
-    opening = "".join(f"{opened} {{\n" for opened in within)
-    closing = "".join(f"}}  // {opened}\n" for opened in reversed(within))
-    return _Section(within, f"\n#ifndef {guard}\n#define {guard}\n{opening}{body}\n{closing}#endif\n")
+def _kernel_of_all(runs: Sequence[Run], kernel_of: Callable[[Run], KernelSpec] | None) -> KernelSpec | None:
+    """Return a kernel with the sizes, dtypes and options of all runs' problems; None if none of theirs has them."""
+    if kernel_of is None:
+        return None
+    for run in runs:
+        with suppress(TunerError):  # its file is gone, or cannot be read
+            kernel = kernel_of(run)
+            own = kernel.sizes.keys(), kernel.dtypes.keys(), kernel.options.keys()
+            problems = [each.problem for each in runs]
+            if all(own == (p.sizes.keys(), p.dtypes.keys(), p.options.keys()) for p in problems):
+                return kernel
+    return None

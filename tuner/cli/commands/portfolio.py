@@ -79,7 +79,7 @@ def portfolio() -> None:
     """Choose a few configurations that together run all sizes of a kernel well, and a rule that selects one by size.
 
     Times candidates at many sizes, and keeps a few that are within a bound of each size's best. For sizes that were not
-    tuned, `tune bundle`, `tune export` and `tuner.load` select among them. After an interruption, run the same command
+    tuned, `tune bundle` and `tuner.load` select among them. After an interruption, run the same command
     again: it continues.
 
     Needs an NVIDIA GPU.

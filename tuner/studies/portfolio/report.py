@@ -100,7 +100,7 @@ def show_built(built: Built) -> None:
     for problem, reason in built.untimed:
         show_line(f"not measured: {problem}: {reason}", err=True)
     show_line(
-        f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle and tune export take it along"
+        f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle takes it along"
     )
 
 
