@@ -99,9 +99,7 @@ def show_built(built: Built) -> None:
             show_text(f"    {row['slowdown']:.2f}  {sizes}")
     for problem, reason in built.untimed:
         show_line(f"not measured: {problem}: {reason}", err=True)
-    show_line(
-        f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle takes it along"
-    )
+    show_line(f"{counted(built.cubins, 'cubin')}, with the defaults; tune bundle takes it along")
 
 
 def built_as_json(built: Built) -> dict[str, Any]:
