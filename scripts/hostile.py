@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from scripts.harness import parser
 from scripts.hostile_input import databases, files, readers, runner
 from scripts.hostile_input.beside import NAME
 
@@ -32,16 +33,17 @@ RECORDS = "records.jsonl"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--databases", type=int, default=1020, help="hostile databases, three commands each")
-    parser.add_argument("--files", type=int, default=2000, help="mutated files, a command each")
-    parser.add_argument("--seed", default="0")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="", metavar="TEXT", help="commands whose name contains this")
-    parser.add_argument("--case", metavar="NAME", help="one case, such as: database 17")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with --case: leave its files here")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each command's record, a line each")
-    given = parser.parse_args(arguments)
+    options = parser(__doc__)
+    add = options.add_argument
+    add("--databases", type=int, default=1020, help="hostile databases, three commands each")
+    add("--files", type=int, default=2000, help="mutated files, a command each")
+    add("--seed", default="0")
+    add("--jobs", type=int, default=os.cpu_count())
+    add("--only", default="", metavar="TEXT", help="commands whose name contains this")
+    add("--case", metavar="NAME", help="one case, such as: database 17")
+    add("--keep", type=Path, metavar="FOLDER", help="with --case: leave its files here")
+    add("--json", type=Path, metavar="FILE", help="write each command's record, a line each")
+    given = options.parse_args(arguments)
     cases = [("database", i) for i in range(given.databases)] + [("file", i) for i in range(given.files)]
     if given.case:
         kind, number = given.case.split()
@@ -134,10 +136,10 @@ def _case(
         note.write_text(what)
         return 0
 
-    made = runner.forked(write, streams, 60.0)
+    made, case = runner.forked(write, streams, 60.0), f"{kind} {number}"
     if made.status:
         yield {
-            "case": f"{kind} {number}",
+            "case": case,
             "kind": "(writing the case)",
             "problems": [f"writing: {made.err.decode()[-300:]}"],
         }
@@ -145,11 +147,8 @@ def _case(
     # SQLite takes what a journal beside the file holds, and an older version is migrated, also to read.
     what = note.read_text()
     unsettled = any(change in what for change in ("hot_journal", "log_beside", "of_other_versions"))
-    for command in (
-        readers.commands(seed, number, COMMANDS_OF_A_DATABASE)
-        if kind == "database"
-        else files.commands(folder, seed, number)
-    ):
+    of_files = files.commands(folder, seed, number) if kind == "file" else []
+    for command in of_files or readers.commands(seed, number, COMMANDS_OF_A_DATABASE):
         if only not in command.kind:
             continue
         if unsettled:
@@ -160,7 +159,7 @@ def _case(
             if done.returncode:
                 ended.problems.append(f"header: {done.stderr.decode(errors='replace')[:200]}")
         yield {
-            "case": f"{kind} {number}",
+            "case": case,
             "what": what,
             "kind": command.kind,
             "arguments": command.arguments,
@@ -190,9 +189,8 @@ def report(records: list[Record], given: argparse.Namespace, took_s: float) -> i
     print(
         f"python scripts/hostile.py --databases {given.databases} --files {given.files} --seed {given.seed}"
     )
-    print(
-        f"{'command':<20} {'runs':>5} {'exit 0':>6} {'1':>5} {'2':>5}  cpu s p50   p95   max  MiB max  failed"
-    )
+    head = f"{'command':<20} {'runs':>5} {'exit 0':>6} {'1':>5} {'2':>5}"
+    print(f"{head}  cpu s p50   p95   max  MiB max  failed")
     for kind in sorted(by_kind):
         group = by_kind[kind]
         statuses = Counter(record.get("status") for record in group)

@@ -9,11 +9,10 @@ the fastest of the race, as the tuner chose before it had a margin; by its decis
 alone.
 
 ``gpu`` tunes 40 problems on each of two GPUs of this host (twice on one with ``--device cuda:0 cuda:0``), with
-a seed and a database of its own for each, so that neither knows of the other; four products also with 2,000 trials.
-Problems with two winners are tuned on both cards again, with the merged databases and other seeds. Then it races
-on either card what both found: the winners, those after tuning again, the fastest initial configurations, and the
-winners of the long searches. What was measured is kept in ``--work``: the same command, stopped by ``--seconds``, goes
-on. Exit status 1 if something is left to do.
+a seed and a database of its own for each, so that neither knows of the other. Problems with two winners are tuned on
+both cards again, with the merged databases and other seeds. Then it races on either card what both found: the winners,
+those after tuning again, and the fastest initial configurations. What was measured is kept in ``--work``: the same
+command, stopped by ``--seconds``, goes on. Exit status 1 if something is left to do.
 """
 
 # ruff: noqa: E402 - threads are settled before NumPy is loaded
@@ -106,7 +105,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=540.0, help="gpu: begin nothing new after so long.")
     parser.add_argument("--problems", type=int, default=40, help="gpu: only the first so many.")
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--long", type=int, default=2000, help="gpu: trials of the long searches.")
     parser.add_argument("--again", type=int, default=100, help="gpu: trials where the two do not agree.")
     parser.add_argument("--jobs", type=int, help="gpu: compiling processes for each GPU.")
     parser.add_argument("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")

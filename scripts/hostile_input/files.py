@@ -9,15 +9,13 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scripts.harness import ROOT
 from scripts.hostile_input import values
 from scripts.hostile_input.runner import Command
-from tuner.cli import COMMANDS
 
-ROOT = Path(__file__).resolve().parents[2]
 BOMB_BYTES = 2 << 30
 CSV = "n,dtype\n2**20,float32\n1024,float16\n67108864,float32\n"
 TOMLS = (
@@ -80,21 +78,6 @@ KTT = {
 }
 
 
-@dataclass(frozen=True)
-class Format:
-    """A kind of file."""
-
-    name: str
-    write: Callable[[Path, random.Random], None]
-    commands: Callable[[Path], list[Command]]
-
-
-def _command(
-    kind: str, *arguments: str, makes: tuple[str, ...] = ("t.db",), compiles: bool = False
-) -> Command:
-    return Command(kind, arguments, makes, compiles)
-
-
 def _write_toml(folder: Path, rng: random.Random) -> None:
     start = rng.choice(TOMLS)
     shutil.copytree(start.parent, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.toml"))
@@ -103,24 +86,6 @@ def _write_toml(folder: Path, rng: random.Random) -> None:
         (folder / "f.toml").write_bytes(values.mutate_bytes(text.encode(), rng))
     else:
         (folder / "f.toml").write_text(values.mutate_toml(text, rng), errors="replace")
-
-
-def _toml_commands(_folder: Path) -> list[Command]:
-    commands = [
-        _command("show", "show", "f.toml"),
-        _command("show --json", "show", "f.toml", "--json"),
-        _command("explain FILE", "explain", "f.toml", compiles=True),
-        _command(
-            "run FILE", "--kernel", "f.toml", "--device", "replay", "--trials", "3", "--db", "t.db", "-q"
-        ),
-    ]
-    if "check" in COMMANDS:
-        commands.append(
-            _command(
-                "check", "check", "f.toml", "--configurations", "1", "--cc", "90", "--no-cpu", compiles=True
-            )
-        )
-    return commands
 
 
 def _write_json(start: Any) -> Callable[[Path, random.Random], None]:
@@ -134,9 +99,8 @@ def _write_json(start: Any) -> Callable[[Path, random.Random], None]:
         else:
             text = values.mutate_bytes(json.dumps(data).encode(), rng)
         if rng.random() < 0.2:
-            text = (
-                values.mutate_bytes(gzip.compress(text), rng) if rng.random() < 0.5 else gzip.compress(text)
-            )
+            text = gzip.compress(text)
+            text = values.mutate_bytes(text, rng) if rng.random() < 0.5 else text
         elif rng.random() < 0.02:
             text = bomb(rng)
         (folder / "f.json").write_bytes(text)
@@ -154,25 +118,6 @@ def bomb(rng: random.Random) -> bytes:
     return start + b"".join(packer.compress(block) for _ in range(BOMB_BYTES // len(block))) + packer.flush()
 
 
-def _results_commands(_folder: Path) -> list[Command]:
-    replayed = ("--device", "replay:f.json", "--trials", "4", "--db", "t.db", "-q")
-    return [
-        _command("import", "import", "f.json", "--db", "t.db"),
-        _command("import --json", "import", "f.json", "--kernel", "k", "--gpu", "g", "--size", "n=5", "--db", "t.db",
-                 "--json"),
-        _command("run --device FILE", *replayed, "--json"),
-        _command("run --space", "--space", "T1.json", *replayed),
-    ]  # fmt: skip
-
-
-def _space_commands(_folder: Path) -> list[Command]:
-    replayed = ("--device", "replay:T4.json", "--trials", "4", "--db", "t.db", "-q")
-    return [
-        _command("run --space FILE", "--space", "f.json", *replayed),
-        _command("run --space FILE", "--space", "f.json", *replayed, "--sampler", "random", "--json"),
-    ]
-
-
 def _write_csv(folder: Path, rng: random.Random) -> None:
     if rng.random() < 0.3:
         (folder / "f.csv").write_bytes(values.mutate_bytes(CSV.encode(), rng))
@@ -182,9 +127,8 @@ def _write_csv(folder: Path, rng: random.Random) -> None:
         row = rng.choice(rows)
         kind = rng.randrange(5)
         if kind < 3:
-            row[rng.randrange(len(row))] = str(
-                rng.choice([rng.choice(values.TEXTS), rng.choice(values.NUMBERS[:25])])
-            )
+            drawn = rng.choice([rng.choice(values.TEXTS), rng.choice(values.NUMBERS[:25])])
+            row[rng.randrange(len(row))] = str(drawn)
         elif kind == 3:
             row.append(rng.choice(values.TEXTS))
         else:
@@ -193,84 +137,77 @@ def _write_csv(folder: Path, rng: random.Random) -> None:
     (folder / "f.csv").write_text(text, encoding="utf-8", errors="replace", newline="")
 
 
-def _csv_commands(_folder: Path) -> list[Command]:
-    start = (
-        "--kernel",
-        "vector_add",
-        "--device",
-        "replay",
-        "--trials",
-        "2",
-        "--time",
-        "1",
-        "--db",
-        "t.db",
-        "-q",
-    )
-    return [
-        _command("run --problems", *start, "--problems", "f.csv"),
-        _command("run --problems", *start, "--problems", "f.csv", "--json"),
-    ]
-
-
 def _write_recording(folder: Path, rng: random.Random) -> None:
     start = rng.choice(["vector_add", "saxpy", "mean_matvec"])
     data = (ROOT / f"results/recorded/{start}-H200.json.gz").read_bytes()
     kind = rng.randrange(10)
     if kind < 7:
-        recorded = json.loads(gzip.decompress(data))
-        text = values.dump(values.mutate_json(recorded, rng, rng.choice([1, 1, 3]))).encode(
-            "utf-8", "replace"
-        )
-        data = gzip.compress(text, 1)
+        recorded = values.mutate_json(json.loads(gzip.decompress(data)), rng, rng.choice([1, 1, 3]))
+        data = gzip.compress(values.dump(recorded).encode("utf-8", "replace"), 1)
     elif kind == 7:
         data = values.mutate_bytes(data, rng)
     elif kind == 8:
         data = gzip.compress(values.mutate_bytes(gzip.decompress(data), rng), 1)
+    elif rng.random() < 0.2:
+        data = bomb(rng)
     else:
-        data = (
-            bomb(rng)
-            if rng.random() < 0.2
-            else gzip.compress(values.json_texts(rng).encode("utf-8", "replace"))
-        )
+        data = gzip.compress(values.json_texts(rng).encode("utf-8", "replace"))
     (folder / "f.json.gz").write_bytes(data)
     (folder / "kernel").write_text(start)
 
 
-def _recording_commands(folder: Path) -> list[Command]:
-    kernel = (folder / "kernel").read_text()
-    start = ("--kernel", kernel, "--device", "replay:f.json.gz", "--trials", "4", "--db", "t.db", "-q")
-    return [
-        _command("run --device FILE", *start),
-        _command("run --device FILE", *start, "--sampler", "random", "--json"),
-        _command("import", "import", "f.json.gz", "--db", "t.db"),
-    ]
-
-
-FORMATS = (
-    Format("toml", _write_toml, _toml_commands),
-    Format("toml", _write_toml, _toml_commands),
-    Format("toml", _write_toml, _toml_commands),
-    Format("t1", _write_json(T1), _space_commands),
-    Format("t4", _write_json(T4), _results_commands),
-    Format("cache", _write_json(CACHE), _results_commands),
-    Format("ktt", _write_json(KTT), _results_commands),
-    Format("csv", _write_csv, _csv_commands),
-    Format("recording", _write_recording, _recording_commands),
-    Format("recording", _write_recording, _recording_commands),
+REPLAYED = "--trials 4 --db t.db -q"
+RESULTS = f"""
+import: import f.json --db t.db
+import --json: import f.json --kernel k --gpu g --size n=5 --db t.db --json
+run --device FILE: --device replay:f.json {REPLAYED} --json
+run --space: --space T1.json --device replay:f.json {REPLAYED}
+"""
+TOML = """
+show: show f.toml
+show --json: show f.toml --json
+explain FILE: explain f.toml: compiles
+run FILE: --kernel f.toml --device replay --trials 3 --db t.db -q
+check: check f.toml --configurations 1 --cc 90 --no-cpu: compiles
+"""
+SPACE = f"""
+run --space FILE: --space f.json --device replay:T4.json {REPLAYED}
+run --space FILE: --space f.json --device replay:T4.json {REPLAYED} --sampler random --json
+"""
+LIST = """
+run --problems: --kernel vector_add --device replay --trials 2 --time 1 --db t.db -q --problems f.csv
+run --problems: --kernel vector_add --device replay --trials 2 --time 1 --db t.db -q --problems f.csv --json
+"""
+RECORDING = f"""
+run --device FILE: --kernel KERNEL --device replay:f.json.gz {REPLAYED}
+run --device FILE: --kernel KERNEL --device replay:f.json.gz {REPLAYED} --sampler random --json
+import: import f.json.gz --db t.db
+"""
+FORMATS: tuple[tuple[str, Callable[[Path, random.Random], None], str], ...] = (
+    *3 * (("toml", _write_toml, TOML),),
+    ("t1", _write_json(T1), SPACE),
+    ("t4", _write_json(T4), RESULTS),
+    ("cache", _write_json(CACHE), RESULTS),
+    ("ktt", _write_json(KTT), RESULTS),
+    ("csv", _write_csv, LIST),
+    *2 * (("recording", _write_recording, RECORDING),),
 )
+"""A name, what writes a file of the kind, and the commands that read it."""
 
 
 def write(folder: Path, seed: str, number: int) -> str:
     """Write one hostile file; returns its format."""
-    rng = random.Random(f"{seed} file {number}")
-    format_ = FORMATS[number % len(FORMATS)]
-    format_.write(folder, rng)
-    return format_.name
+    name, write_file, _ = FORMATS[number % len(FORMATS)]
+    write_file(folder, random.Random(f"{seed} file {number}"))
+    return name
 
 
 def commands(folder: Path, seed: str, number: int) -> list[Command]:
-    """Return the commands for the file of a case: two of those of its format."""
+    """Return one of the commands for the file of a case."""
     rng = random.Random(f"{seed} file commands {number}")
-    offered = FORMATS[number % len(FORMATS)].commands(folder)
-    return rng.sample(offered, 1)
+    kind, words, *notes = map(
+        str.strip, rng.choice(FORMATS[number % len(FORMATS)][2].strip().splitlines()).split(": ")
+    )
+    if "KERNEL" in words:
+        words = words.replace("KERNEL", (folder / "kernel").read_text())
+    return [Command.noted(kind, words.split(), " ".join(["t.db", *notes]))]

@@ -17,7 +17,7 @@ import tempfile
 import time
 import traceback
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,7 @@ HUGE = 1 << 30
 MAX_ERROR = 2000
 """Characters of an error's line."""
 STATUSES = (0, 1, 2)
+CHANGES = {f"os.{name}" for name in ("remove", "rmdir", "mkdir", "rename", "link", "symlink", "truncate")}
 _BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -54,6 +55,13 @@ class Command:
     compiles: bool = False
     allowed_s: float = 0.0
     """Of processor time, if it may take more than others."""
+
+    @classmethod
+    def noted(cls, kind: str, arguments: Iterable[str], notes: str) -> Command:
+        """Return a command of notes: files that it makes, ``compiles``, and ``sql`` for more time."""
+        words = notes.split()
+        makes = tuple(word for word in words if word not in ("compiles", "sql"))
+        return cls(kind, tuple(arguments), makes, "compiles" in words, SQL_S if "sql" in words else 0.0)
 
 
 @dataclass
@@ -167,15 +175,7 @@ def _watch(folder: Path) -> Callable[[str, tuple[object, ...]], None]:
             writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             if not writes or not isinstance(path, (str, bytes)):
                 return
-        elif event in (
-            "os.remove",
-            "os.rmdir",
-            "os.mkdir",
-            "os.rename",
-            "os.link",
-            "os.symlink",
-            "os.truncate",
-        ):
+        elif event in CHANGES:
             path = arguments[-2] if event in ("os.rename", "os.link", "os.symlink") else arguments[0]
         else:
             return
@@ -190,16 +190,12 @@ def _watch(folder: Path) -> Callable[[str, tuple[object, ...]], None]:
     return hook
 
 
-def snapshot(folder: Path) -> dict[str, tuple[str, str]]:
-    """Return what is in a folder: the kind of each file and the digest of its content."""
+def snapshot(folder: Path) -> dict[str, str]:
+    """Return what is in a folder: the digest of each file's content, and nothing of what is no file."""
     seen = {}
-    for root, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(root) / name
-            if path.is_symlink() or not path.is_file() or path.stat().st_size > HUGE:
-                seen[str(path.relative_to(folder))] = ("other", "")
-            else:
-                seen[str(path.relative_to(folder))] = ("file", hashlib.sha256(path.read_bytes()).hexdigest())
+    for path in folder.rglob("*"):
+        plain = path.is_file() and not path.is_symlink() and path.stat().st_size <= HUGE
+        seen[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest() if plain else ""
     return seen
 
 
@@ -262,32 +258,19 @@ def _check_csv(text: str, say: Callable[[str], None]) -> None:
     csv.field_size_limit(1 << 30)
     for row in csv.reader(io.StringIO(text, newline="")):
         for cell in row:
-            if cell[:1] in "=+-@\t\r" and cell and not _is_number(cell):
-                say(f"formula: a cell is {cell[:40]!a}")
-                return
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+            if cell and cell[0] in "=+-@\t\r":
+                try:
+                    float(cell)
+                except ValueError:
+                    say(f"formula: a cell is {cell[:40]!a}")
+                    return
 
 
 def _check_files(
-    command: Command,
-    before: dict[str, tuple[str, str]],
-    after: dict[str, tuple[str, str]],
-    say: Callable[[str], None],
+    command: Command, before: dict[str, str], after: dict[str, str], say: Callable[[str], None]
 ) -> None:
-    allowed = tuple(command.makes)
     for path in sorted({*before, *after}):
-        if before.get(path) == after.get(path) or path.startswith("home/kernel-tune"):
-            continue
-        if any(
-            path == name or path.startswith(f"{name}-") or path.startswith(f"{name}/") for name in allowed
-        ):
-            continue
-        what = "made" if path not in before else "removed" if path not in after else "changed"
-        say(f"files: {what} {path}")
+        allowed = any(path == name or path.startswith((f"{name}-", f"{name}/")) for name in command.makes)
+        if before.get(path) != after.get(path) and not allowed and not path.startswith("home/kernel-tune"):
+            what = "made" if path not in before else "removed" if path not in after else "changed"
+            say(f"files: {what} {path}")

@@ -17,11 +17,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from scripts import harness
+from scripts.harness import ROOT, TUNE, tune
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError, TunerError
-from tuner.core.files import whole_file
 from tuner.core.model import Configuration, Problem, Trial
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
@@ -33,7 +34,6 @@ from tuner.kernel.plan import tensors_of
 from tuner.tuning.finalists import fastest
 from tuner.tuning.race import compete
 
-ROOT = Path(__file__).resolve().parents[2]
 PRODUCTS = (
     (2816, 2816, 2816), (160, 6144, 12288), (1408, 1408, 1408), (32, 6144, 6144), (768, 768, 768),
     (2432, 2432, 2432), (6656, 6656, 6656), (112, 6144, 6144), (4096, 12288, 4096), (3400, 3400, 3400),
@@ -42,15 +42,12 @@ PRODUCTS = (
 LENGTHS = ("n=3*10**6", "n=12*10**6", "n=5*10**7,dtype=float16", "n=2*10**8")
 OTHERS = dict.fromkeys(("vector_add", "saxpy", "reduce", "transform"), LENGTHS)
 """Sizes that the initial configurations were not made from."""
-LONG = 4
-"""Products that long searches are made of, the first of these."""
 SEEDS, AGAIN_SEEDS = (101, 202), (303, 404)
 WITHIN = 0.01
 WAYS = {
     "tuned": "winners",
     "again": "winners, the different ones tuned again",
     "initial": "the fastest initial configurations alone",
-    "long": "winners of long searches",
 }
 ENDS_S, RACE_S = 10.0, 10.0
 """For the tuner to end when it is stopped, and for a race: nothing is begun that there is no time for."""
@@ -96,11 +93,7 @@ def measure(given: argparse.Namespace) -> int:
     about = _about(sorted(given.work.glob("?*.db"), key=lambda file: (len(file.name), file.name)))
     text = "\n".join(about) + "\n" + report(rows, len(listed) * len(different))
     sys.stdout.write(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "same-table-gpu.txt").write_text(text)
-        written = {"about": about, "races": rows}
-        (given.out / "same-table-gpu.json").write_text(json.dumps(written, indent=1) + "\n")
+    harness.write(given.out, "same-table-gpu", {"about": about, "races": rows}, text)
     return 0 if len(rows) == len(listed) * len(different) else 1
 
 
@@ -136,11 +129,8 @@ def _about(files: Sequence[Path]) -> list[str]:
 def _tune_all(
     given: argparse.Namespace, listed: Sequence[Listed], deadline: float, turn: int, device: str
 ) -> None:
-    """Tune every problem that this turn has no winner of; then make the long searches."""
-    products = [one for one in listed if one.problem.kernel == "gemm"]
-    long = (products or list(listed))[:LONG] if given.long else []
-    for those, trials, suffix in ((listed, given.trials, ""), (long, given.long, "-long")):
-        _tune(given, those, deadline, device, given.work / f"{turn}{suffix}.db", SEEDS[turn], trials)
+    """Tune every problem that this turn has no winner of."""
+    _tune(given, listed, deadline, device, given.work / f"{turn}.db", SEEDS[turn], given.trials)
 
 
 def _tune_again(
@@ -158,12 +148,7 @@ def _tune_again(
     if not those or time.monotonic() + ENDS_S > deadline:
         return
     merged = given.work / f"{turn}-again.db"
-    subprocess.run(
-        [sys.executable, "-m", "tuner", "db", "merge", *map(str, both), "--into", str(merged)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    tune("db", "merge", *map(str, both), "--into", str(merged))
     _tune(given, those, deadline, device, merged, AGAIN_SEEDS[turn], given.again)
 
 
@@ -183,7 +168,7 @@ def _tune(
         if not left or time.monotonic() + ENDS_S > deadline:
             continue
         command = [
-            sys.executable, "-m", "tuner", "run", "--kernel", kernel, *left, "--device", device, "--seed",
+            *TUNE, "run", "--kernel", kernel, *left, "--device", device, "--seed",
             str(seed), "--trials", str(trials), "--db", str(database), "--quiet",
             *(("--jobs", str(given.jobs)) if given.jobs else ()),
         ]  # fmt: skip
@@ -242,22 +227,17 @@ def _race_all(
                 try:
                     row = _race(opened, problem, pair)
                 except TunerError as error:
-                    sys.stderr.write(f"{problem} on {device}: {error}\n")
+                    harness.say(f"{problem} on {device}: {error}")
                     continue
                 rows[problem.key] = {"problem": str(problem), "device": device, **row}
-                with whole_file(kept, replace=True) as partial:
-                    partial.write_text(json.dumps(rows))
+                harness.write_json(kept, rows)
     return [rows[problem.key] for problem in wanted if problem.key in rows]
 
 
 def _chosen(work: Path, turn: int) -> dict[str, dict[str, Trial]]:
     """Return what a turn chose in each way, by the problems' keys; again only of problems that were tuned again."""
     tuned = _winners(work / f"{turn}.db")
-    runs = {
-        "tuned": tuned,
-        "again": _winners(work / f"{turn}-again.db", AGAIN_SEEDS[turn]),
-        "long": _winners(work / f"{turn}-long.db"),
-    }
+    runs = {"tuned": tuned, "again": _winners(work / f"{turn}-again.db", AGAIN_SEEDS[turn])}
     chosen = {way: {key: winner.trial for key, winner in winners.items()} for way, winners in runs.items()}
     return chosen | {"initial": _initial(work / f"{turn}.db", tuned)}
 
@@ -356,13 +336,13 @@ def report(rows: Sequence[dict[str, Any]], count: int) -> str:
         "",
         "These times in us, those of the second search after the slash:",
         "",
-        "| problem | raced on | winner | same | again | same | initial | long |",
-        "|---|---|---|---|---|---|---|---|",
+        "| problem | raced on | winner | same | again | same | initial |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         same = {f"{way} same": "yes" if it else "no" for way, it in row["same"].items()}
         times = {way: " / ".join(map(_us, pair)) for way, pair in row["means_ns"].items()}
-        columns = ("tuned", "tuned same", "again", "again same", "initial", "long")
+        columns = ("tuned", "tuned same", "again", "again same", "initial")
         cells = " | ".join((same | times).get(column, "") for column in columns)
         lines.append(f"| {row['problem']} | {row['device']} | {cells} |")
     return "\n".join(lines) + "\n"

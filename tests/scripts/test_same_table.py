@@ -37,9 +37,9 @@ from pathlib import Path
 from scripts.reproducing import measured
 measured.PRODUCTS, measured.OTHERS = (), {"vector_add": ["n=2**20"]}
 work = Path(sys.argv[1])
-for seconds, again, long in ((0.0, 8, 12), (100.0, 0, 0), (100.0, 8, 12)):
+for seconds, again in ((0.0, 8), (100.0, 0), (100.0, 8)):
     given = Namespace(seconds=seconds, device=["replay"] * 2, work=work, out=work, problems=1, jobs=None)
-    given.trials, given.again, given.long = 8, again, long
+    given.trials, given.again = 8, again
     print(measured.measure(given))
 """
 
@@ -67,7 +67,7 @@ def test_what_is_left_to_measure_is_measured_when_it_is_started_again(tmp_path: 
     written = json.loads((tmp_path / "same-table-gpu.json").read_text())
     (race,) = written["races"]
     assert not race["same"]["tuned"], "so it was tuned again"
-    assert race["means_ns"].keys() == {"tuned", "again", "initial", "long"}
+    assert race["means_ns"].keys() == {"tuned", "again", "initial"}
     assert all(time_ns > 0 for pair in race["means_ns"].values() for time_ns in pair)
     assert any("NVIDIA H200" in line for line in written["about"])
     with Database.open(tmp_path / "0-again.db", write=False) as database:
