@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,8 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
     """Return the median, the 95th percentile and the largest of some values."""
     found = {"median": np.median(values), "p95": np.quantile(values, 0.95), "worst": np.max(values)}
     return {name: float(value) for name, value in found.items()}
+
+
+def medians(rounds: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
+    """Return of each contestant of a race the median of its samples in each round."""
+    return [[median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,11 +126,6 @@ def time_of(session: ProblemSession, timed: Timed, groups: int = 4) -> Samples:
         return samples
     finally:
         graph.close()
-
-
-def medians(rounds: list[list[list[float]]]) -> list[list[float]]:
-    """Return of each contestant the median of each of its groups."""
-    return [[statistics.median(groups[i]) for groups in rounds] for i in range(len(rounds[0]))]
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:

@@ -29,13 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from scripts.portfolio_summary import ASKED, LIMIT_S, spread, summary
+from scripts import harness
+from scripts.harness import Kept, medians, quantiles
+from scripts.portfolio_summary import ASKED, LIMIT_S, summary
 from tuner.cli.bundle import bundle as write_bundle
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
 from tuner.core import paths
 from tuner.core.errors import Interrupted, TunerError, UsageError
-from tuner.core.files import whole_file
 from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.core.observer import Observer
 from tuner.core.stats import paired_ratio
@@ -57,8 +58,6 @@ from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
 from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows
 from tuner.winners.timings import timings_of
-
-ROOT = Path(__file__).resolve().parents[1]
 
 KERNEL = load_kernel("gemm")
 ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
@@ -94,41 +93,25 @@ def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
     return made, held_out
 
 
-class HeldOut:
+class HeldOut(Kept):
     """The measurements, each kept in the work folder.
 
     Args:
-        work: the folder.
-        count: problems in all.
-        trials: of each search for comparison.
-        time_s: of each of these searches.
-        searched: problems that the portfolio searches first.
+        given: of the command line.
         stop: whether time is over.
     """
 
-    def __init__(
-        self, work: Path, count: int, trials: int, time_s: float, searched: int, stop: Callable[[], bool]
-    ) -> None:
-        work.mkdir(parents=True, exist_ok=True)
-        self._work, self._trials, self._time_s, self._searched = work, trials, time_s, searched
-        self._stop = stop
-        self._file = work / "portfolio.json"
-        how = {"count": count, "trials": trials, "time_s": time_s, "searched": searched}
-        self.data: dict[str, Any] = {"seconds": 0.0, "problems": {}, "how": how}
-        if not self._file.is_file():
-            self.keep()
-        else:
-            self.data = json.loads(self._file.read_text())
-            if self.data.get("how") != how:
-                raise UsageError(
-                    f"{work} was measured with {self.data.get('how')}", "give the same, or another --work"
-                )
-        self.made, self.held_out = drawn(count)
-
-    def keep(self) -> None:
-        """Write down what was measured."""
-        with whole_file(self._file, replace=True) as partial:
-            partial.write_text(json.dumps(self.data, indent=1), encoding="utf-8")
+    def __init__(self, given: argparse.Namespace, stop: Callable[[], bool]) -> None:
+        self._work, self._trials, self._stop = given.work, given.trials, stop
+        how = {"count": given.count, "trials": given.trials, "time_s": given.time, "searched": given.search}
+        new = not (given.work / "portfolio.json").is_file()
+        super().__init__(given.work / "portfolio.json", seconds=0.0, problems={}, how=how if new else None)
+        if self.data["how"] != how:
+            raise UsageError(
+                f"{given.work} was measured with {self.data['how']}", "give the same, or another --work"
+            )
+        self.how = how
+        self.made, self.held_out = drawn(given.count)
 
     def portfolio(self, device: Device) -> None:
         """Make the portfolio, and its bundle."""
@@ -138,21 +121,15 @@ class HeldOut:
             built = self._built(device, database)
             self.data["decisions"] = self._decisions(built, device, database)
         self._bundle()
-        self.data["portfolio"] = built_as_json(built)
-        self.data["gpu"] = {"name": device.gpu.name, "uuid": device.gpu.uuid[:8], "driver": device.gpu.driver}
-        self.data["cubins"] = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
-        self.keep()
+        cubins = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
+        gpu = {"name": device.gpu.name, "uuid": device.gpu.uuid[:8], "driver": device.gpu.driver}
+        self.keep(portfolio=built_as_json(built), gpu=gpu, cubins=cubins)
 
     def _built(self, device: Device, database: Database) -> Built:
         """Measure and choose; how long that takes is kept even if this process is killed."""
         began, spent_s = time.monotonic(), self.data["seconds"]
-        request = PortfolioRequest(
-            KERNEL,
-            tuple(self.made),
-            searched=self._searched,
-            time_s=LIMIT_S - CHOICE_S,
-            spent_s=spent_s,
-        )
+        how = {"searched": self.how["searched"], "time_s": LIMIT_S - CHOICE_S, "spent_s": spent_s}
+        request = PortfolioRequest(KERNEL, tuple(self.made), **how)
         progress = PortfolioProgress(quiet=False)
 
         def stop() -> bool:
@@ -186,7 +163,7 @@ class HeldOut:
             for name, (neighbours, weights) in METHODS.items():
                 chosen = fit(*inputs, neighbours, weights).chosen
                 outcomes[name] += [float(one) for one in np.exp2(chosen) if np.isfinite(one)]
-        return {name: spread(values) for name, values in outcomes.items()}
+        return {name: quantiles(values) for name, values in outcomes.items()}
 
     def compare(self, device: Device) -> None:
         """Tune each problem by itself, and compare."""
@@ -241,7 +218,7 @@ class HeldOut:
         if self._stop():
             raise Interrupted("time is over", "the same command goes on")
         options = RunOptions(from_scratch=True)
-        request = Request(KERNEL, problem, self._trials, options=options, time_s=self._time_s)
+        request = Request(KERNEL, problem, self._trials, options=options, time_s=self.how["time_s"])
         with Database.open(self._work / "tuned.db") as database:
             if (known := self._known(database, problem)) is None:
                 session.tune(request, device, database, Observer(), self._stop)
@@ -252,10 +229,8 @@ class HeldOut:
 
     def _known(self, database: Database, problem: Problem) -> StoredWinner | None:
         for stored in database.winners(Filters(problem_key=problem.key)).rows:
-            present = (
-                stored.run.kernel_digest == KernelIdentity(KERNEL).text and stored.run.trials == self._trials
-            )
-            if present and stored.winner.exportable:
+            run, present = stored.run, KernelIdentity(KERNEL).text
+            if run.kernel_digest == present and run.trials == self._trials and stored.winner.exportable:
                 return stored
         return None
 
@@ -267,11 +242,7 @@ class HeldOut:
         tuned = winner.trial.configuration
         contestants = list(dict.fromkeys((tuned, chosen, default)))
         device.prepare(KERNEL, problem, 0, winner.run.conditions)
-        race = device.race(RaceRequest([Contestant(one) for one in contestants], ROUNDS, SAMPLES, 0))
-        if race.failed is not None:
-            raise TunerError(f"{contestants[race.failed]}: {race.error}")
-        medians = [[median(groups[i]) for groups in race.samples_ns] for i in range(len(contestants))]
-        times = dict(zip(contestants, medians, strict=True))
+        times = dict(zip(contestants, raced(device, contestants, ROUNDS), strict=True))
         over_tuned = paired_ratio(times[chosen], times[tuned])
         over_default = paired_ratio(times[chosen], times[default])
         return {
@@ -299,29 +270,37 @@ def over_best(device: Device, chosen: Configuration, members: Sequence[Configura
     """
     if chosen not in members:
         return 1.0
-    race = device.race(RaceRequest([Contestant(one) for one in members], ROUNDS_OF_ALL, SAMPLES, 0))
-    if race.failed is not None:
-        raise TunerError(f"{members[race.failed]}: {race.error}")
-    times = [median(median(groups[i]) for groups in race.samples_ns) for i in range(len(members))]
+    times = [median(rounds) for rounds in raced(device, members, ROUNDS_OF_ALL)]
     return times[members.index(chosen)] / min(times)
+
+
+def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[list[float]]:
+    """Return the medians of each round of configurations that are timed in turn.
+
+    Raises:
+        TunerError: one cannot be timed.
+    """
+    race = device.race(RaceRequest([Contestant(one) for one in chosen], rounds, SAMPLES, 0))
+    if race.failed is not None:
+        raise TunerError(f"{chosen[race.failed]}: {race.error}")
+    return medians(race.samples_ns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is left, and write what there is."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="folder of what was measured")
-    parser.add_argument("--out", type=Path, required=True, help="folder that gets portfolio.json")
-    parser.add_argument("--seconds", type=float, default=570.0, help="begin nothing new after these")
-    parser.add_argument("--count", type=int, default=200, help="problems, of which a fifth is held out")
-    parser.add_argument("--trials", type=int, default=120, help="of each search for comparison")
-    parser.add_argument("--time", type=float, default=10.0, help="seconds of each of these")
-    parser.add_argument("--search", type=int, default=8, help="problems that the portfolio searches first")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--jobs", type=int, help="compiling processes")
-    parser.add_argument(
-        "--searches", action="store_true", help="only tune each problem that is held out by itself"
-    )
-    given = parser.parse_args(arguments)
+    options = harness.parser((__doc__ or "").partition("\n")[0])
+    add = options.add_argument
+    add("--work", type=Path, required=True, help="folder of what was measured")
+    add("--out", type=Path, required=True, help="folder that gets portfolio.json")
+    add("--seconds", type=float, default=570.0, help="begin nothing new after these")
+    add("--count", type=int, default=200, help="problems, of which a fifth is held out")
+    add("--trials", type=int, default=120, help="of each search for comparison")
+    add("--time", type=float, default=10.0, help="seconds of each of these")
+    add("--search", type=int, default=8, help="problems that the portfolio searches first")
+    add("--device", default="cuda")
+    add("--jobs", type=int, help="compiling processes")
+    add("--searches", action="store_true", help="only tune each problem that is held out by itself")
+    given = options.parse_args(arguments)
     until = time.monotonic() + given.seconds
     with stopping() as signalled:
 
@@ -329,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return signalled() or time.monotonic() > until
 
         try:
-            state = HeldOut(given.work, given.count, given.trials, given.time, given.search, stop)
+            state = HeldOut(given, stop)
         except TunerError as error:
             print(error, file=sys.stderr)
             return 2
@@ -340,17 +319,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 state.portfolio(device)
                 state.compare(device)
             except (Interrupted, KeyboardInterrupt):
-                done = (
-                    ""
-                    if given.searches
-                    else f" {len(state.data['problems'])} of {len(state.held_out)} are compared;"
-                )
+                compared = f" {len(state.data['problems'])} of {len(state.held_out)} are compared;"
+                done = "" if given.searches else compared
                 print(f"stopped:{done} the same command goes on")
                 return 1
     figures = summary(state.data)
-    given.out.mkdir(parents=True, exist_ok=True)
-    written = {**state.data, "asked": ASKED, "summary": figures}
-    (given.out / "portfolio.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    harness.write(given.out, "portfolio", {**state.data, "asked": ASKED, "summary": figures})
     print(json.dumps(figures, indent=1))
     return 1 if figures["missed"] else 0
 

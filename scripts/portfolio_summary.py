@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+from scripts.harness import quantiles
 
 LIMIT_S = 900.0
 """For a portfolio."""
@@ -22,15 +22,6 @@ LEAST = {"held_out": 40, "trials": 120, "time_s": 10.0}
 """Of a measurement that counts: fewer problems, or poorer searches to compare with, prove nothing."""
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return the median, the 95th percentile and the worst of some slowdowns."""
-    return {
-        "median": float(np.median(values)),
-        "p95": float(np.quantile(values, 0.95)),
-        "worst": float(np.max(values)),
-    }
-
-
 def summary(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the held-out problems, and which of them miss what is asked."""
     rows = list(data["problems"].values())
@@ -39,16 +30,16 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
         return {"held_out": len(rows), "invalid": len(rows), "missed": ["invalid"]}
     figures = {
         "held_out": len(rows),
-        **spread([row["over_tuned"] for row in timed]),
+        **quantiles([row["over_tuned"] for row in timed]),
         "invalid": len(rows) - len(timed),
         "unmatched": sum(row["match"] != "portfolio" for row in timed),
         "slower_than_default": sum(row["slower_than_default"] for row in timed),
         "layouts": {
-            layout: spread([row["over_tuned"] for row in timed if row["layout"] == layout])
+            layout: quantiles([row["over_tuned"] for row in timed if row["layout"] == layout])
             for layout in sorted({row["layout"] for row in timed})
         },
-        "over_best_kept": spread([row.get("over_best_kept", 1.0) for row in timed]),
-        "said": spread([row["expected"] or 1.0 for row in timed]),
+        "over_best_kept": quantiles([row.get("over_best_kept", 1.0) for row in timed]),
+        "said": quantiles([row["expected"] or 1.0 for row in timed]),
         "cubins": data["cubins"],
         "seconds": data["seconds"],
         "trials": data["how"]["trials"],

@@ -9,15 +9,14 @@ torch, and nvcc or a built library for Thrust and CUB (``scripts/rivals/cccl.py`
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from scripts import harness
+from scripts.harness import listed, today, tune
 
 HERE = Path(__file__).resolve().parent
 CCCL = HERE / "rivals" / "cccl.py"
@@ -123,36 +122,17 @@ CASES = [
 ]
 
 
-def tune(*words: str) -> str:
-    """Call the command; give what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *words], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode not in (0, 1):
-        sys.exit(f"tune {' '.join(words)}: exit status {done.returncode}")
-    return done.stdout
-
-
 def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[str, Any]]:
     """Tune and compare one case; give a row for each problem and baseline."""
     what = ["--kernel", case.kernel, "--dtype", case.dtype]
     what += [word for option in case.options for word in ("--option", option)]
     what += [word for problem in case.problems for word in ("--problem", problem)]
-    tune(
-        *what,
-        "--trials",
-        str(trials or case.trials),
-        "--time",
-        str(SEARCH_S * case.patience),
-        "--db",
-        str(db),
-    )
-    against = [word for baseline in case.baselines for word in ("--against", baseline)]
-    if case.kernel == "mean_matvec":
-        against += [word for baseline in read_passes() for word in ("--against", baseline)]
-    found = json.loads(
-        tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json") or "[]"
-    )
+    seconds = str(SEARCH_S * case.patience)
+    tune(*what, "--trials", str(trials or case.trials), "--time", seconds, "--db", str(db))
+    passes = read_passes() if case.kernel == "mean_matvec" else []
+    against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
+    said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json")
+    found = json.loads(said or "[]")
     return [
         {**row, "rounds": rounds}
         for problem, bench in zip(case.problems, found, strict=True)
@@ -175,13 +155,14 @@ def read_passes() -> list[str]:
 
 def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]]:
     """Flatten one bench."""
-    entries = [{**one, "contestant": one["contestant"].rpartition(":")[2]} for one in bench["contestants"]]
-    entries = [{**one, "contestant": one["contestant"].partition(" (")[0]} for one in entries]
+    entries = [
+        {**one, "contestant": one["contestant"].rpartition(":")[2].partition(" (")[0]}
+        for one in bench["contestants"]
+    ]
     best = next(entry for entry in entries if entry["contestant"] == "best")
     wanted = (*case.asked, *case.only.get(problem, ()))
-    reads = sorted(
-        (one for one in entries if one["contestant"].startswith("read_")), key=lambda one: one["time_ns"]
-    )
+    reads = [one for one in entries if one["contestant"].startswith("read_")]
+    reads.sort(key=lambda one: one["time_ns"])
     common = {
         "kernel": case.kernel,
         "dtype": case.dtype,
@@ -206,35 +187,15 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
             entry["verdict"] in ("same", "faster") if one.or_same else entry["ratio"] >= one.least
             for one in asked
         )
-        found.append(
-            {
-                **common,
-                "rival": entry["contestant"],
-                "rival_ns": entry["time_ns"],
-                "ratio": entry["ratio"],
-                "ratio_low": entry["ratio_low"],
-                "ratio_high": entry["ratio_high"],
-                "verdict": entry["verdict"],
-                "asked": "; ".join(one.text() for one in asked),
-                "met": met if asked else None,
-            }
-        )
+        ratios = {name: entry[name] for name in ("ratio", "ratio_low", "ratio_high", "verdict")}
+        said = {"asked": "; ".join(one.text() for one in asked), "met": met if asked else None}
+        found.append({**common, "rival": entry["contestant"], "rival_ns": entry["time_ns"], **ratios, **said})
     for one in wanted:
         if not one.baseline:
             share = best["gbytes_per_s"] * 1e9 / DATA_SHEET
-            found.append(
-                {
-                    **common,
-                    "rival": "data sheet",
-                    "rival_ns": None,
-                    "ratio": share,
-                    "ratio_low": None,
-                    "ratio_high": None,
-                    "verdict": None,
-                    "asked": one.text(),
-                    "met": share >= one.least,
-                }
-            )
+            ratios = {"ratio": share, "ratio_low": None, "ratio_high": None, "verdict": None}
+            said = {"asked": one.text(), "met": share >= one.least}
+            found.append({**common, "rival": "data sheet", "rival_ns": None, **ratios, **said})
     return found
 
 
@@ -242,7 +203,7 @@ def table(found: list[dict[str, Any]]) -> str:
     """Write the rows for people."""
     where = dict.fromkeys(f"{row['gpu']}, driver {row['driver']}" for row in found)
     lines = [
-        f"{'; '.join(where)}, {datetime.now(UTC).date()}",
+        f"{'; '.join(where)}, {today()}",
         "",
         f"{'kernel':12s} {'dtype':8s} {'problem':38s} {'mode':9s} {'ours us':>9s} {'baseline':18s} {'us':>9s} "
         f"{'ratio':>6s} {'verdict':9s} asked",
@@ -267,26 +228,22 @@ def place(row: dict[str, Any]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
+    add(
+        "--kernels", type=listed(), default="", help="Only these, with commas between; the others' rows stay."
     )
-    parser.add_argument("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
-    parser.add_argument(
-        "--kernels",
-        default="",
-        help="Only these, with commas between; the others' rows in the folder stay.",
-    )
-    parser.add_argument(
+    add(
         "--problems",
         default="",
-        help="Only these sizes, such as n=2**24, with semicolons between; the others' rows stay.",
+        help="Only these sizes, such as n=2**24, with semicolons between; others stay.",
     )
-    parser.add_argument("--patience", type=float, default=1.0, help="Times the usual length of the searches.")
-    parser.add_argument("--trials", type=int, help="For each problem.")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--db", type=Path, default=Path("teaching.db"))
-    given = parser.parse_args()
-    kernels = [name for name in given.kernels.split(",") if name]
+    add("--patience", type=float, default=1.0, help="Times the usual length of the searches.")
+    add("--trials", type=int, help="For each problem.")
+    add("--rounds", type=int, default=60)
+    add("--db", type=Path, default=Path("teaching.db"))
+    given = options.parse_args()
     sizes = [size for size in given.problems.split(";") if size]
     cases = [
         replace(
@@ -296,7 +253,7 @@ def main() -> None:
             trials=round(case.trials * given.patience),
         )
         for case in CASES
-        if not kernels or case.kernel in kernels
+        if not given.kernels or case.kernel in given.kernels
     ]
     cases = [case for case in cases if case.problems]
     again = {(case.kernel, problem) for case in cases for problem in case.problems}
@@ -308,10 +265,7 @@ def main() -> None:
     for case in cases:
         found += measure(case, given.trials, given.rounds, given.db)
         found.sort(key=place)
-        if given.out:
-            given.out.mkdir(parents=True, exist_ok=True)
-            (given.out / "teaching.txt").write_text(table(found) + "\n")
-            (given.out / "teaching.json").write_text(json.dumps(found, indent=1) + "\n")
+        harness.write(given.out, "teaching", found, table(found))
     print(table(found))
     print(f"\n{sum(row['met'] is False for row in found)} missed; {time.monotonic() - begun:.0f} s")
 

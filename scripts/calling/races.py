@@ -16,7 +16,8 @@ from scripts.calling.bundles import computation_of
 from scripts.calling.captured import CallSession, StreamCall
 from scripts.calling.cases import Case
 from scripts.calling.launcher import CppPlan
-from scripts.lab import Lab, medians
+from scripts.harness import medians
+from scripts.lab import Lab
 from tests.fake_arrays import Exported, dense
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import CompileError

@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import tune
-from scripts.lab import Lab, keep, medians, parser
+from scripts.harness import medians, tune
+from scripts.lab import Lab, keep, parser
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Problem
 from tuner.gpu.interleaved import InterleavedTiming, TimedContestant

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from scripts.harness import quantiles
 from scripts.page_figures.evidence import FOLDER, Rows, load, table
-from scripts.portfolio_summary import spread
 
 UNMEASURED = "Not measured yet."
 
@@ -28,7 +28,7 @@ def held_out() -> str:
         "chosen over the fastest member": [row["over_best_kept"] for row in timed],
     }
     for text, ratios in members.items():
-        texts = ", ".join(f"{value:.3f}" for value in spread(ratios).values())
+        texts = ", ".join(f"{value:.3f}" for value in quantiles(ratios).values())
         rows.append([f"{text}: median, 95th percentile, worst", texts, ""])
     right = sum(row["over_best_kept"] <= 1.01 for row in timed)
     rows.append(["chosen within 1 % of the fastest member", f"{right} of {len(timed)}", ""])
