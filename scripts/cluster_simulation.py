@@ -52,7 +52,7 @@ def children(pid: int) -> dict[int, str]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                lines[int(stat.parent.name)] = (stat.parent / "cmdline").read_text()
+                lines[int(stat.parent.name)] = (stat.parent / "cmdline").read_text().replace("\0", " ")
     return lines
 
 

@@ -48,8 +48,7 @@ WORKERS = (
     "tuner.inspect.check.host_worker",
     "tuner.children.signature_worker",
     "tuner.children.compile_worker",
-    "tuner.database.sql_worker",
-    "tuner.database.trial_check",
+    "tuner.database.sql",
     "tuner.inspect.explain.code_worker",
 )
 """They start no Python."""

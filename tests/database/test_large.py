@@ -22,7 +22,6 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import SORTS, Filters, StoredWinner
-from tuner.database.schema import TABLES
 from tuner.formats.files import write_text
 from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.results import Results, results_of
@@ -169,24 +168,6 @@ def test_damaged_rows_do_not_count_towards_a_limit(path: Path) -> None:
             selection = database.query(limit=limit)
             assert [stored.trial.id for stored in selection.rows] == list(range(21, 21 + limit))
             assert len(selection.damaged) == 20
-
-
-def test_a_check_shared_among_processes_says_what_one_process_says(
-    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "damaged.db"
-    path.write_bytes(large.read_bytes())
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE trials SET error = 'altered' WHERE id % 400 = 7")
-        connection.commit()
-    with Database.open(path, write=False) as database:
-        alone = database.check()
-        monkeypatch.setattr("tuner.database.trial_check.PART", 400)
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
-        shared = database.check()
-    assert len(alone.problems) == 5
-    assert (shared.rows, shared.problems) == (alone.rows, alone.problems)
-    assert set(shared.rows) == set(TABLES)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -11,6 +11,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.stored import (
     make_winner,
 )
 from tuner.core.errors import DatabaseError, UsageError
-from tuner.database import inspection, sql
+from tuner.database import hostile, sql
 from tuner.database.database import Database
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -200,7 +201,7 @@ def readers_of(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"sql_worker" in (folder / "cmdline").read_bytes():
+            if parent == pid and b"tuner.database.sql" in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found
 
@@ -239,12 +240,12 @@ def test_a_journal_that_is_gone_when_it_is_read(tmp_path: Path, monkeypatch: pyt
     Database.open(path).close()
     journal = tmp_path / "t.db-journal"
     journal.write_bytes(b"\0" * 28)
-    read = inspection._ending
+    look = hostile._refuse_journal
 
-    def too_late(beside: Path, length: int) -> bytes:
+    def too_late(*arguments: Any) -> None:
         journal.unlink()
-        return read(beside, length)
+        look(*arguments)
 
-    monkeypatch.setattr(inspection, "_ending", too_late)
+    monkeypatch.setattr(hostile, "_refuse_journal", too_late)
     Database.open(path).close()
     assert not journal.exists()

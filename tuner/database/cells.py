@@ -9,13 +9,14 @@ import sys
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from functools import cache
+from typing import Annotated, Any
 
 import msgspec
 
-from tuner.core.conditions import Calibration, Conditions, Mode, Regime
+from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import DatabaseError
-from tuner.core.model import Configuration, Value, Verification, canonical_json, digest
+from tuner.core.model import Configuration, Verification, canonical_json, digest
 from tuner.core.stats import outlier_count
 
 MAX_TEXT = 1 << 20
@@ -38,6 +39,9 @@ _NOT_CONTENT = {
 """Columns that may change without the row becoming another one."""
 ADDED = frozenset(("computation", "implementation"))
 """Columns of schema 3, which count in a digest where they hold something: the rows of before keep theirs."""
+
+
+_Parameter = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | str
 
 
 class Damaged(Exception):  # noqa: N818 - a finding; the reader decides what becomes of it
@@ -119,25 +123,23 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
+@cache
+def _decoder(kind: Any, *, strict: bool) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=strict)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def from_json(text: str, kind: Any = Any) -> Any:
-    """Read JSON text as strictly as it was written.
+def from_json(text: str, kind: Any = Any, *, strict: bool = True) -> Any:
+    """Read JSON text.
 
     Args:
         text: JSON.
-        kind: the type that it should have, as ``msgspec.convert`` takes it.
+        kind: the type that it should have, as msgspec takes it.
+        strict: whether text is no number.
 
     Raises:
         ValueError: it is no JSON, or of another type.
     """
-    data = _DECODER.decode(text)
-    return data if kind is Any else msgspec.convert(data, kind)
+    return _decoder(kind, strict=strict).decode(text)
 
 
 def encode_samples(samples: Sequence[float]) -> bytes:
@@ -178,30 +180,6 @@ def _swapped(samples: array.array[float]) -> array.array[float]:
     return samples
 
 
-def decode_tags(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tags of a row."""
-    return tuple(from_json(row["tags"], list[str]))
-
-
-def decode_source_digests(row: Mapping[str, Any]) -> list[str]:
-    """Return the digests of a trial's sources.
-
-    Raises:
-        ValueError: it is no list of texts.
-    """
-    return list(from_json(row["source_digests"], list[str]))
-
-
-def decode_time(row: Mapping[str, Any]) -> str:
-    """Return when a row was written, in ISO 8601.
-
-    Raises:
-        ValueError: it says something else.
-    """
-    datetime.fromisoformat(row["created_at"])
-    return str(row["created_at"])
-
-
 def encode_parameters(configuration: Configuration) -> str:
     """Return the parameters as JSON, in their order."""
     return to_json(configuration.values)
@@ -209,26 +187,12 @@ def encode_parameters(configuration: Configuration) -> str:
 
 def decode_configuration(row: Mapping[str, Any]) -> Configuration:
     """Rebuild a configuration from the columns ``variant`` and ``configuration``."""
-    parameters: dict[str, Value] = from_json(row["configuration"])
-    if not all(isinstance(value, str) or abs(value) < 2**63 for value in parameters.values()):
-        raise ValueError("a parameter is not a plain value")
-    return Configuration.of(row["variant"], parameters)
-
-
-def encode_conditions(conditions: Conditions) -> dict[str, str]:
-    """Return the columns ``mode`` and ``regime``."""
-    return {"mode": str(conditions.mode), "regime": str(conditions.regime)}
+    return Configuration.of(row["variant"], from_json(row["configuration"], dict[str, _Parameter]))
 
 
 def decode_conditions(row: Mapping[str, Any]) -> Conditions:
     """Rebuild conditions from the columns ``mode`` and ``regime``."""
     return Conditions(Mode(row["mode"]), Regime(row["regime"]))
-
-
-def decode_calibration(text: str) -> Calibration | None:
-    """Rebuild a calibration from JSON text, ``null`` where there was none."""
-    data = from_json(text)
-    return None if data is None else Calibration.from_json(data)
 
 
 def encode_verification(verification: Verification) -> str:
@@ -237,8 +201,6 @@ def encode_verification(verification: Verification) -> str:
 
 
 def decode_verification(text: str) -> Verification:
-    """Rebuild a verification from JSON text."""
-    data = from_json(text)
-    numbers = ["worst_ratio", "norm_error", *(["true_error"] if data.get("true_error") is not None else [])]
-    data.update({name: float(data[name]) for name in numbers})  # also "inf" and "nan"
-    return msgspec.convert(data, Verification)
+    """Rebuild a verification from JSON text, in which an infinity or a NaN is text."""
+    verification: Verification = from_json(text, Verification, strict=False)
+    return verification

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sqlite_utils.db import NotFoundError
-
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Problem, Run, Status, Trial, digest
-from tuner.database import cells, maintenance, merge, owners, rows, schema
+from tuner.database import cells, maintenance, owners, rows, schema
 from tuner.database.queries import Queries
 from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winner
 
@@ -40,34 +38,6 @@ class Database(Queries):
     def hurry(self) -> None:
         """Wait for other writers for a moment only, from now on: the user wants to leave."""
         self.connection.patience_s = HURRY_S
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Write under the file's lock, all or nothing; waits for other writers.
-
-        Methods called inside join this transaction: recording a trial together with the next attempt waits
-        for the disk once instead of twice.
-
-        Raises:
-            DatabaseError: opened for reading, or what SQLite says.
-        """
-        if self.connection.in_transaction:
-            yield
-            return
-        with self.explained():
-            if not self.write:
-                raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
-            with schema.immediate(self.connection):
-                yield
-
-    def insert(self, table: str, row: Mapping[str, Any]) -> int:
-        """Add one row inside a transaction; return its number."""
-        return self.tables[table].insert(dict(row)).last_rowid or 0
-
-    def insert_sources(self, texts: Sequence[str]) -> None:
-        """Add rendered sources inside a transaction, each once."""
-        sources = [{"digest": digest(text), "text": text} for text in texts]
-        self.tables["sources"].insert_all(sources, ignore=True)
 
     # -- runs
 
@@ -144,17 +114,6 @@ class Database(Queries):
                 f"run {row['id']} is still going in {owners.described(row['owner'])}",
                 "wait for it, or end it",
             )
-
-    def update_run(self, run_id: str, **columns: Any) -> None:
-        """Set columns of a run inside a transaction.
-
-        Raises:
-            DatabaseError: there is no such run.
-        """
-        try:
-            self.tables["runs"].update(run_id, columns)
-        except NotFoundError:
-            raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first") from None
 
     def latest_unfinished(
         self, problem: Problem, device: str, wanted: Callable[[Run], bool] = lambda _: True
@@ -246,7 +205,7 @@ class Database(Queries):
                 if cells.intact("runs", row):
                     row.update(computation=computation, kernel_digest=text)
                     row["digest"] = cells.row_digest("runs", row)
-                    self.tables["runs"].update(row["id"], {name: row[name] for name in merge.ADOPTED})
+                    self.tables["runs"].update(row["id"], {name: row[name] for name in maintenance.ADOPTED})
             self.forget_runs()
 
     # -- attempts and trials
@@ -391,4 +350,4 @@ class Database(Queries):
     def merge(self, other: Path) -> Merged:
         """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
         with Database.open(other, write=False) as source:
-            return merge.merge(self, source)
+            return maintenance.merge(self, source)

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.core.errors import DatabaseError
 from tuner.core.model import SUSPECT, Run, Status
 from tuner.database import cells
-from tuner.database.reader import Reader
+from tuner.database.file import DatabaseFile
 from tuner.database.records import KnownTrial, Mark
 
 NEWEST_READ = 20_000
@@ -28,7 +28,7 @@ _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _COMPARABLE = "r.kernel = ? AND r.replayed = ? AND r.mode = ? AND r.regime = ?"
 
 
-class EarlierRuns(Reader):
+class EarlierRuns(DatabaseFile):
     """An open database as what is known when a run begins.
 
     A mark leaves out what was added later, so that an interrupted run learns the same when it is resumed.

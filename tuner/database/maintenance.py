@@ -1,4 +1,4 @@
-"""A file as a whole: checking and copying it, with plain SQL, as both are beyond single tables."""
+"""A file as a whole: checked, copied, and joined with another."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import glob
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tuner.core.errors import DatabaseError
+from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.files import whole_file
-from tuner.core.model import SUSPECT, digest
-from tuner.database import rows, schema
+from tuner.core.model import SUSPECT, Run, digest
+from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
-from tuner.database.records import CheckReport
-from tuner.database.trial_check import MAX_PROBLEMS, check_trials
-
-if TYPE_CHECKING:
-    from tuner.database.database import Database
+from tuner.database.file import DatabaseFile
+from tuner.database.records import CheckReport, Merged
 
 MAX_FAULTS = 20
 """Faults of the file's structure that are listed: with this many there is nothing left to mend."""
+MAX_PROBLEMS = 1000
+"""Of trials, and of sources that they lack: more say nothing more."""
+ADOPTED = ("computation", "kernel_digest", "digest")
+"""Columns of a run of schema 2 that change when it is identified (``Database.adopt_runs``)."""
 
 
-def check(database: Database) -> CheckReport:
+def check(database: DatabaseFile) -> CheckReport:
     """Check the pages, the references and the digest of every row."""
     problems: list[str] = []
     counts: dict[str, int] = {}
@@ -34,23 +35,21 @@ def check(database: Database) -> CheckReport:
         references = database.connection.execute("PRAGMA foreign_key_check")
         problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
         for table in schema.TABLES:
-            if table == "trials":
-                trials = check_trials(database)
-                counts[table] = trials.trials
-                problems += trials.problems
-                problems += _lacking_sources(database)
-                continue
             counts[table] = 0
-            for row in database.connection.execute(f"SELECT * FROM {table}"):
+            found: list[str] = []
+            for row in database.connection.execute(f"SELECT * FROM {table} NOT INDEXED"):
                 counts[table] += 1
-                problems += _problems_of(database, table, dict(row))
+                if len(found) < MAX_PROBLEMS:
+                    found += _problems_of(database, table, dict(row))
+            problems += found
+        problems += _lacking_sources(database)
         problems += _doubled(database)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         problems.append(f"structure: {error}")
     return CheckReport(counts, problems)
 
 
-def _lacking_sources(database: Database) -> Iterator[str]:
+def _lacking_sources(database: DatabaseFile) -> Iterator[str]:
     """Return which sources of trials are not there; those of a damaged trial are reported with it."""
     for row in database.connection.execute(
         "SELECT t.id, j.value FROM trials t NOT INDEXED, json_each(CASE WHEN json_valid(t.source_digests) "
@@ -61,7 +60,7 @@ def _lacking_sources(database: Database) -> Iterator[str]:
         yield f"source {row['value']} of trial {row['id']} is missing"
 
 
-def _doubled(database: Database) -> Iterator[str]:
+def _doubled(database: DatabaseFile) -> Iterator[str]:
     """Return what a run has twice: two tuners worked on it, and the trials of one misled the search of the other.
 
     A configuration is timed again on purpose when the GPU has drifted; the time before is then marked as suspect.
@@ -78,10 +77,12 @@ def _doubled(database: Database) -> Iterator[str]:
             yield f"run {row['run_id']}: {row['number']} {what} twice"
 
 
-def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[str]:
+def _problems_of(database: DatabaseFile, table: str, row: dict[str, Any]) -> list[str]:
     try:
         if table == "runs":
             rows.decode_run(row)
+        elif table == "trials":
+            rows.decode_trial(row, database.run(row["run_id"]))
         elif table == "winners":
             trial = database.trial(row["trial_id"])
             rows.decode_winner(row, trial)
@@ -96,7 +97,7 @@ def _problems_of(database: Database, table: str, row: dict[str, Any]) -> list[st
     return []
 
 
-def backup(database: Database, to: Path) -> None:
+def backup(database: DatabaseFile, to: Path) -> None:
     """Copy with VACUUM INTO beside the target, then move it there when it is complete and on the disk.
 
     What a killed backup to this target has left is removed.
@@ -119,3 +120,110 @@ def backup(database: Database, to: Path) -> None:
             )  # SQLite leaves it on a full disk
             raise
         database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")
+
+
+def merge(database: DatabaseFile, source: DatabaseFile) -> Merged:
+    """Copy what is missing, in one transaction; both files keep what they have.
+
+    Raises:
+        UsageError: both are the same file.
+    """
+    if database.path.samefile(source.path):
+        raise UsageError(f"{source.path} is the database itself", "name another file to merge")
+    refused: list[str] = []
+    added = {"runs": 0, "trials": 0, "winners": 0}
+    with database.transaction():
+        for row in source.rows_where("runs", order_by="started_at"):
+            try:
+                run = rows.decode_run(row)
+                added["runs"] += _merge_run(database, row)
+                added["trials"] += _merge_trials(database, source, run, refused)
+                added["winners"] += _merge_winner(database, source, run)
+            except Damaged as error:
+                refused.append(str(error))
+        benchmarks = _merge_benchmarks(database, source, refused)
+    return Merged(**added, benchmarks=benchmarks, refused=refused)
+
+
+def _merge_run(database: DatabaseFile, row: dict[str, Any]) -> int:
+    for ours in database.rows_where("runs", "id = ?", row["id"]):
+        if _as_identified(row, ours)["digest"] != ours["digest"]:
+            adopted = _as_identified(ours, row)
+            if adopted["digest"] != row["digest"]:
+                raise Damaged(f"run {row['id']} is another run in {database.path}")
+            database.update_run(row["id"], **{name: adopted[name] for name in ADOPTED})
+            database.forget_runs()
+        if row["state"] == "finished" and ours["state"] != "finished":
+            columns = {name: row[name] for name in ("state", "ended_at", "stats")}
+            database.update_run(row["id"], **columns)
+        return 0
+    database.insert("runs", row)
+    return 1
+
+
+def _as_identified(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return a run of schema 2 as it is once it is adopted, if the other row is so; any other run as it is."""
+    if row["computation"] or not other["computation"]:
+        return row
+    adopted = {**row, "computation": other["computation"], "kernel_digest": other["kernel_digest"]}
+    return {**adopted, "digest": cells.row_digest("runs", adopted)}
+
+
+def _merge_trials(database: DatabaseFile, source: DatabaseFile, run: Run, refused: list[str]) -> int:
+    added = 0
+    numbers = database.rows_where("trials", "run_id = ?", run.id, columns="number, digest")
+    ours = {row["number"]: row["digest"] for row in numbers}
+    for row in source.rows_where("trials", "run_id = ?", run.id, order_by="number"):
+        try:
+            sources = source.trial_of(row).trial.sources
+        except DatabaseError as error:
+            refused.append(str(error))
+            continue
+        if row["number"] not in ours:
+            database.insert_sources(sources)
+            database.insert("trials", _numbered_anew(row))
+            added += 1
+        elif ours[row["number"]] != row["digest"]:
+            refused.append(f"trial {row['number']} of run {run.id} differs in {database.path}")
+    return added
+
+
+def _merge_winner(database: DatabaseFile, source: DatabaseFile, run: Run) -> int:
+    if database.tables["winners"].count_where("run_id = ?", [run.id]):
+        return 0
+    for row in source.rows_where("winners", "run_id = ?", run.id):
+        if not cells.intact("winners", row):
+            raise Damaged(f"winner {row['id']} is damaged: its digest does not fit its content")
+        moved = {name: value for name, value in row.items() if name not in ("id", "digest")}
+        for column in ("trial_id", "default_trial_id"):
+            if row[column] is not None:
+                moved[column] = _our_trial(database, source, row[column])
+        database.insert("winners", cells.sealed("winners", **moved))
+        return 1
+    return 0
+
+
+def _merge_benchmarks(database: DatabaseFile, source: DatabaseFile, refused: list[str]) -> int:
+    added, ours = 0, {row["digest"] for row in database.rows_where("benchmarks", columns="digest")}
+    for row in source.rows_where("benchmarks", order_by="id"):
+        try:
+            rows.decode_benchmark(row, None)
+        except Damaged as error:
+            refused.append(str(error))
+            continue
+        if row["digest"] not in ours:
+            database.insert("benchmarks", _numbered_anew(row))
+            added += 1
+    return added
+
+
+def _numbered_anew(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "id"}
+
+
+def _our_trial(database: DatabaseFile, source: DatabaseFile, theirs: int) -> int:
+    same = "run_id = ? AND number = ? AND digest = ?"
+    for row in source.rows_where("trials", "id = ?", theirs, columns="run_id, number, digest"):
+        for ours in database.rows_where("trials", same, *row.values(), columns="id"):
+            return int(ours["id"])
+    raise Damaged(f"a winner's trial {theirs} in {source.path} was not merged")

@@ -6,11 +6,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from tuner.core.conditions import Conditions
+from tuner.core.conditions import Calibration, Conditions
 from tuner.core.model import (
     RENAMED_SAMPLERS,
     Configuration,
@@ -19,12 +20,11 @@ from tuner.core.model import (
     Resources,
     Run,
     RunOptions,
-    Status,
     Trial,
 )
 from tuner.database import cells
 from tuner.database.cells import Damaged
-from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, WarmTime, Winner
+from tuner.database.records import Benchmark, Metrics, StoredTrial, StoredWinner, Winner
 
 _RESOURCES = tuple(item.name for item in fields(Resources))
 _METRICS = Metrics.__struct_fields__
@@ -61,23 +61,20 @@ def encode_run(run: Run, owner: str) -> dict[str, Any]:
 def decode_run(row: Mapping[str, Any]) -> Run:
     """Rebuild a run, or raise :class:`Damaged`."""
     with _decoding("runs", row):
-        problem, gpu = _problem_and_gpu(row)
-        same = ("id", "device", "seed", "lookahead", "kernel_digest", "kernel_file", "computation")
-        return Run(
-            problem=problem,
-            gpu=gpu,
-            sampler=_sampler(row),
-            trials=row["trials_requested"],
-            options=RunOptions.from_json(cells.from_json(row["narrowing"])),
-            versions=cells.from_json(row["versions"], dict[str, str]),
-            conditions=cells.decode_conditions(row),
-            calibration=cells.decode_calibration(row["calibration"]),
-            **{name: row[name] for name in same},
+        calibration = cells.from_json(row["calibration"], dict[str, Any] | None)
+        return msgspec.convert(
+            {
+                **row,
+                **_problem_and_gpu(row),
+                "sampler": RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]),
+                "trials": row["trials_requested"],
+                "options": RunOptions.from_json(cells.from_json(row["narrowing"])),
+                "versions": cells.from_json(row["versions"], dict[str, str]),
+                "conditions": cells.decode_conditions(row),
+                "calibration": calibration and Calibration.from_json(calibration),
+            },
+            Run,
         )
-
-
-def _sampler(row: Mapping[str, Any]) -> str:
-    return str(RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]))
 
 
 def encode_trial(run: Run, trial: Trial, metrics: Metrics, source_digests: list[str]) -> dict[str, Any]:
@@ -113,30 +110,28 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
     """Rebuild a trial without its sources, or raise :class:`Damaged`."""
     with _decoding("trials", row):
         _same_problem(row, run)
-        cells.decode_source_digests(row)
-        compiled, verification = row["registers"] is not None, row["verification"]
-        same = (
-            "number",
-            "error",
-            "compile_log",
-            "compile_s",
-            "measure_s",
-            "sm_clock_hz",
-            "capped_samples",
-            "implementation",
-            "id",
+        source_digests_of(row)
+        trial = msgspec.convert(
+            {
+                **row,
+                "configuration": cells.decode_configuration(row),
+                "samples_ns": cells.decode_samples(row["samples"], row["sample_count"]),
+                "resources": None if row["registers"] is None else {name: row[name] for name in _RESOURCES},
+                "verification": row["verification"] and cells.decode_verification(row["verification"]),
+                "tags": cells.from_json(row["tags"], tuple[str, ...]),
+            },
+            Trial,
         )
-        trial = Trial(
-            configuration=cells.decode_configuration(row),
-            status=Status(row["status"]),
-            samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
-            resources=Resources(**{n: int(row[n]) for n in _RESOURCES}) if compiled else None,
-            verification=None if verification is None else cells.decode_verification(verification),
-            tags=cells.decode_tags(row),
-            **{n: row[n] for n in (*same, *_TIMES)},
-        )
-        metrics = Metrics(**{name: row[name] for name in _METRICS})
-        return StoredTrial(trial, run, metrics, cells.decode_time(row), row["outliers"])
+        return StoredTrial(trial, run, msgspec.convert(row, Metrics), _time_of(row), row["outliers"])
+
+
+def source_digests_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the digests of a trial's sources.
+
+    Raises:
+        ValueError: it is no list of texts.
+    """
+    return list(cells.from_json(row["source_digests"], list[str]))
 
 
 def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
@@ -170,24 +165,15 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
         configuration = cells.decode_configuration(row)
         if configuration != stored.trial.configuration:
             raise ValueError("its configuration is not its trial's")
-        plain = ("trial_id", "time_ns", "default_trial_id", "default_time_ns", *_RATIOS)
         race = cells.from_json(row["race"], dict[str, Any])
-        winner = Winner(
-            configuration=configuration,
-            edges_verified=bool(row["edges_verified"]),
-            exportable=bool(row["exportable"]),
-            warm=msgspec.convert(race.pop("warm", None), WarmTime | None),
-            race=race,
-            **{n: row[n] for n in (*plain, "verdict", "confirmed_ns", "reason")},
+        flags = {name: bool(row[name]) for name in ("edges_verified", "exportable")}
+        winner = msgspec.convert(
+            {**row, **flags, "configuration": configuration, "warm": race.pop("warm", None), "race": race},
+            Winner,
         )
+        metrics = _scaled(stored, winner.time_ns)
         return StoredWinner(
-            row["id"],
-            winner,
-            stored.run,
-            stored.trial,
-            _scaled(stored, winner.time_ns),
-            cells.decode_time(row),
-            stored.outliers,
+            row["id"], winner, stored.run, stored.trial, metrics, _time_of(row), stored.outliers
         )
 
 
@@ -232,28 +218,18 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         winner_id: the row number that the winner of ``winner_run`` has in this file; none where that is gone.
     """
     with _decoding("benchmarks", row):
-        problem, gpu = _problem_and_gpu(row)
-        same = (
-            "bench",
-            "contestant",
-            "kernel_digest",
-            "computation",
-            "verdict",
-            "noise_floor",
-            "sm_clock_hz",
-            "id",
-            "created_at",
-        )
-        return Benchmark(
-            problem=problem,
-            gpu=gpu,
-            conditions=cells.decode_conditions(row),
-            configuration=None if row["variant"] is None else cells.decode_configuration(row),
-            winner_id=winner_id,
-            samples_ns=cells.decode_samples(row["samples"], row["sample_count"]),
-            tags=cells.decode_tags(row),
-            versions=cells.from_json(row["versions"], dict[str, str]),
-            **{n: row[n] for n in (*same, *_TIMES, *_RATIOS)},
+        return msgspec.convert(
+            {
+                **row,
+                **_problem_and_gpu(row),
+                "conditions": cells.decode_conditions(row),
+                "configuration": None if row["variant"] is None else cells.decode_configuration(row),
+                "winner_id": winner_id,
+                "samples_ns": cells.decode_samples(row["samples"], row["sample_count"]),
+                "tags": cells.from_json(row["tags"], tuple[str, ...]),
+                "versions": cells.from_json(row["versions"], dict[str, str]),
+            },
+            Benchmark,
         )
 
 
@@ -282,7 +258,13 @@ def _reals(record: object, names: Iterable[str]) -> dict[str, float | None]:
 def _keys(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
     """Return the columns that queries go by; they stand in every table."""
     of_problem = {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
-    return {**of_problem, "gpu_name": gpu.name, "cc": gpu.cc, **cells.encode_conditions(conditions)}
+    return {
+        **of_problem,
+        "gpu_name": gpu.name,
+        "cc": gpu.cc,
+        "mode": str(conditions.mode),
+        "regime": str(conditions.regime),
+    }
 
 
 def _described(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
@@ -303,16 +285,23 @@ def _of_run(run: Run, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _problem_and_gpu(row: Mapping[str, Any]) -> tuple[Problem, Gpu]:
-    problem, gpu = (
-        Problem.from_json(cells.from_json(row["problem"])),
-        Gpu.from_json(cells.from_json(row["gpu"])),
-    )
+def _problem_and_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
+    problem, gpu = cells.from_json(row["problem"], Problem), cells.from_json(row["gpu"], Gpu)
     if (problem.kernel, problem.key, problem.dtype) != (row["kernel"], row["problem_key"], row["dtype"]):
         raise ValueError("its problem and its key differ")
     if (gpu.name, gpu.cc) != (row["gpu_name"], row["cc"]):
         raise ValueError("its GPU differs from its columns")
-    return problem, gpu
+    return {"problem": problem, "gpu": gpu}
+
+
+def _time_of(row: Mapping[str, Any]) -> str:
+    """Return when a row was written, in ISO 8601.
+
+    Raises:
+        ValueError: it says something else.
+    """
+    datetime.fromisoformat(row["created_at"])
+    return str(row["created_at"])
 
 
 def _same_problem(row: Mapping[str, Any], run: Run) -> None:

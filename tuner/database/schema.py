@@ -17,10 +17,8 @@ from typing import Any
 import sqlite_utils.db
 
 from tuner.core.errors import DatabaseError
-from tuner.database.bounded import Connection
-from tuner.database.inspection import refuse_neighbours, refuse_other_schema
+from tuner.database.hostile import SLICE_S, Connection, refuse_neighbours, refuse_other_schema
 from tuner.database.migrations import MIGRATIONS
-from tuner.database.waiting import SLICE_S, PatientConnection
 
 APPLICATION_ID = 0x74756E65
 """``tune`` in ASCII; it stands at byte 68 of the file."""
@@ -65,7 +63,7 @@ class SchemaTable(sqlite_utils.db.Table):
         return list(super().columns)
 
 
-def connect(path: Path, *, write: bool, create: bool = True) -> PatientConnection:
+def connect(path: Path, *, write: bool, create: bool = True) -> Connection:
     """Open a database file, creating or migrating it where that is needed and allowed.
 
     A file is created only to write, and only with ``create``.
@@ -206,7 +204,7 @@ def _settle_journal(connection: sqlite3.Connection) -> None:
     """
     connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[1]}")
     wanted = "wal" if sqlite3.sqlite_version_info >= SAFE_WAL_VERSION else "persist"
-    deadline = time.monotonic() + PatientConnection.patience_s
+    deadline = time.monotonic() + Connection.patience_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
         try:
             connection.execute(f"PRAGMA journal_mode = {wanted}")

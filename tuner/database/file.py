@@ -1,29 +1,30 @@
-"""An open file and the rows of its single tables, read through sqlite-utils and checked against their digests."""
+"""An open file: transactions, and the rows of its single tables, checked against their digests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import sqlite_utils.db
+from sqlite_utils.db import NotFoundError
 
 from tuner.core import paths
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Run, Trial, digest
 from tuner.database import cells, rows, schema
 from tuner.database.cells import Damaged
+from tuner.database.hostile import Connection
 from tuner.database.records import StoredTrial
-from tuner.database.waiting import PatientConnection
 
 DEFAULT_PATH = paths.DATABASE
 T = TypeVar("T")
 
 
-class Reader:
+class DatabaseFile:
     """An open database; a context manager.
 
     Attributes:
@@ -33,7 +34,7 @@ class Reader:
         write: whether it was opened to write.
     """
 
-    def __init__(self, path: Path, connection: PatientConnection, *, write: bool) -> None:
+    def __init__(self, path: Path, connection: Connection, *, write: bool) -> None:
         self.path = path
         self.connection = connection
         self.write = write
@@ -71,6 +72,45 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write under the file's lock, all or nothing; waits for other writers.
+
+        Methods called inside join this transaction: recording a trial together with the next attempt waits
+        for the disk once instead of twice.
+
+        Raises:
+            DatabaseError: opened for reading, or what SQLite says.
+        """
+        if self.connection.in_transaction:
+            yield
+            return
+        with self.explained():
+            if not self.write:
+                raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
+            with schema.immediate(self.connection):
+                yield
+
+    def insert(self, table: str, row: Mapping[str, Any]) -> int:
+        """Add one row inside a transaction; return its number."""
+        return self.tables[table].insert(dict(row)).last_rowid or 0
+
+    def insert_sources(self, texts: Sequence[str]) -> None:
+        """Add rendered sources inside a transaction, each once."""
+        sources = [{"digest": digest(text), "text": text} for text in texts]
+        self.tables["sources"].insert_all(sources, ignore=True)
+
+    def update_run(self, run_id: str, **columns: Any) -> None:
+        """Set columns of a run inside a transaction.
+
+        Raises:
+            DatabaseError: there is no such run.
+        """
+        try:
+            self.tables["runs"].update(run_id, columns)
+        except NotFoundError:
+            raise DatabaseError(f"there is no run {run_id!r} in {self.path}", "start it first") from None
 
     def select(self, text: str, *values: Any) -> list[dict[str, Any]]:
         """Return the rows of one statement as dictionaries."""
@@ -174,7 +214,7 @@ class Reader:
 
         def decode() -> StoredTrial:
             stored = rows.decode_trial(row, self.run(row["run_id"]))
-            return rows.with_sources(stored, self._sources(cells.decode_source_digests(row), row["id"]))
+            return rows.with_sources(stored, self._sources(rows.source_digests_of(row), row["id"]))
 
         return self._or_damaged(decode)
 
