@@ -17,7 +17,7 @@ from tests.faults.fake_tools import fake_ncu
 from tests.faults.kernels import configuration, scale_kernel
 from tests.ncu_output import wide
 from tuner.cli import profile as body
-from tuner.cli.commands.profile import profile as command
+from tuner.cli.commands.inspection import profile as command
 from tuner.core.conditions import Conditions, Mode
 from tuner.database.database import Database
 from tuner.devices.choose import has_gpu

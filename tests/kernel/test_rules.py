@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
+from tuner.cli.commands.inspection import show
 from tuner.cli.commands.run import run
-from tuner.cli.commands.show import show
 from tuner.core.errors import SpaceError, UsageError
 from tuner.core.model import Gpu, Status
 from tuner.database.database import Database

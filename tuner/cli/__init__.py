@@ -37,16 +37,16 @@ COMMANDS = {
     ),
     "ablate": ("tuner.cli.commands.ablate:ablate", "Measure what each parameter of a configuration gains."),
     "explain": (
-        "tuner.cli.commands.explain:explain",
+        "tuner.cli.commands.inspection:explain",
         "Explain what limits a configuration, without running it.",
     ),
     "render": (
-        "tuner.cli.commands.render:render",
+        "tuner.cli.commands.inspection:render",
         "Print the CUDA source and the launches of a configuration.",
     ),
-    "profile": ("tuner.cli.commands.profile:profile", "Profile one configuration with Nsight Compute."),
+    "profile": ("tuner.cli.commands.inspection:profile", "Profile one configuration with Nsight Compute."),
     "sanitize": (
-        "tuner.cli.commands.sanitize:sanitize",
+        "tuner.cli.commands.inspection:sanitize",
         "Run Compute Sanitizer on configurations.",
     ),
     "best": ("tuner.cli.commands.best:best", "Show the best configuration of each problem."),
@@ -70,15 +70,15 @@ COMMANDS = {
     ),
     "cluster": ("tuner.cli.commands.cluster:cluster", "Tune on the GPUs of many hosts."),
     "import": ("tuner.cli.commands.import_results:import_results", "Import results of other tools."),
-    "list": ("tuner.cli.commands.list_kernels:list_kernels", "List the built-in kernels."),
+    "list": ("tuner.cli.commands.inspection:list_kernels", "List the built-in kernels."),
     "show": (
-        "tuner.cli.commands.show:show",
+        "tuner.cli.commands.inspection:show",
         "Show a kernel's problem, variants, parameters and constraints.",
     ),
-    "check": ("tuner.cli.commands.check:check", "Find mistakes in a kernel of your own, without a GPU."),
+    "check": ("tuner.cli.commands.inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
     "db": ("tuner.cli.commands.db:db", "Check, merge or back up the database; delete a run."),
     "doctor": (
-        "tuner.cli.commands.doctor:doctor",
+        "tuner.cli.commands.inspection:doctor",
         "Show what this machine has, what is missing, and how to get it.",
     ),
 }

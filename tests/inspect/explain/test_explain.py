@@ -18,7 +18,7 @@ from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.kernel_files import GOOD, write
 from tuner.children.nvrtc import compile_source
 from tuner.cli import explain as cli_explain
-from tuner.cli.commands.explain import explain
+from tuner.cli.commands.inspection import explain
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
