@@ -46,7 +46,6 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKERS = (
     "tests.faults.fake_worker",
     "tuner.inspect.check.host_worker",
-    "tuner.children.signature_worker",
     "tuner.children.compile_worker",
     "tuner.database.sql",
     "tuner.inspect.explain.code_worker",

@@ -194,7 +194,7 @@ def test_error_without_a_map_names_the_rendered_line(tmp_path: Path) -> None:
 
 
 def test_error_of_a_source_of_its_own(tmp_path: Path) -> None:
-    request = SourceRequest('#line 1 "mine.cu"\n\nnonsense;\n', "k", HOPPER, tmp_path)
+    request = SourceRequest('#line 1 "mine.cu"\n\nnonsense;\n', "k", HOPPER, (tmp_path,))
     assert Compiler(None).answer(request).error.startswith("mine.cu:2: error: ")
 
 

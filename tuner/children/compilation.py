@@ -31,8 +31,9 @@ class SourceRequest(Message, frozen=True):
     source: str
     entry: str
     gpu: Gpu
-    include: Path
-    """Folder of its own headers."""
+    include: tuple[Path, ...]
+    """Folders of its own headers."""
+    options: tuple[str, ...] = ()
 
 
 CompileRequest = RenderRequest | SourceRequest

@@ -103,7 +103,7 @@ class Compiler:
     def _launches(self, request: CompileRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""
         if isinstance(request, SourceRequest):
-            yield _Source(request.source, request.entry, (), (request.include,), with_locations)
+            yield _Source(request.source, request.entry, request.options, request.include, with_locations)
             return
         kernel = self._identity(request.kernel_file).kernel
         problem, gpu, configuration = request.problem, request.gpu, request.configuration

@@ -165,7 +165,7 @@ class Requests:
             compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
         else:
             source, entry = source_of(baseline, self._kernel, problem, self._gpu)
-            compilation = self._pool.compile(SourceRequest(source, entry, self._gpu, baseline.file.parent))
+            compilation = self._pool.compile(SourceRequest(source, entry, self._gpu, (baseline.file.parent,)))
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
         return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))

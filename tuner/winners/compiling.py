@@ -74,7 +74,7 @@ def compile_probe(gpu: Gpu, pool: CompilePool) -> bytes:
     Raises:
         CompileError: it does not compile.
     """
-    compilation = pool.compile(SourceRequest(render_helpers(), PROBE_ENTRY, gpu, paths.templates()))
+    compilation = pool.compile(SourceRequest(render_helpers(), PROBE_ENTRY, gpu, (paths.templates(),)))
     if compilation.status is not Status.OK:
         raise CompileError(f"the tuner's own kernels do not compile: {compilation.error}", "run: tune doctor")
     return compilation.cubins[0]

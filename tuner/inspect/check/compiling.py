@@ -71,25 +71,24 @@ def check_compiling(
     tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
         return CompiledVariants()
-    workers = min(jobs or default_jobs(), len(tasks))
-    with closing(CompilePool(workers, paths.cubins())) as pool:
+    with closing(CompilePool(min(jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
         compilations: list[Compilation] = []
         for wait in waits:
             report.watch("compilations", len(compilations), len(waits))
             compilations.append(wait())
+        results = list(zip(tasks, compilations, strict=True))
+        calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
+        unfit = check_signatures(kernel, calls, pool, report)
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
-    for task, compilation in zip(tasks, compilations, strict=True):
+    for task, compilation in results:
         if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             failures[_location(kernel, task, compilation, report)].append(task)
     for (file, line, problem), failed in failures.items():
         others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         report.at(file, line, f"{problem} ({failed[0]}{others})")
-    results = list(zip(tasks, compilations, strict=True))
     for subject in chosen:
         _check_fit(kernel, subject, results, report)
-    calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
-    unfit = check_signatures(kernel, calls, workers, report)
     gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
     report.done.append(f"{len(tasks)} compilations for {gpus}")
     compiled = {task.variant for task, compilation in results if compilation.status is Status.OK}

@@ -1,15 +1,17 @@
-"""What launches pass, compared with what the kernels take: count, kind and size of each argument."""
+"""What launches pass, compared with what the kernels take: count, kind and size of each argument.
+
+What a kernel takes is asked of the compiler itself, by a table behind the source that holds the parameters' types.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tuner.children.compilation import RenderRequest
-from tuner.children.signatures import SIGNATURES, KernelSource, Parameter, SignatureRequest, Signatures
-from tuner.core.model import Configuration, Value
-from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.core.model import Configuration, Status, Value
 from tuner.inspect.check.findings import Report
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch
@@ -19,12 +21,68 @@ from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Launch
 
-DEADLINE_S = 120.0
-"""For the share of one child."""
-SHARE = 8
-"""Kernels that are worth a child: it starts in a quarter of a second, and looks at one in 0.04 s."""
 TENSOR_MAP_BYTES = 128
 FLOATS = ("float64", "float32")
+# Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
+# compiler would leave it out. Names are ones that no macro of a user has.
+_TABLE = """
+template <class kt_T> struct kt_kind { static constexpr unsigned short kt_of = 0, kt_bytes = sizeof(kt_T); };
+template <> struct kt_kind<void> { static constexpr unsigned short kt_of = 0, kt_bytes = 0; };
+template <class kt_T> struct kt_kind<const kt_T> : kt_kind<kt_T> {};
+template <class kt_T> struct kt_kind<volatile kt_T> : kt_kind<kt_T> {};
+template <class kt_T> struct kt_kind<const volatile kt_T> : kt_kind<kt_T> {};
+template <class kt_T> struct kt_kind<kt_T*> { static constexpr unsigned short kt_of = 3, kt_bytes = sizeof(kt_T*); };
+#define KT_KIND(kt_type, kt_number) \\
+    template <> struct kt_kind<kt_type> { \\
+        static constexpr unsigned short kt_of = kt_number, kt_bytes = sizeof(kt_type); \\
+    };
+KT_KIND(float, 2) KT_KIND(double, 2)
+KT_KIND(bool, 1) KT_KIND(char, 1) KT_KIND(signed char, 1) KT_KIND(unsigned char, 1)
+KT_KIND(short, 1) KT_KIND(unsigned short, 1) KT_KIND(int, 1) KT_KIND(unsigned int, 1)
+KT_KIND(long, 1) KT_KIND(unsigned long, 1) KT_KIND(long long, 1) KT_KIND(unsigned long long, 1)
+template <class kt_T> struct kt_target { using kt_type = void; };
+template <class kt_T> struct kt_target<kt_T*> { using kt_type = kt_T; };
+template <class kt_T> struct kt_one {
+    unsigned short kt_kind_ = kt_kind<kt_T>::kt_of, kt_bytes = kt_kind<kt_T>::kt_bytes;
+    unsigned short kt_target_ = kt_kind<typename kt_target<kt_T>::kt_type>::kt_of;
+    unsigned short kt_target_bytes = kt_kind<typename kt_target<kt_T>::kt_type>::kt_bytes;
+};
+template <class... kt_T> struct kt_all;
+template <> struct kt_all<> {};
+template <class kt_T, class... kt_U> struct kt_all<kt_T, kt_U...> { kt_one<kt_T> kt_first; kt_all<kt_U...> kt_others; };
+template <class kt_T> struct kt_table;
+template <class... kt_T> struct kt_table<void (*)(kt_T...)> {
+    unsigned long long kt_begin = @BEGIN@, kt_count = sizeof...(kt_T);
+    kt_all<kt_T...> kt_all_;
+};
+extern "C" { __device__ kt_table<decltype(&@ENTRY@)> kt_signature = {}; }
+"""
+_KINDS = ("other", "integer", "float", "pointer")
+_BEGIN = 0x5D1E_96B0_C3A7_F842
+"""What the table begins with, as nothing else in a cubin does."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel, as the compiler has it."""
+
+    kind: str
+    """``pointer``, ``integer``, ``float``, or ``other``: a class, such as a tensor map or a number of two bytes."""
+    size_bytes: int
+    target_kind: str = ""
+    """Of a pointer: what it points to, likewise; ``other`` for ``void``."""
+    target_bytes: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "pointer":
+            target = f" to {_said(self.target_kind, self.target_bytes)}" if self.target_bytes else ""
+            return f"a pointer{target}"
+        return _said(self.kind, self.size_bytes)
+
+
+def _said(kind: str, size_bytes: int) -> str:
+    bits = {"integer": f"a {8 * size_bytes}-bit integer", "float": f"a {8 * size_bytes}-bit float"}
+    return bits.get(kind, f"an object of {size_bytes} bytes")
 
 
 @dataclass(frozen=True)
@@ -43,55 +101,54 @@ class PlannedCall:
         return tuple((kind, name) for kind, name, _ in self.launch.arguments)
 
 
-def check_signatures(kernel: KernelSpec, calls: Sequence[PlannedCall], jobs: int, report: Report) -> set[str]:
+def check_signatures(
+    kernel: KernelSpec, calls: Sequence[PlannedCall], pool: CompilePool, report: Report
+) -> set[str]:
     """Report arguments that do not fit their parameters, and return the variants whose they are.
 
     Args:
         kernel: whose launches they are.
         calls: of all configurations; one of each kind is looked at.
-        jobs: number of processes, at most.
+        pool: compiles their kernels once more, with the table.
         report: gets the findings.
     """
     chosen = list({(call.key, call.passed): call for call in calls}.values())
-    jobs = min(jobs, -(-len(chosen) // SHARE))
-    shares = [share for number in range(jobs) if (share := chosen[number::jobs])]
-    with ThreadPoolExecutor(max(1, len(shares))) as threads:
-        answers = threads.map(lambda share: _ask(kernel, share, len(shares)), shares)
+    waits = [pool.begin(_request(kernel, call)) for call in chosen]
     unfit: set[str] = set()
-    for share, answer in zip(shares, answers, strict=True):
-        if isinstance(answer, str):
-            report.note(f"parameters were not compared with arguments: {answer}")
-            continue
-        for call, parameters in zip(share, answer.parameters, strict=True):
-            if parameters is None:
-                name = call.spec.template.name
-                report.note(f"{name}: parameters were not compared: its entry stands for several kernels")
-            else:
-                before = len(report.findings)
-                _compare(kernel, call, parameters, report)
-                if len(report.findings) > before:
-                    unfit.add(call.request.configuration.variant)
+    for call, wait in zip(chosen, waits, strict=True):
+        compilation = wait()
+        if compilation.status in (Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
+            report.note(f"parameters were not compared with arguments: {compilation.error}")
+        elif compilation.status is not Status.OK:
+            name = call.spec.template.name
+            report.note(f"{name}: parameters were not compared: its entry stands for several kernels")
+        else:
+            before = len(report.findings)
+            _compare(kernel, call, _parameters(compilation), report)
+            if len(report.findings) > before:
+                unfit.add(call.request.configuration.variant)
     return unfit
 
 
-def _ask(kernel: KernelSpec, calls: Sequence[PlannedCall], children: int) -> Signatures | str:
-    """Return the parameters of the calls' kernels, or why there is no answer."""
-    sources = []
-    for call in calls:
-        request = call.request
-        configuration = Configuration("", ()) if request.reference else request.configuration
-        _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, configuration)
-        folders = (call.spec.template.parent, *kernel.include)
-        sources.append(KernelSource(call.source, entry, request.gpu.arch, kernel.compile_options, folders))
-    child = Child("tuner.children.signature_worker", SIGNATURES, [str(children)])
-    try:
-        child.send(SignatureRequest(tuple(sources)))
-        answer = child.receive(DEADLINE_S)
-    except (ChildDied, UnsendableError) as error:
-        return str(error)
-    finally:
-        child.kill()
-    return f"no answer after {DEADLINE_S:g} s" if answer is None else answer
+def _request(kernel: KernelSpec, call: PlannedCall) -> SourceRequest:
+    """Return the source of a call's kernel, and behind it the table."""
+    request = call.request
+    configuration = Configuration("", ()) if request.reference else request.configuration
+    _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, configuration)
+    table = _TABLE.replace("@BEGIN@", f"{_BEGIN:#x}ull").replace("@ENTRY@", entry)
+    include = (call.spec.template.parent, *kernel.include)
+    return SourceRequest(call.source + table, entry, request.gpu, include, kernel.compile_options)
+
+
+def _parameters(compilation: Compilation) -> list[Parameter]:
+    """Read the table in a cubin."""
+    (cubin,) = compilation.cubins
+    start = cubin.index(_BEGIN.to_bytes(8, "little")) + 8
+    (count,) = struct.unpack_from("<Q", cubin, start)
+    return [
+        Parameter(_KINDS[kind], size, _KINDS[target] if kind == 3 else "", target_size)
+        for kind, size, target, target_size in struct.iter_unpack("<4H", cubin[start + 8 :][: 8 * count])
+    ]
 
 
 def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Parameter], report: Report) -> None:

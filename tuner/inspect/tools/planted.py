@@ -5,8 +5,6 @@ A compute-sanitizer that does not fit the driver can end with a clean summary wi
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tuner.children.compilation import SourceRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.problem import Candidate, ProblemSetup, ReferenceData
@@ -51,7 +49,7 @@ def planted(tool: str, gpu: Gpu, pool: CompilePool) -> Unit:
         CompileError: it does not compile.
     """
     entry = f"planted_{tool}"
-    compilation = pool.compile(SourceRequest(SOURCE, entry, gpu, Path(__file__).parent))
+    compilation = pool.compile(SourceRequest(SOURCE, entry, gpu, ()))
     if compilation.status is not Status.OK:
         raise CompileError(
             f"the kernel that tries {tool} does not compile: {compilation.error}", "run `tune doctor`"
