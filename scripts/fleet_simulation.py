@@ -134,7 +134,7 @@ def linear(devices: int) -> dict[str, Any]:
         "devices": devices,
         "problems": count,
         "trials": measured,
-        "trials_expected": sum(job.task.trials for job in listed),
+        "trials_expected": sum(job.task.options.trials for job in listed),
         "trial_s": TRIAL_S,
         "seconds": round(took_s, 1),
         "of_linear": round(spent_s / took_s / devices, 4),

@@ -217,8 +217,8 @@ class HeldOut(Kept):
         """Return the winner of a search for this problem alone, that of an earlier one with the present kernel."""
         if self._stop():
             raise Interrupted("time is over", "the same command goes on")
-        options = RunOptions(from_scratch=True)
-        request = Request(KERNEL, problem, self._trials, options=options, time_s=self.how["time_s"])
+        options = RunOptions(trials=self._trials, from_scratch=True, time_s=self.how["time_s"])
+        request = Request(KERNEL, problem, options)
         with Database.open(self._work / "tuned.db") as database:
             if (known := self._known(database, problem)) is None:
                 session.tune(request, device, database, Observer(), self._stop)
@@ -230,7 +230,11 @@ class HeldOut(Kept):
     def _known(self, database: Database, problem: Problem) -> StoredWinner | None:
         for stored in database.winners(Filters(problem_key=problem.key)).rows:
             run, present = stored.run, KernelIdentity(KERNEL).text
-            if run.kernel_digest == present and run.trials == self._trials and stored.winner.exportable:
+            if (
+                run.kernel_digest == present
+                and run.options.trials == self._trials
+                and stored.winner.exportable
+            ):
                 return stored
         return None
 

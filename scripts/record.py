@@ -87,10 +87,14 @@ def _rows(
         request = Request(
             kernel,
             problem,
-            10**6,
-            "brute-force",
-            options=RunOptions((lattice.variant,), lattice.values, from_scratch=True),
-            mode=Mode.COLD,  # one recording is timed in one way
+            RunOptions(
+                trials=10**6,
+                sampler="brute-force",
+                variants=(lattice.variant,),
+                fixed=lattice.values,
+                from_scratch=True,
+                mode=Mode.COLD,  # one recording is timed in one way
+            ),
         )
         result = tune(request, device, database, Observer(), finish=False)
         for trial in database.trials(result.state.run.id):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tuner.core.conditions import Regime
 from tuner.core.model import Problem, RunOptions
 from tuner.database.database import Database
 from tuner.fleet.cards import Card, Phase
@@ -68,13 +67,12 @@ def jobs(count: int, trials: int = 8, **changes: Any) -> list[Job]:
     """Return problems of a kernel, each with as many trials."""
     kernel = load_kernel("vector_add")
     text = KernelIdentity(kernel).text
-    options = RunOptions(from_scratch=True)
+    options = RunOptions(trials=trials, sampler=changes.get("sampler", "random"), from_scratch=True)
     return [
         Job(
             number,
             Task(
-                "", kernel.file, text, (), problem, trials, changes.get("sampler", "random"), 0, options, None,
-                None, Regime.RESTED, None, database="tuning.db",
+                "", kernel.file, text, problem, options, database="tuning.db",
             ),
         )
         for number, problem in enumerate(problems(count))

@@ -23,7 +23,7 @@ OPTIONS = {field.name for field in fields(RunOptions)}
 def request_of(kernel: KernelSpec, problem: Problem, **changes: Any) -> Request:
     """Return a request; its options may be named among the changes."""
     options = {name: changes.pop(name) for name in OPTIONS & changes.keys()}
-    return Request(kernel, problem, options=RunOptions(**options), **changes)
+    return Request(kernel, problem, RunOptions(**options), **changes)
 
 
 def replay(recording: Path, database: Database, **changes: Any) -> Result:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Gpu, Problem, Resources, Run, Status, Trial
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.kernel.default import default_configuration
@@ -29,7 +29,7 @@ def store_winners(
         for problem, configuration in winners:
             number = len(database.run_ids())
             run = Run(
-                f"{number:032x}", problem, gpu, "cuda:0", 0, "gp-ei", 1, 1,
+                f"{number:032x}", problem, gpu, "cuda:0", RunOptions(trials=1),
                 kernel_digest=identity.text, kernel_file=str(kernel.file), conditions=Conditions(),
                 computation=identity.computation,
             )  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.model import RunOptions
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.choose import open_device
@@ -58,7 +59,9 @@ def _ours() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "tuning.db") as database:
         device = open_device("cuda", kernel.name, None, None)
         try:
-            request = Request(kernel, kernel.problem({"n": N}), len(BLOCKS), "random")
+            request = Request(
+                kernel, kernel.problem({"n": N}), RunOptions(trials=len(BLOCKS), sampler="random")
+            )
             result = tune(request, device, database, Observer(), finish=False)
         finally:
             device.close()

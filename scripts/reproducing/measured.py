@@ -107,15 +107,15 @@ def _about(files: Sequence[Path]) -> list[str]:
         with Database.open(file, write=False) as database:
             states = [(database.run(run_id), database.run_state(run_id)) for run_id in database.run_ids()]
         finished = [(run, state["started_at"]) for run, state in states if state["state"] == "finished"]
-        for seed in sorted({run.seed for run, _ in finished}):
-            runs = [run for run, _ in finished if run.seed == seed and run.id not in named]
+        for seed in sorted({run.options.seed for run, _ in finished}):
+            runs = [run for run, _ in finished if run.options.seed == seed and run.id not in named]
             if not runs:
                 continue
             named |= {run.id for run in runs}
-            started = max(started for run, started in finished if run.seed == seed)
+            started = max(started for run, started in finished if run.options.seed == seed)
             on = sorted({f"{run.gpu.name} {run.gpu.uuid[:8]} ({run.device})" for run in runs})
             versions = ", ".join(f"{name} {version}" for name, version in sorted(runs[0].versions.items()))
-            trials = " and ".join(map(str, sorted({run.trials for run in runs})))
+            trials = " and ".join(map(str, sorted({run.options.trials for run in runs})))
             lines.append(
                 f"{file.name}: {', '.join(on)}; {versions}; {started[:10]}; {len(runs)} runs of {trials} trials, "
                 f"seed {seed}"
@@ -189,7 +189,7 @@ def _winners(file: Path, seed: int | None = None) -> dict[str, StoredWinner]:
         return {}
     with Database.open(file, write=False) as database:
         rows = database.winners().rows
-    return {row.run.problem.key: row for row in rows if seed in (None, row.run.seed)}
+    return {row.run.problem.key: row for row in rows if seed in (None, row.run.options.seed)}
 
 
 def _configuration(winner: StoredWinner) -> Configuration:

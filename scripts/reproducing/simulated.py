@@ -144,9 +144,8 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
     device, kernel = SimulatedCard(path, card, study.own), kernel_of(path)
     recorded = next(one for one in device.recording.problems if one.problem == problem)
     trials = max(8, min(study.trials, round(study.share * len(recorded.rows))))
-    request = Request(
-        kernel, problem, trials, seed=card, options=RunOptions(from_scratch=True, one_mode=True)
-    )
+    options = RunOptions(trials=trials, seed=card, from_scratch=True, one_mode=True)
+    request = Request(kernel, problem, options)
     with tempfile.TemporaryDirectory() as folder, Database.open(Path(folder) / "simulated.db") as database:
         state = tune(request, device, database, Observer(), finish=False).state
     trials_in_order = sorted(state.trials, key=lambda trial: trial.number)

@@ -16,6 +16,7 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import Watcher
 from tuner.cli import main
 from tuner.core.conditions import Conditions, Mode
+from tuner.core.model import RunOptions
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
@@ -375,7 +376,12 @@ def test_with_a_measuring_process(
     device = open_fake()
     try:
         with Database.open("results/tuning.db") as database:
-            result = run_tune(Request(kernel, kernel.problem(), 6, "random"), device, database, Watcher())
+            result = run_tune(
+                Request(kernel, kernel.problem(), RunOptions(trials=6, sampler="random")),
+                device,
+                database,
+                Watcher(),
+            )
     finally:
         device.close()
     assert result.finish is not None

@@ -116,7 +116,7 @@ def test_options_repeat_what_their_bodies_know() -> None:
 
 @pytest.mark.parametrize(
     ("words", "old", "new"),
-    [(("run",), "--seeds", "--initial"), (("ladder",), "--rung", "--step")],
+    [(("ladder",), "--rung", "--step")],
 )
 def test_old_spelling_is_an_alias(words: tuple[str, ...], old: str, new: str) -> None:
     (option,) = (option for option in COMMANDS[words].params if old in option.opts)

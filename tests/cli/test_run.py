@@ -99,16 +99,16 @@ def test_narrowing(tune: Tune) -> None:
     assert {json.loads(text)["load_hint"] for _, text in rows} == {"none"}
 
 
-def test_initial_configurations_by_the_old_option(tune: Tune) -> None:
-    said = tune(*SMALL, "--json", "--quiet", "--seeds", "none")
+def test_initial_configurations(tune: Tune) -> None:
+    said = tune(*SMALL, "--json", "--quiet", "--initial", "none")
     (found,) = json.loads(said.out)
     assert (found["stats"]["seeds"], found["stats"]["seed_notes"]) == ({}, [])
     with sqlite3.connect("results/tuning.db") as connection:
         (narrowing,) = connection.execute("SELECT narrowing FROM runs").fetchone()
     assert json.loads(narrowing)["seeds"] == "none"
     words = ("vector_add.toml does not say what to make of heuristics", "[heuristics.matmul]")
-    assert_one_line(tune(*SMALL, "--seeds", "heuristics"), *words)
-    assert tune(*SMALL, "--seeds", "some").code == 2
+    assert_one_line(tune(*SMALL, "--initial", "heuristics"), *words)
+    assert tune(*SMALL, "--initial", "some").code == 2
 
 
 def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial, Verification
+from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRequest, RaceResult
@@ -120,7 +120,7 @@ def remember(
     """Write a run with one trial, which is its confirmed winner."""
     identity = KernelIdentity(kernel)
     run = Run(
-        str(uuid.uuid4()), problem, gpu, device, 0, "tpe", 1, 1, kernel_digest=identity.text,
+        str(uuid.uuid4()), problem, gpu, device, RunOptions(sampler="tpe", trials=1), kernel_digest=identity.text,
         computation=identity.computation,
         kernel_file=str(kernel.file), conditions=conditions,
     )  # fmt: skip

@@ -56,10 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     request = Request(
         kernel,
         kernel.problem(),
-        given.trials,
-        given.sampler,
-        given.seed,
-        RunOptions(from_scratch=True),
+        RunOptions(trials=given.trials, sampler=given.sampler, seed=given.seed, from_scratch=True),
         resume=given.resume,
     )
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fleets import Seen, jobs
-from tuner.core.model import Configuration, Run, Status, Trial
+from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.cards import Card
@@ -77,7 +77,7 @@ class Answering:
     def wrote(self, number: int) -> None:
         """Send a trial, the first after the beginning of its run."""
         assert self.given is not None
-        run = Run(RUN, self.given.problem, self.gpu, self.device, 0, "random", 8, 1)
+        run = Run(RUN, self.given.problem, self.gpu, self.device, RunOptions(sampler="random", trials=8))
         mark = {"mark": {"trials": 0, "winners": 0}}
         begun = call_of("resume_run", RUN) if self.given.going_on else call_of("start_run", run, mark)
         configuration = Configuration.of("plain", {"block_size": number})

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.fleet.answering import RUN, Answering, Fleet
-from tuner.core.model import Run
+from tuner.core.model import Run, RunOptions
 from tuner.database.database import Database
 from tuner.fleet import heartbeat
 from tuner.fleet.head import Head
@@ -79,7 +79,13 @@ def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Da
         for link in fleet.on(0):
             if link.searching:
                 link.searching = False
-                begun = Run(run, fleet.jobs[0].task.problem, ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1)
+                begun = Run(
+                    run,
+                    fleet.jobs[0].task.problem,
+                    ARCHITECTURES[90],
+                    "cuda:0",
+                    RunOptions(sampler="random", trials=8),
+                )
                 ended = call_of("finish_run", run, "finished", {}, forget_attempts=True)
                 calls = (call_of("start_run", begun, {}), ended)
                 fleet.head.events.put(Event(link, Calls(link.task, 1, calls)))

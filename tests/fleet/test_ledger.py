@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.fleets import problems
-from tuner.core.model import Configuration, Run, Status, Trial
+from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.ledger import Ledger
@@ -29,7 +29,11 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def started(run: str = RUN) -> Call:
-    return call_of("start_run", Run(run, problems(1)[0], ARCHITECTURES[90], "cuda:0", 0, "random", 8, 1), {})
+    return call_of(
+        "start_run",
+        Run(run, problems(1)[0], ARCHITECTURES[90], "cuda:0", RunOptions(sampler="random", trials=8)),
+        {},
+    )
 
 
 def trial(number: int, configuration: Configuration = FIRST) -> Call:

@@ -314,8 +314,8 @@ def test_run_among_faults(bench: Bench, tmp_path: Path) -> None:
     """A whole run over a space of which most is broken ends with a winner that is not."""
     faults = tuple(fault for fault in FAULTS if fault not in ("hang", "lazy"))
     fixed = {"fault": faults, "items": ("1", "2"), "block_size": ("128", "256", "1024")}
-    options = RunOptions(fixed=fixed)
-    request = Request(bench.kernel, bench.problem, 60, "random", 2, options)
+    options = RunOptions(trials=60, sampler="random", seed=2, fixed=fixed)
+    request = Request(bench.kernel, bench.problem, options)
     with Database.open(tmp_path / "tuning.db") as database:
         result = tune(request, bench.device, database, Silent())
         trials = database.trials(result.state.run.id)

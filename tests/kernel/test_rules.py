@@ -13,7 +13,7 @@ from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tuner.cli.commands.inspection import show
 from tuner.cli.commands.run import run
 from tuner.core.errors import SpaceError, UsageError
-from tuner.core.model import Gpu, Status
+from tuner.core.model import Gpu, RunOptions, Status
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.expressions.arithmetic import parse
@@ -186,7 +186,7 @@ def test_a_rule_checked_after_compiling_binds_only_its_own_runs(tmp_path: Path) 
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
     try:
         with Database.open(tmp_path / "tuning.db") as database:
-            request = Request(ruled, kernel.problem(), trials=10, sampler="brute-force")
+            request = Request(ruled, kernel.problem(), RunOptions(trials=10, sampler="brute-force"))
             first = session.tune(request, device, database, Silent())
             ends = {(t.configuration.values["items"], t.status) for t in first.state.trials}
             assert ends == {(1, Status.OK), (4, Status.INVALID_CONFIG)}

@@ -16,7 +16,7 @@ from tests.faults.bench_device import BenchDevice, kernel_with_baselines, rememb
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, time_of
 from tuner.core.conditions import ABOUT_A_LAUNCH, TIED_AT_LAUNCH, Calibration, Conditions, Mode
-from tuner.core.model import Configuration, Measurement
+from tuner.core.model import Configuration, Measurement, RunOptions
 from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
@@ -121,7 +121,9 @@ def run_of(database: Database, tmp_path: Path, scale: float) -> Result:
     device.calibration = CALIBRATION
     device.confirmed = lambda found, _: answer(found)
     kernel = scale_kernel(tmp_path / "kernel")
-    result = tune(Request(kernel, kernel.problem(), 8, "random"), device, database, Watcher())
+    result = tune(
+        Request(kernel, kernel.problem(), RunOptions(trials=8, sampler="random")), device, database, Watcher()
+    )
     assert result.finish is not None
     return result
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
-from tuner.core.model import Run, Status, Trial
+from tuner.core.model import Run, RunOptions, Status, Trial
 from tuner.core.stats import Verdict
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
@@ -37,7 +37,7 @@ def state(tmp_path: Path) -> State:
     """60 of 100 trials, 40 of them from before an interruption, the other 20 in ten seconds."""
     kernel, gpu = scale_kernel(tmp_path), ARCHITECTURES[90]
     problem = kernel.problem()
-    run = Run("r", problem, gpu, "cuda:0", 0, "tpe", 100, 1)
+    run = Run("r", problem, gpu, "cuda:0", RunOptions(sampler="tpe", trials=100))
     device = StubDevice()
     device.recorded = True
     state = State(run, roof_of(kernel, problem, gpu), SearchSpace.from_kernel(kernel, problem, gpu), device)

@@ -219,7 +219,7 @@ def calibrated(floor: float) -> Calibration:
 def run_of(problem: Problem, floor: float | None = FLOOR, conditions: Conditions = CONDITIONS) -> Run:
     calibration = None if floor is None else calibrated(floor)
     gpu = ARCHITECTURES[90]
-    return Run("r", problem, gpu, "cuda:0", 0, "tpe", 9, 1, conditions=conditions, calibration=calibration)
+    return Run("r", problem, gpu, "cuda:0", conditions=conditions, calibration=calibration)
 
 
 def comparison(max_error: float = 1e-3) -> Comparison:

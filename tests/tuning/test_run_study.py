@@ -258,7 +258,15 @@ TRUTH = Problem("scale", {"n": 1024}, {"input": "float32"}, {"order": "up"})
     [
         (RunOptions(from_scratch=True), '{"variants":[],"fixed":{},"from_scratch":true}'),
         (
-            RunOptions(("plain",), {"items": ("1", "2")}, False, True, ("occupancy",), "kernel", 1e-3, TRUTH),
+            RunOptions(
+                variants=("plain",),
+                fixed={"items": ("1", "2")},
+                stop_early=True,
+                rules=("occupancy",),
+                initial="kernel",
+                max_error=1e-3,
+                truth=TRUTH,
+            ),
             '{"variants":["plain"],"fixed":{"items":["1","2"]},"from_scratch":false,"stop_early":true,'
             '"rules":["occupancy"],"seeds":"kernel","max_error":0.001,"truth":{"kernel":"scale",'
             '"sizes":{"n":1024},"dtypes":{"input":"float32"},"options":{"order":"up"}}}',

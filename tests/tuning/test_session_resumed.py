@@ -140,7 +140,8 @@ def test_resume_keeps_sampler_seed_and_budget(database: Database, kernel: Kernel
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, seed=4, trials=20, stop=stop_after(watcher, 5))
     result = run(kernel, database, StubDevice(), seed=77, trials=500, sampler="tpe", resume=True)
-    assert (result.state.run.seed, result.state.run.sampler, len(result.state.trials)) == (4, "random", 20)
+    options = result.state.run.options
+    assert (options.seed, options.sampler, len(result.state.trials)) == (4, "random", 20)
 
 
 def test_resume_keeps_the_narrowing(database: Database, kernel: KernelSpec) -> None:

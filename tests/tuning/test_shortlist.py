@@ -14,7 +14,7 @@ from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, run, sequence
 from tests.small_spaces import single
 from tuner.core.errors import DeviceError, Interrupted
-from tuner.core.model import Configuration, Measurement, Status
+from tuner.core.model import Configuration, Measurement, RunOptions, Status
 from tuner.database.database import Database
 from tuner.devices.base import Outcome
 from tuner.kernel.spec import KernelSpec
@@ -152,7 +152,7 @@ def test_other_tasks_count_when_nominees_are_chosen(database: Database, kernel: 
     (name,) = kernel.problem().sizes
 
     def at(size: int, device: StubDevice) -> Result:
-        request = Request(kernel, kernel.problem(sizes={name: size}), 30)
+        request = Request(kernel, kernel.problem(sizes={name: size}), RunOptions(trials=30))
         return tune(request, device, database, Watcher())
 
     first = at(1 << 20, StubDevice(answer=smooth))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial, Value
+from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, Value
 from tuner.database.records import Metrics, StoredWinner, Winner
 from tuner.kernel.spec import KernelSpec
 
@@ -39,7 +39,7 @@ def make(
 ) -> StoredWinner:
     configuration = Configuration.of(variant, {"block_m": block_m, **(more or {})})
     problem = Problem(kernel, sizes, dtypes, {"layout": "nn"} if options is None else options)
-    run = Run(run_id, problem, gpu, device, 1, "tpe", 10, 1)
+    run = Run(run_id, problem, gpu, device, RunOptions(seed=1, sampler="tpe", trials=10))
     trial = Trial(3, configuration, Status.OK, 190_100.0, 189_800.0, 190_400.0, id=12)
     winner = Winner(
         12, configuration, 190_000.0, 1, 240_000.0, 1.263, 1.25, 1.27, verdict, 190_300.0, True, True

@@ -14,7 +14,7 @@ import pytest
 from tests.commands import said_by
 from tests.edited_kernels import GPU, edit, identity, implementation
 from tests.faults.kernels import configuration, write_kernel, write_synthetic_recording
-from tuner.core.model import Configuration, Run, Status, Trial, Verification
+from tuner.core.model import Configuration, Run, RunOptions, Status, Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import Filters, WarmTime, Winner
 from tuner.kernel.identity import KernelIdentity
@@ -29,6 +29,9 @@ def path(tmp_path: Path) -> Path:
     return write_kernel(tmp_path / "kernel").resolve()
 
 
+RANDOM = RunOptions(trials=1, sampler="random")
+
+
 def remember(
     database: Database, path: Path, run_id: str, time_ns: float, *, legacy: bool = False, **changes: Any
 ) -> Run:
@@ -36,7 +39,7 @@ def remember(
     kernel = read_kernel(path)
     own = KernelIdentity(kernel)
     run = Run(
-        run_id, kernel.problem(), GPU, "cuda:0", 0, "random", 1, 1, kernel_file=str(path),
+        run_id, kernel.problem(), GPU, "cuda:0", RANDOM, kernel_file=str(path),
         kernel_digest=own.legacy if legacy else own.text, computation="" if legacy else own.computation,
     )  # fmt: skip
     database.start_run(run)
@@ -213,7 +216,7 @@ def test_a_run_goes_on_whatever_another_kernel_of_its_name_has_left(
     with Database.open(db) as database:
         for run_id, own in (("a" * 32, identity(path)), ("b" * 32, identity(other))):
             run = Run(
-                run_id, kernel.problem(), GPU, "replay:scale-H200", 0, "random", 5, 1,
+                run_id, kernel.problem(), GPU, "replay:scale-H200", replace(RANDOM, trials=5),
                 kernel_file=str(own.kernel.file), kernel_digest=own.text, computation=own.computation,
             )  # fmt: skip
             database.start_run(run)
@@ -233,7 +236,7 @@ def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
     kernel = read_kernel(own)
     configuration = Configuration.of("vectorized", kernel.variants["vectorized"].defaults)
     with Database.open(tmp_path / "tuning.db") as database:
-        run = Run("a" * 32, kernel.problem(), GPU, "cuda:0", 0, "random", 1, 1, kernel_file=str(own),
+        run = Run("a" * 32, kernel.problem(), GPU, "cuda:0", RANDOM, kernel_file=str(own),
                   kernel_digest=identity(own).text, computation=identity(own).computation)  # fmt: skip
         database.start_run(run)
         trial = Trial(0, configuration, Status.OK, 9.0, 9.0, 9.0, (9.0,), verification=Verification(True))

@@ -15,7 +15,7 @@ from tuner.cli.resume import completed_run, left_to_do, say_what_counts, say_wha
 from tuner.cli.worth import Budget, ProblemWorth
 from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
-from tuner.core.model import Problem, Status
+from tuner.core.model import Problem, RunOptions, Status
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Device
@@ -242,7 +242,7 @@ def run_jobs(
     shares = [job.worth.share if job.worth else 1 / len(jobs) for job in jobs]
     budget = Budget(total_s, [share if job.to_do else 0.0 for share, job in zip(shares, jobs, strict=True)])
     for number, job in enumerate(jobs, 1):
-        time_s = _time_of(job, budget, request.time_s)
+        time_s = _time_of(job, budget, request.options.time_s)
         if job.to_do and time_s == 0:
             say(f"{job.choices[0]}: left out, the time is over; go on with --resume")
             continue
@@ -251,8 +251,8 @@ def run_jobs(
         alike = replace(_alike(job, request, device, database), time_s=time_s)
         for problem, going_on in job.to_do:
             truth = job.comparison.truth if job.comparison else None
-            options = replace(alike.options, truth=truth)
-            one = replace(alike, problem=problem, options=options, resume=going_on)
+            options = replace(alike, truth=truth)
+            one = replace(request, problem=problem, options=options, resume=going_on)
             failed |= not runs.run(job, one)
         finish_job(job, request.kernel, printing)
     if printing.seen:
@@ -348,14 +348,15 @@ def _draw(job: TuningJob, plot: Path | None) -> None:
         say(f"{plot} is not written: there is no time to draw")
 
 
-def _alike(job: TuningJob, request: Request, device: Device, database: Database) -> Request:
-    """Return the request with one mode and regime for all dtypes of a job, so that their times can be compared.
+def _alike(job: TuningJob, request: Request, device: Device, database: Database) -> RunOptions:
+    """Return the options with one mode and regime for all dtypes of a job, so that their times can be compared.
 
     What was timed before decides; else the dtype with the shortest kernels: if one is too short for a single call
     between two events, all are timed rotating.
     """
+    options = request.options
     if job.comparison is None:
-        return request
+        return options
     runs = [database.latest_unfinished(p, device.name) for p, going_on in job.to_do if going_on]
     before = [run.conditions for run in runs if run is not None]
     if job.comparison.conditions is not None:
@@ -363,14 +364,14 @@ def _alike(job: TuningJob, request: Request, device: Device, database: Database)
     if before:
         if not runs:  # of interrupted runs it was printed that they keep what they had
             say_what_counts(before[0])
-        return replace(request, mode=before[0].mode, regime=before[0].regime)
-    if request.mode is not None:
-        return request
+        return replace(options, mode=before[0].mode, regime=before[0].regime)
+    if options.mode is not None:
+        return options
     modes = {
-        device.choose_conditions(request.kernel, problem, None, request.regime)[0].mode
+        device.choose_conditions(request.kernel, problem, None, options.regime)[0].mode
         for problem, _ in job.to_do
     }
-    return replace(request, mode=Mode.ROTATING) if len(modes) > 1 else request
+    return replace(options, mode=Mode.ROTATING) if len(modes) > 1 else options
 
 
 def _compare(job: TuningJob, problem: Problem, result: Result, database: Path, *, aloud: bool) -> bool:

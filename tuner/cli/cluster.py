@@ -20,6 +20,7 @@ import msgspec
 from msgspec import structs
 
 from tuner.cli import fleet
+from tuner.cli.run import Arguments
 from tuner.cli.run import run as run_problems
 from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import open_lock_file
@@ -147,7 +148,7 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
         click.echo(f"folder     {folder} (other hosts need a copy: its key is what is trusted)")
 
 
-def run(scheduler: str | None, folder: Path, **options: Any) -> None:
+def run(scheduler: str | None, folder: Path, gpu: str, **options: Any) -> None:
     """Tune problems on a cluster; the database is this process's.
 
     Raises:
@@ -155,15 +156,10 @@ def run(scheduler: str | None, folder: Path, **options: Any) -> None:
     """
     address = full_address(scheduler) if scheduler else default_address(folder.absolute())
     with closing(Cluster(address, folder.absolute())) as cluster:
-        run_problems(
-            device_name="cluster",
-            space_file=None,
-            spread=False,
-            jobs=None,
-            plot=None,
-            cluster=cluster,
-            **options,
+        given = Arguments(
+            device_name="cluster", space_file=None, spread=False, jobs=None, plot=None, **options
         )
+        run_problems(given, cluster, gpu)
 
 
 def status(scheduler: str | None, folder: Path, as_json: bool) -> None:

@@ -232,7 +232,8 @@ def _share_time(head: Head, shares: Sequence[float], settings: FleetSettings) ->
         rest = sum(shares[other.number] for other in head.jobs if other not in head.ended)
         left_s = (until - time.monotonic()) * max(1, len(head.cards)) * shares[job.number] / (rest or 1.0)
         left_s = min(left_s, until - time.monotonic())
-        return left_s if job.task.time_s is None else min(left_s, job.task.time_s)
+        time_s = job.task.options.time_s
+        return left_s if time_s is None else min(left_s, time_s)
 
     for job in head.jobs:
         job.time_s = lambda job=job: time_of(job)

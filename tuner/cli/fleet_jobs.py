@@ -128,7 +128,7 @@ class FleetJobs:
 
     def _settled(self, own: TuningJob, jobs: Sequence[Job]) -> Callable[[Gpu], tuple[Mode | None, Regime]]:
         """Return what says how a problem's dtypes are timed; see ``tuner.cli.batch``, which does it on one device."""
-        request = self._request
+        kernel, options = self._request.kernel, self._request.options
 
         def settle(gpu: Gpu) -> tuple[Mode | None, Regime]:
             assert own.comparison is not None
@@ -136,11 +136,11 @@ class FleetJobs:
             for conditions in before:
                 if conditions is not None:
                     return conditions.mode, conditions.regime
-            if request.mode is not None:
-                return request.mode, request.regime
-            roofs = [roof_of(request.kernel, job.task.problem, gpu) for job in jobs]
-            modes = {choose_conditions(roof, None, request.regime)[0].mode for roof in roofs}
-            return (Mode.ROTATING if len(modes) > 1 else None), request.regime
+            if options.mode is not None:
+                return options.mode, options.regime
+            roofs = [roof_of(kernel, job.task.problem, gpu) for job in jobs]
+            modes = {choose_conditions(roof, None, options.regime)[0].mode for roof in roofs}
+            return (Mode.ROTATING if len(modes) > 1 else None), options.regime
 
         return settle
 
@@ -179,21 +179,13 @@ class FleetJobs:
             "",
             kernel.file.resolve(),
             self._identity.text,
-            options.rules,
             problem,
-            request.trials if run is None else run.trials,
-            request.sampler,
-            request.seed,
-            options,
-            request.time_s,
-            request.mode,
-            request.regime,
-            request.study_storage,
+            options if run is None else replace(options, trials=run.options.trials),
             database=str(self._database.path),
             full=self._settings.printing.full,
         )
         # What is worth most to a program begins first, as its file has it; else what takes longest.
-        estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.trials)
+        estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, options.trials)
         job = Job(number, task, estimate_s, run, mark, worth=str(own.worth or ""))
         if run is not None:
             job.trials = len(self._database.rows(run.id))

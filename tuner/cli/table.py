@@ -151,7 +151,7 @@ def _counts(row: AgreedWinner) -> tuple[tuple[int, int], ...]:
 
 
 def _numbers(winners: Sequence[StoredWinner]) -> tuple[int, int, int]:
-    return len(winners), len(cards_of(winners)), len({stored.run.seed for stored in winners})
+    return len(winners), len(cards_of(winners)), len({stored.run.options.seed for stored in winners})
 
 
 def _of(agreeing: int, count: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tuner.core.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 
 Value = int | float | bool | str
 """The value of a parameter, a size or an option."""
@@ -305,10 +305,14 @@ FOREIGN = "format"
 """Key in a run's versions: the format of another tool's file that the times come from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What narrows and bounds a run's search: kept with the run, so that it can go on as it began."""
+    """How a problem is tuned. It is kept with the run, but for the last four, so that it can go on as it began."""
 
+    trials: int = 200
+    sampler: str = "gp-ei"
+    """As :func:`tuner.search.samplers.find_sampler` takes it."""
+    seed: int = 0
     variants: tuple[str, ...] = ()
     """``--variant``: search only these; all when empty."""
     fixed: Mapping[str, tuple[Value | str, ...]] = field(default_factory=dict)
@@ -330,9 +334,16 @@ class RunOptions:
     margin: float | None = None
     """How much faster, as a share, a winner must be for each value that differs from the default or an initial
     configuration; None: :data:`tuner.tuning.decision.MARGIN`."""
+    time_s: float | None = None
+    """After which nothing new is tried; None for no limit."""
+    mode: Mode | None = None
+    """What the caches hold; None leaves it to the problem."""
+    regime: Regime = Regime.RESTED
+    study_storage: str | None = None
+    """URL of an Optuna storage that gets a copy of the run while it goes on."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that :meth:`from_json` reads back; most defaults are left out."""
+        """Return what :meth:`from_json` reads back: what narrows and bounds the search; most defaults are left out."""
         fixed = {name: list(values) for name, values in self.fixed.items()}
         data = {"variants": list(self.variants), "fixed": fixed, "from_scratch": self.from_scratch}
         if self.stop_early:
@@ -351,13 +362,14 @@ class RunOptions:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunOptions:
-        """Rebuild what :meth:`to_json` returned.
+    def from_json(cls, data: Mapping[str, Any], **others: Any) -> RunOptions:
+        """Rebuild what :meth:`to_json` returned, with other options beside it.
 
         Raises:
             ValueError: a value of another type.
         """
-        return msgspec.convert({"initial" if name == "seeds" else name: data[name] for name in data}, cls)
+        named = {"initial" if name == "seeds" else name: data[name] for name in data}
+        return msgspec.convert(named | others, cls)
 
 
 RENAMED_SAMPLERS = {"kriging": "gp-ei"}
@@ -373,12 +385,9 @@ class Run:
     gpu: Gpu
     device: str
     """``cuda:0`` or ``replay:<name>``."""
-    seed: int
-    sampler: str
-    trials: int
-    lookahead: int
-    """How many configurations may be asked for before the first result is told."""
     options: RunOptions = RunOptions()
+    lookahead: int = 1
+    """How many configurations may be asked for before the first result is told."""
     kernel_digest: str = ""
     """Of the kernel's text (:mod:`tuner.kernel.identity`)."""
     kernel_file: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
@@ -57,17 +57,13 @@ class Job:
         """Return the task to send to a device now, which has such a GPU."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
-        time_s = self.time_s() if self.time_s is not None else self.task.time_s
-        mode, regime = self.settle(gpu) if self.settle and gpu else (self.task.mode, self.task.regime)
-        return structs.replace(
-            self.task,
-            key=key,
-            going_on=self.going_on,
-            mark=self.mark,
-            time_s=time_s,
-            mode=mode,
-            regime=regime,
-        )
+        options = self.task.options
+        if self.time_s is not None:
+            options = replace(options, time_s=self.time_s())
+        if self.settle is not None and gpu is not None:
+            mode, regime = self.settle(gpu)
+            options = replace(options, mode=mode, regime=regime)
+        return structs.replace(self.task, key=key, options=options, going_on=self.going_on, mark=self.mark)
 
     @property
     def name(self) -> str:

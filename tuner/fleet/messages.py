@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.children.record import Message, Record
-from tuner.core.conditions import Calibration, Mode, Regime
+from tuner.core.conditions import Calibration
 from tuner.core.model import Gpu, Problem, Run, RunOptions
 from tuner.core.processes import Channel
 from tuner.database.records import Mark
@@ -67,16 +67,8 @@ class Task(Message, frozen=True):
     kernel: Path
     text: str
     """Digest of the kernel's text as the head has read it."""
-    rules: tuple[str, ...]
     problem: Problem
-    trials: int
-    sampler: str
-    seed: int
     options: RunOptions
-    time_s: float | None
-    mode: Mode | None
-    regime: Regime
-    study_storage: str | None
     going_on: Run | None = None
     """The interrupted run to go on with."""
     mark: Mark | None = None

@@ -131,5 +131,5 @@ def _trials(head: Head) -> tuple[int, int]:
     for job in head.jobs:
         lane = under_way.get(id(job))
         progress = lane.progress if lane is not None else None
-        done += job.task.trials if id(job) in ended else progress.trials if progress else job.trials
-    return done, sum(job.task.trials for job in head.jobs)
+        done += job.task.options.trials if id(job) in ended else progress.trials if progress else job.trials
+    return done, sum(job.task.options.trials for job in head.jobs)

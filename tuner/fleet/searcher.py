@@ -253,22 +253,10 @@ def _request_of(task: Task) -> Request:
     Raises:
         TunerError: the kernel has changed since the head read it, or cannot be read.
     """
-    kernel = with_rules(load_kernel(str(task.kernel)), task.rules)
+    kernel = with_rules(load_kernel(str(task.kernel)), task.options.rules)
     if KernelIdentity(kernel).text != task.text:
         raise TunerError(f"{task.kernel} has changed since the tuner began", "start another run")
-    return Request(
-        kernel,
-        task.problem,
-        task.trials,
-        task.sampler,
-        task.seed,
-        task.options,
-        task.time_s,
-        resume=task.going_on is not None,
-        mode=task.mode,
-        regime=task.regime,
-        study_storage=task.study_storage,
-    )
+    return Request(kernel, task.problem, task.options, resume=task.going_on is not None)
 
 
 def _done(task: Task, result: Result) -> TaskDone:

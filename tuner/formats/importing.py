@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from tuner.core.model import Configuration, Run, Trial, digest
+from tuner.core.model import Configuration, Run, RunOptions, Trial, digest
 from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
@@ -71,10 +71,7 @@ def _run(results: ForeignResults) -> Run:
         problem=results.problem,
         gpu=recording.gpu,
         device=f"replay:{recording.name}",
-        seed=0,
-        sampler=SAMPLER,
-        trials=len(results.rows),
-        lookahead=1,
+        options=RunOptions(sampler=SAMPLER, trials=len(results.rows)),
         kernel_digest=identity.text,
         computation=identity.computation,
         kernel_file=str(kernel.file),

@@ -80,8 +80,8 @@ def _about(results: Results) -> dict[str, Any]:
         "gpu": run.gpu.name,
         "mode": str(run.conditions.mode),
         "regime": str(run.conditions.regime),
-        "sampler": run.sampler,
-        "seed": run.seed,
+        "sampler": run.options.sampler,
+        "seed": run.options.seed,
         "run": run.id,
         "replayed": run.replayed,
     }

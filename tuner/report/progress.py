@@ -187,12 +187,12 @@ class RunProgress(Progress[State]):
 
 def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     """Return what is tuned, where, in how large a space, with the notes that are not in ``shown``."""
-    run, space = state.run, state.space
+    run, options, space = state.run, state.run.options, state.space
     lines = [
         f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
         f"{len(space)} {space.kind} configurations of {space.size_before}"
         + (" (a sample)" if space.sampled else "")
-        + f", variants {', '.join(variant.name for variant in space.variants)}; {run.sampler}, seed {run.seed}",
+        + f", variants {', '.join(variant.name for variant in space.variants)}; {options.sampler}, seed {options.seed}",
     ]
     why = f": {state.conditions_why}" if state.conditions_why else ""
     lines.append(f"timed {run.conditions}{why}")

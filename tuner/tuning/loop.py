@@ -64,7 +64,7 @@ class SearchLoop:
     ) -> None:
         self.state, self.run, self.study = state, state.run, search
         self.device, self.store, self.observer, self.stop = device, store, observer, stop
-        self.time_s = math.inf if request.time_s is None else request.time_s
+        self.time_s = math.inf if request.options.time_s is None else request.options.time_s
         self._expected_ns = request.expected_ns
         selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None

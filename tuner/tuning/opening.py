@@ -48,8 +48,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
     sampler = _sampler(run, space)
     refuse(kernel, options.initial)
-    _refuse_storage(request.study_storage)
-    device.prepare(kernel, problem, run.seed, run.conditions, options.truth)
+    _refuse_storage(request.options.study_storage)
+    device.prepare(kernel, problem, options.seed, run.conditions, options.truth)
     _refuse_inaccurate(run, device)
     if not request.resume:
         run = replace(run, calibration=device.calibration)
@@ -65,16 +65,17 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         if not options.from_scratch:
             known = store.known_winners(run, state.mark)  # also of a text of before, with other parameters
             state.known_winners = {one: wins for one, wins in known if space.contains(one)}
-    mirror = _mirror(request.study_storage, run, device) if request.study_storage else None
+    mirror = _mirror(request.options.study_storage, run, device) if request.options.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)
 
 
 def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:
-    sampler = find_sampler(run.sampler)(space, run.seed)
-    if run.options.stop_early and not isinstance(sampler, Expecting):
+    options = run.options
+    sampler = find_sampler(options.sampler)(space, options.seed)
+    if options.stop_early and not isinstance(sampler, Expecting):
         raise UsageError(
-            f"the sampler {run.sampler} does not say what it expects, so that nothing can stop it",
+            f"the sampler {options.sampler} does not say what it expects, so that nothing can stop it",
             "leave out --stop auto, or take the default sampler with it",
         )
     return sampler
@@ -103,5 +104,5 @@ def _refuse_storage(url: str | None) -> None:
 
 
 def _mirror(url: str, run: Run, device: Device) -> StudyMirror:
-    about = {"run": run.id, "gpu": run.gpu.name, "sampler": run.sampler, "seed": run.seed}
+    about = {"run": run.id, "gpu": run.gpu.name, "sampler": run.options.sampler, "seed": run.options.seed}
     return StudyMirror(url, f"{run.problem}, run {run.id[:8]}", about, device.say)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Run
@@ -26,18 +27,16 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
     Raises:
         UsageError: the problem cannot be timed under the conditions of the request.
     """
-    conditions, why = device.choose_conditions(request.kernel, request.problem, request.mode, request.regime)
+    options = request.options
+    conditions, why = device.choose_conditions(request.kernel, request.problem, options.mode, options.regime)
     identity = KernelIdentity(request.kernel)
     run = Run(
         id=str(uuid.uuid4()),
         problem=request.problem,
         gpu=device.gpu,
         device=device.name,
-        seed=request.seed,
-        sampler=canonical_name(request.sampler),
-        trials=request.trials,
+        options=replace(options, sampler=canonical_name(options.sampler)),
         lookahead=lookahead_of(device, request.expected_ns),
-        options=request.options,
         kernel_digest=identity.text,
         computation=identity.computation,
         kernel_file=str(request.kernel.file),

@@ -125,7 +125,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         state.default,
         say,
         reject,
-        run.seed,
+        run.options.seed,
         incumbent,
         run.options.max_error,
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),

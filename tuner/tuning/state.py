@@ -78,7 +78,7 @@ class State:
     @property
     def budget(self) -> int:
         """Trials that there will be, unless time or space end before."""
-        return self.run.trials + self.retimed
+        return self.run.options.trials + self.retimed
 
     def of_ceiling(self, time_ns: float) -> float | None:
         """Return a time's share of the measured ceiling; None where no ceiling holds under these conditions."""

@@ -12,6 +12,7 @@ from tests.faults.stub_device import time_of
 from tests.studies.ladder.sweeps import sweep, up
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import Interrupted
+from tuner.core.model import RunOptions
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.spec import KernelSpec
@@ -157,13 +158,13 @@ def test_best_below_is_tried_first(kernel: KernelSpec, device: LadderDevice, dat
     runs = [
         stored.run.options.fixed
         for stored in database.query().rows
-        if stored.run.problem.sizes["n"] == 1024 and stored.run.trials == 1
+        if stored.run.problem.sizes["n"] == 1024 and stored.run.options.trials == 1
     ]
     assert runs == [{"block_size": (128, 256), "fault": ("ok",), "items": (items,)}]
     upper = [
         stored.trial.configuration
         for stored in database.query().rows
-        if stored.run.problem.sizes["n"] == 2048 and stored.run.trials == 1
+        if stored.run.problem.sizes["n"] == 2048 and stored.run.options.trials == 1
     ]
     assert BEST["more"] in upper and BEST["one warp"] in upper
 
@@ -195,7 +196,7 @@ def test_best_of_an_earlier_run_is_found_again(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     """Another search of the whole space has tried it, so that the step's own search would not."""
-    request = Request(kernel, kernel.problem(), 24, "brute-force")
+    request = Request(kernel, kernel.problem(), RunOptions(trials=24, sampler="brute-force"))
     tune(request, device, database, Recorder(), finish=False)
     (level,) = up(sweep(kernel, steps=choose_steps(kernel, ["more"])), device, database)
     found = level.find("more")

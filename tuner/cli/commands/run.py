@@ -110,7 +110,6 @@ Examples:
 @seed_option("the search and the inputs")
 @click.option(
     "--initial",
-    "--seeds",
     "initial",
     default="auto",
     show_default=True,

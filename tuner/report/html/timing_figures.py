@@ -138,4 +138,4 @@ def _search(problem: TunedProblem) -> str:
     took = f" in {problem.search_s:.1f} s" if problem.search_s else ""
     measured = sum(trial.measure_s for trial in problem.trials)
     gpu = f", {measured:.1f} s of it on the GPU" if measured >= 0.05 else ""
-    return f"{len(problem.trials) + problem.left_out} trials{took}{gpu}; {run.sampler}, seed {run.seed}"
+    return f"{len(problem.trials) + problem.left_out} trials{took}{gpu}; {run.options.sampler}, seed {run.options.seed}"

@@ -28,7 +28,7 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
     with closing(open_device(device, kernel.name, 1, paths.cubins())) as opened:
         if not KernelIdentity(kernel).current(run, trial):
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
-        opened.prepare(kernel, run.problem, run.seed, run.conditions, run.options.truth)
+        opened.prepare(kernel, run.problem, run.options.seed, run.conditions, run.options.truth)
         opened.submit(trial.number, trial.configuration)
         while not (outcomes := opened.collect(POLL_S)):
             pass

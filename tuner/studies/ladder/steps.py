@@ -88,13 +88,17 @@ class StepSearch:
         request = Request(
             sweep.kernel,
             problem,
-            sweep.trials,
-            seed=sweep.seed,
-            options=RunOptions((step.variant,), step.parameters, sweep.from_scratch),
-            time_s=sweep.time_s,
+            RunOptions(
+                trials=sweep.trials,
+                seed=sweep.seed,
+                variants=(step.variant,),
+                fixed=step.parameters,
+                from_scratch=sweep.from_scratch,
+                time_s=sweep.time_s,
+                mode=sweep.mode,
+                regime=sweep.regime,
+            ),
             expected_ns=expected_ns,
-            mode=sweep.mode,
-            regime=sweep.regime,
         )
         try:
             if not sweep.from_scratch:
@@ -106,7 +110,7 @@ class StepSearch:
             first = []
             for fixed in _narrowed(sweep.kernel, step, nearby):
                 with suppress(SpaceError):  # a configuration from elsewhere need not be valid here
-                    one = replace(request, trials=1, options=replace(request.options, fixed=fixed))
+                    one = replace(request, options=replace(request.options, trials=1, fixed=fixed))
                     first.append(self._tune(one, observer))
             best = self._tune(request, observer)
             # The search does not try again what was tried before.

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerError
-from tuner.core.model import Configuration, Problem, digest
+from tuner.core.model import Configuration, Problem, RunOptions, digest
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
@@ -179,14 +179,10 @@ class _Building:
             if self._over(SEARCHED):
                 return
             self._progress.step(str(problem))
-            search = Request(
-                request.kernel,
-                problem,
-                request.trials,
-                seed=request.seed,
-                mode=request.mode,
-                regime=request.regime,
+            options = RunOptions(
+                trials=request.trials, seed=request.seed, mode=request.mode, regime=request.regime
             )
+            search = Request(request.kernel, problem, options)
             work = partial(
                 session.tune, search, self._device, database, self._progress.observer(), self._stop
             )
