@@ -71,5 +71,5 @@ def test_what_is_left_to_measure_is_measured_when_it_is_started_again(tmp_path: 
     assert all(time_ns > 0 for pair in race["means_ns"].values() for time_ns in pair)
     assert any("NVIDIA H200" in line for line in written["about"])
     with Database.open(tmp_path / "0-again.db", write=False) as database:
-        seeds = [database.run(run_id).seed for run_id in database.run_ids()]
+        seeds = [database.run(run_id).options.seed for run_id in database.run_ids()]
     assert len(seeds) == len(set(seeds)) == 3, "its own run, after those of both"

@@ -230,7 +230,7 @@ def test_the_former_name_of_the_default_sampler(
 ) -> None:
     ids = [replay(recording, database, sampler=name, seed=3).state.run.id for name in ("kriging", "gp-ei")]
     assert sequence(database, ids[0]) == sequence(database, ids[1])
-    assert {database.run(run_id).sampler for run_id in ids} == {"gp-ei"}
+    assert {database.run(run_id).options.sampler for run_id in ids} == {"gp-ei"}
 
 
 def test_a_stored_run_of_the_former_name_is_resumed(database: Database, kernel: KernelSpec) -> None:

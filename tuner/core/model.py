@@ -1,7 +1,4 @@
-"""The records that all packages share: problems, configurations, GPUs, measurements, trials, runs.
-
-Times are nanoseconds where the name ends in ``_ns`` and seconds where it ends in ``_s``; sizes are bytes.
-"""
+"""The records that all packages share. Times are nanoseconds (``_ns``) or seconds (``_s``), sizes are bytes."""
 
 from __future__ import annotations
 
@@ -332,34 +329,28 @@ class RunOptions:
     one_mode: bool = False
     """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
     margin: float | None = None
-    """How much faster, as a share, a winner must be for each value that differs from the default or an initial
-    configuration; None: :data:`tuner.tuning.decision.MARGIN`."""
+    """How much faster, as a share, a winner must be for each value; None: :data:`tuner.tuning.decision.MARGIN`."""
     time_s: float | None = None
-    """After which nothing new is tried; None for no limit."""
     mode: Mode | None = None
     """What the caches hold; None leaves it to the problem."""
     regime: Regime = Regime.RESTED
     study_storage: str | None = None
-    """URL of an Optuna storage that gets a copy of the run while it goes on."""
+    """URL of an Optuna storage that gets a copy of the run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` reads back: what narrows and bounds the search; most defaults are left out."""
-        fixed = {name: list(values) for name, values in self.fixed.items()}
-        data = {"variants": list(self.variants), "fixed": fixed, "from_scratch": self.from_scratch}
-        if self.stop_early:
-            data["stop_early"] = True
-        if self.rules:
-            data["rules"] = list(self.rules)
-        if self.initial != "auto":
-            data["seeds"] = self.initial
-        if self.max_error is not None:
-            data["max_error"] = self.max_error
-            data["truth"] = self.truth.to_json() if self.truth else None
-        if self.one_mode:
-            data["one_mode"] = True
-        if self.margin is not None:
-            data["margin"] = self.margin
-        return data
+        return {
+            "variants": list(self.variants),
+            "fixed": msgspec.to_builtins(self.fixed),
+            "from_scratch": self.from_scratch,
+            **({"stop_early": True} if self.stop_early else {}),
+            **({"rules": list(self.rules)} if self.rules else {}),
+            **({"seeds": self.initial} if self.initial != "auto" else {}),
+            **({} if self.max_error is None else {"max_error": self.max_error}),
+            **({} if self.max_error is None else {"truth": self.truth and self.truth.to_json()}),
+            **({"one_mode": True} if self.one_mode else {}),
+            **({} if self.margin is None else {"margin": self.margin}),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], **others: Any) -> RunOptions:
@@ -368,8 +359,9 @@ class RunOptions:
         Raises:
             ValueError: a value of another type.
         """
-        named = {"initial" if name == "seeds" else name: data[name] for name in data}
-        return msgspec.convert(named | others, cls)
+        return msgspec.convert(
+            {("initial" if name == "seeds" else name): data[name] for name in data} | others, cls
+        )
 
 
 RENAMED_SAMPLERS = {"kriging": "gp-ei"}
