@@ -23,10 +23,8 @@ from tests.cli.filled_database import (
     fill,
     two_runs,
 )
-from tuner.cli.commands.best import best
-from tuner.cli.commands.db import db
 from tuner.cli.commands.export import export
-from tuner.cli.commands.query import query
+from tuner.cli.commands.results import best, db, query
 from tuner.core.errors import DatabaseError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")

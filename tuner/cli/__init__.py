@@ -49,15 +49,15 @@ COMMANDS = {
         "tuner.cli.commands.inspection:sanitize",
         "Run Compute Sanitizer on configurations.",
     ),
-    "best": ("tuner.cli.commands.best:best", "Show the best configuration of each problem."),
+    "best": ("tuner.cli.commands.results:best", "Show the best configuration of each problem."),
     "table": (
-        "tuner.cli.commands.table:table",
+        "tuner.cli.commands.results:table",
         "Show the winners, and how many runs and cards agree on each.",
     ),
-    "query": ("tuner.cli.commands.query:query", "List trials: filter, sort, JSON, CSV, SQL."),
-    "trial": ("tuner.cli.commands.trial:trial", "Show one trial in full, or measure it again."),
+    "query": ("tuner.cli.commands.results:query", "List trials: filter, sort, JSON, CSV, SQL."),
+    "trial": ("tuner.cli.commands.results:trial", "Show one trial in full, or measure it again."),
     "report": (
-        "tuner.cli.commands.report:report",
+        "tuner.cli.commands.results:report",
         "Write an HTML report of a run, a kernel or the whole database.",
     ),
     "export": (
@@ -76,7 +76,7 @@ COMMANDS = {
         "Show a kernel's problem, variants, parameters and constraints.",
     ),
     "check": ("tuner.cli.commands.inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
-    "db": ("tuner.cli.commands.db:db", "Check, merge or back up the database; delete a run."),
+    "db": ("tuner.cli.commands.results:db", "Check, merge or back up the database; delete a run."),
     "doctor": (
         "tuner.cli.commands.inspection:doctor",
         "Show what this machine has, what is missing, and how to get it.",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, report_damage
+from tuner.cli.filters import Listing, named_kernel, origin, report_damage
 from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.database.database import Database
 from tuner.database.records import Winner
@@ -22,26 +21,26 @@ STACKED = ("confirmed", "warm", "timed", "source", "versus default", "gpu", "of 
 """Columns that move below their row on a narrow terminal, the first one first."""
 
 
-def best(db: Path, replayed: bool, full: bool, **options: Any) -> None:
+def best(db: Path, replayed: bool, full: bool, listing: Listing) -> None:
     """Print the best configurations that fit; those of recordings where nothing that fits was measured.
 
     Raises:
         DatabaseError: none fits.
     """
-    measured = parse_filters(options, replayed=None if replayed else False)
-    named = named_kernel(options["kernel"])
+    measured = listing.filters(replayed=None if replayed else False)
+    named = named_kernel(listing.kernel)
     with Database.open(db, write=False) as database:
         winners, note = measured_else_replayed(lambda fit: best_winners(database, fit, named), measured)
-        missing = None if winners.rows else no_winner(database, measured, options["kernel"])
+        missing = None if winners.rows else no_winner(database, measured, listing.kernel)
     if note:
         tables.say(note)
     report_damage(winners.damaged)
-    if options["as_json"] or options["as_csv"]:
+    if listing.as_json or listing.as_csv:
         records = (
             {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
             for winner in winners.rows
         )
-        print_records(options, records, (*tables.WINNER_COLUMNS, "kernel_state"))
+        listing.show_records(records, (*tables.WINNER_COLUMNS, "kernel_state"))
     elif winners.rows:
         texts = StoredTexts(full=full)
         rows = [_row(winner, texts) for winner in winners.rows]

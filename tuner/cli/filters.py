@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -69,28 +70,44 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def parse_filters(options: dict[str, Any], **more: Any) -> Filters:
-    """Return the filters of the options that :func:`tuner.cli.options.filter_options` adds.
+@dataclass(frozen=True)
+class Listing:
+    """The options that :func:`tuner.cli.options.filter_options` adds: which rows, and in what format."""
 
-    Args:
-        options: of the command line, by parameter.
-        more: further fields of the filters.
+    kernel: str
+    gpu: str
+    dtype: str
+    sizes: tuple[str, ...]
+    variant: str
+    mode: str | None
+    regime: str | None
+    since: str
+    run_id: str
+    as_json: bool
+    as_csv: bool
 
-    Raises:
-        UsageError: a text without a meaning, or two formats at once.
-    """
-    if options["as_json"] and options["as_csv"]:
-        raise UsageError("--json and --csv exclude each other", "give one of them")
-    plain = ("gpu", "dtype", "variant", "mode", "regime")
-    named: dict[str, Any] = {name: options[name] or "" for name in plain}
-    return Filters(
-        **kernel_filters(options["kernel"]),
-        sizes=parse_sizes(options["sizes"]),
-        since=parse_since(options["since"]),
-        run=options["run_id"],
-        **named,
-        **more,
-    )
+    def filters(self, **more: Any) -> Filters:
+        """Return the filters, with further fields of them.
+
+        Raises:
+            UsageError: a text without a meaning, or two formats at once.
+        """
+        if self.as_json and self.as_csv:
+            raise UsageError("--json and --csv exclude each other", "give one of them")
+        return Filters(
+            **kernel_filters(self.kernel), gpu=self.gpu, dtype=self.dtype, variant=self.variant,
+            sizes=parse_sizes(self.sizes), since=parse_since(self.since), run=self.run_id,
+            mode=self.mode or "", regime=self.regime or "", **more,
+        )  # fmt: skip
+
+    def show_records(self, records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+        """Print records as JSON, or as flat CSV with these columns."""
+        if self.as_json:
+            tables.show_records(records)
+            return
+        records = list(records)
+        names = flat_names(columns, nested_names(records))
+        tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
 def kernel_filters(kernel: str) -> dict[str, Any]:
@@ -155,16 +172,6 @@ def report_damage(damaged: Sequence[str]) -> None:
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check", err=True)
-
-
-def print_records(options: dict[str, Any], records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Print records as JSON, or as flat CSV with these columns."""
-    if options["as_json"]:
-        tables.show_records(records)
-        return
-    records = list(records)
-    names = flat_names(columns, nested_names(records))
-    tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
 def origin(run: Run) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.filters import origin, parse_filters, refuse_unknown, report_damage
+from tuner.cli.filters import Listing, origin, refuse_unknown, report_damage
 from tuner.cli.resume import given_options
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Status
@@ -61,7 +61,7 @@ def query(
     columns: str,
     replayed: bool | None,
     full: bool,
-    **options: Any,
+    listing: Listing,
 ) -> None:
     """List the trials that fit, or the rows of an SQL statement."""
     for status in statuses:
@@ -69,8 +69,8 @@ def query(
             raise UsageError(f"there is no status {status!r}", suggestion(status, [*Status, FAILED]))
     if FAILED in statuses:
         statuses += tuple(status for status in Status if not status.ranked)
-    filters = parse_filters(options, statuses=statuses, replayed=replayed)
-    if columns and options["as_json"]:
+    filters = listing.filters(statuses=statuses, replayed=replayed)
+    if columns and listing.as_json:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
     with Database.open(db, write=False) as database:
         if text is not None:
@@ -81,7 +81,7 @@ def query(
                     "--sql and filters, --sort, --limit or --columns exclude each other",
                     "write all of it into the SQL",
                 )
-            _print_sql(options, *database.sql(text))
+            _print_sql(listing, *database.sql(text))
             return
         damaged: list[str] = []
         trials = database.each_trial(damaged, filters, sort, limit + 1 if limit else 0)
@@ -90,19 +90,19 @@ def query(
             refuse_unknown(database, filters)
         rest = itertools.islice(trials, limit - 1) if limit else trials
         fitting: Iterable[StoredTrial] = itertools.chain(first, rest)
-        if options["as_json"]:
+        if listing.as_json:
             tables.show_records(map(tables.trial_record, fitting))
         else:
             nested: Mapping[str, Sequence[str]] = {}
-            if columns or options["as_csv"]:
+            if columns or listing.as_csv:
                 if 0 < limit <= HELD:
                     fitting = list(fitting)
                     nested = nested_names(map(tables.trial_record, fitting))
                 else:
                     nested = database.nested_names(filters)
             names = flat_names(tables.TRIAL_COLUMNS, nested)
-            chosen = _chosen(columns, names, as_csv=options["as_csv"])
-            if options["as_csv"]:
+            chosen = _chosen(columns, names, as_csv=listing.as_csv)
+            if listing.as_csv:
                 tables.show_csv(chosen, _rows(chosen, set(names), fitting, StoredTexts(full=True)))
             else:
                 _show(chosen, fitting, full=full)
@@ -155,14 +155,14 @@ def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -
     tables.show(heads, rows, right={*RIGHT, *numbers}, stacked=(head, *STACKED))
 
 
-def _print_sql(options: dict[str, Any], columns: list[str], rows: list[tuple[Any, ...]]) -> None:
-    if options["as_json"]:
+def _print_sql(listing: Listing, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+    if listing.as_json:
         if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
             raise UsageError(
                 f"--sql gives two columns {twice[0]!r}", "name one of them otherwise: ... AS NAME"
             )
         tables.show_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif options["as_csv"]:
+    elif listing.as_csv:
         tables.show_csv(columns, rows)
     else:
         tables.show(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.filters import named_kernel, origin, parse_filters, print_records, report_damage
+from tuner.cli.filters import Listing, named_kernel, origin, report_damage
 from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, write_csv
@@ -52,7 +52,7 @@ OF_AGREEMENT = (
 
 
 def table(
-    db: Path, replayed: bool, as_markdown: bool, full: bool, again: Path | None, **options: Any
+    db: Path, replayed: bool, as_markdown: bool, full: bool, again: Path | None, listing: Listing
 ) -> None:
     """Print the table: of replays where nothing that fits was measured.
 
@@ -61,24 +61,24 @@ def table(
         UsageError: problems of several kernels cannot be written to one file.
         OSError: the file cannot be written.
     """
-    if as_markdown and (options["as_json"] or options["as_csv"]):
+    if as_markdown and (listing.as_json or listing.as_csv):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
     if again:
         refuse_missing_parent(again)
-    filters = parse_filters(options, replayed=None if replayed else False)
-    kernels = Kernels(named_kernel(options["kernel"]))
+    filters = listing.filters(replayed=None if replayed else False)
+    kernels = Kernels(named_kernel(listing.kernel))
     with Database.open(db, write=False) as database:
         agreed, note = measured_else_replayed(
             lambda fit: agreed_winners(database, fit, kernels=kernels), filters
         )
-        missing = None if agreed.rows else no_winner(database, filters, options["kernel"])
+        missing = None if agreed.rows else no_winner(database, filters, listing.kernel)
     if note:
         tables.say(note)
     report_damage(agreed.damaged)
     if again and agreed.rows:
         _write_again(again, agreed.rows)
-    if options["as_json"] or options["as_csv"]:
-        print_records(options, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
+    if listing.as_json or listing.as_csv:
+        listing.show_records(map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
         texts = StoredTexts(full=full)
         rows = [_cells(row, texts) for row in agreed.rows]
