@@ -31,7 +31,7 @@ from click.testing import CliRunner
 
 from scripts.fleet_simulation import noting, rows, simulate
 from tests.fleets import OPENER, Seen, jobs
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.database.database import Database

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from cuda.bindings import driver as cu
 
 from scripts.lab import Lab, keep, parser
+from tuner.children.measuring import Candidate
 from tuner.children.nvrtc import compile_source
-from tuner.children.problem import Candidate
 from tuner.cli.configuration import parse_configuration
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.conditions import Mode

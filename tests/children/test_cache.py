@@ -129,6 +129,7 @@ def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path
         from tests.children.test_cache import compiled
         from tuner.children.cubin_cache import CubinCache
         cache = CubinCache(Path(sys.argv[1]))
+        cache.put("0" * 64, compiled(20_000_000))
         print("ok", flush=True)
         while True:
             cache.put("0" * 64, compiled(20_000_000))

@@ -16,7 +16,7 @@ from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.memory import LEAST_BYTES, memory_limit
+from tuner.children.limits import LEAST_BYTES, memory_limit
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES

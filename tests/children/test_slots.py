@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from tuner.children.slots import Slots
+from tuner.children.limits import Slots
 
 
 def never() -> bool:
@@ -45,7 +45,7 @@ def test_a_process_that_dies_frees_its_slot(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys, time; from pathlib import Path; from tuner.children.slots import Slots\n"
+            "import sys, time; from pathlib import Path; from tuner.children.limits import Slots\n"
             "with Slots(Path(sys.argv[1]), 1).one(lambda: False): print('held', flush=True); time.sleep(60)",
             str(path),
         ],

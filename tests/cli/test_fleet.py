@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.test_run_max_error import Rounding
 from tests.fleets import OPENER, simulate, sound
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 from tuner.cli import cli
 from tuner.core.errors import TunerError
 from tuner.database.database import Database

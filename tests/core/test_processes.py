@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tests.faults.processes import alive, gone
-from tuner.core import processes
-from tuner.core.processes import Channel, Child, ChildDied, UnsendableError
+from tuner.core.messages import Channel, UnsendableError
+from tuner.core.processes import Child, ChildDied
 
 ROOT = Path(__file__).resolve().parents[2]
 ANYTHING: Channel[object, object] = Channel(dict[str, Any], dict[str, Any])
@@ -140,7 +140,7 @@ def test_message_that_cannot_be_written_costs_the_child_nothing(
         for message in ({"n": 2**70}, {"what": object()}):
             with pytest.raises(UnsendableError, match="cannot be sent"):
                 child.send(message)
-        monkeypatch.setattr(processes, "MAX_MESSAGE_BYTES", 1000)
+        monkeypatch.setattr("tuner.core.messages.MAX_MESSAGE_BYTES", 1000)
         with pytest.raises(UnsendableError, match="a message of 20"):
             child.send({"text": "x" * 2000})
         child.send({"text": "y"})

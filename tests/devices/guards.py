@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.children.measuring import Measure, Measured, Setup
-from tuner.children.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.children.measuring import Candidate, Measure, Measured, ProblemSetup, ReferenceData, Setup
 from tuner.core.conditions import Conditions, Regime
 from tuner.core.model import Status
 from tuner.devices.guard import Guard, Unanswered

@@ -15,8 +15,7 @@ from tests.devices.fake_measuring import log, log_into, starts, wait_until
 from tests.devices.guards import Reply, assert_good_afterwards, measure, set_up, status_of, unanswered
 from tests.faults.fake_worker import GPU
 from tests.faults.processes import gone
-from tuner.children.measuring import Failed, Measure, Measured, Release, Released, SetupDone
-from tuner.children.problem import Candidate
+from tuner.children.measuring import Candidate, Failed, Measure, Measured, Release, Released, SetupDone
 from tuner.core.model import Status
 from tuner.devices import guard as guard_module
 from tuner.devices.guard import Guard

@@ -29,8 +29,8 @@ def value(option):
 
 
 def read_job():
-    file = msgspec.msgpack.decode(Path(ARGUMENTS[-1]).read_bytes())
-    return file["job"], os.fsdecode(file["diary"])
+    job = msgspec.msgpack.decode(Path(ARGUMENTS[-1]).read_bytes())
+    return job, os.fsdecode(job["diary"])
 
 
 def note(diary, kind, **entry):

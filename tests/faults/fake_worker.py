@@ -30,6 +30,7 @@ from tuner.children.measuring import (
     BaselineContestant,
     Calibrate,
     Calibrated,
+    Candidate,
     CandidateContestant,
     Deadline,
     Failed,
@@ -49,7 +50,6 @@ from tuner.children.measuring import (
     SetupDone,
     Started,
 )
-from tuner.children.problem import Candidate
 from tuner.core.conditions import Calibration
 from tuner.core.model import Gpu, Measurement, Status, Verification
 from tuner.core.processes import ParentPipe

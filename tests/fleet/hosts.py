@@ -16,7 +16,7 @@ pytest.importorskip("cryptography")
 
 from click.testing import CliRunner
 
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import TunerError
 from tuner.fleet.cluster_files import read_record

@@ -29,7 +29,7 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import NoGpuError

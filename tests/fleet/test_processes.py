@@ -23,7 +23,7 @@ TRIALS = 6
 DRIVER = """
 import sys
 from tuner.cli import fleet, main
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 fleet.OPENER = "tests.faults.simulated_device:open_fake"
 fleet.has_gpu = lambda: True
 fleet.visible_gpus = lambda: GpuList(("NVIDIA H200",) * 2, ("00", "01"))

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.children.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.children.measuring import CudaReference, ProblemSetup, ReferenceData
 from tuner.core.errors import KernelError
-from tuner.core.processes import Codec
+from tuner.core.messages import Codec
 from tuner.gpu import verify
 from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.functions import PythonFunction

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import fleet_throughput
-from tuner.children.gpus import GpuList
+from tuner.children.measuring import GpuList
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.memory import memory_limit, most_children
-from tuner.children.slots import Slots
+from tuner.children.limits import Slots, memory_limit, most_children
+from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
-from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.core.processes import Child, ChildDied
 
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""

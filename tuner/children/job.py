@@ -14,10 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
-from tuner.children.problem import Candidate, ProblemSetup
-from tuner.children.record import Message, Record
-from tuner.core.processes import Codec
+from tuner.children.measuring import Candidate, ProblemSetup
+from tuner.core.messages import Codec, Message, Record
 
 
 class CaseOutcome(StrEnum):
@@ -64,20 +64,15 @@ class ToolJob(Record, frozen=True):
     """Whether outputs are filled with NaN before each call."""
     profiled: bool = False
     """Whether one further call lies between the two calls of the driver that switch a profiler on and off."""
-
-
-class JobFile(Record, frozen=True):
-    """A job on its way to the process."""
-
-    job: ToolJob
-    diary: Path
-    log: Path | None
+    diary: Path = Path()
+    """Set when it is written, as is what follows."""
+    log: Path | None = None
     """The tool's, whose length the diary tells."""
-    head: int
+    head: int = 0
     """The process that waits for the tool."""
 
 
-_JOB_FILE: Codec[JobFile] = Codec(JobFile)
+_JOB: Codec[ToolJob] = Codec(ToolJob)
 
 
 def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) -> tuple[Path, Path]:
@@ -90,18 +85,18 @@ def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) ->
         log: the tool's.
     """
     path, diary = folder / f"{name}.job", folder / f"{name}.diary.jsonl"
-    path.write_bytes(_JOB_FILE.encode(JobFile(job, diary, log, os.getpid())))
+    path.write_bytes(_JOB.encode(structs.replace(job, diary=diary, log=log, head=os.getpid())))
     diary.unlink(missing_ok=True)
     return path, diary
 
 
-def read_job(path: Path) -> JobFile:
+def read_job(path: Path) -> ToolJob:
     """Read what :func:`write_job` wrote.
 
     Raises:
         msgspec.DecodeError: it is something else.
     """
-    return _JOB_FILE.decode(path.read_bytes())
+    return _JOB.decode(path.read_bytes())
 
 
 # -- the diary --------------------------------------------------------------------------------------------------------

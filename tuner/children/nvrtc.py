@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.children.compiler_messages import PROGRAM
 from tuner.core.errors import CompileError
 from tuner.core.model import Resources
 
+PROGRAM = "kernel.cu"
+"""What NVRTC calls a rendered source."""
 BASE_OPTIONS = (
     "--std=c++17",
     "--device-as-default-execution-space",

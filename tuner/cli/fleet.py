@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool, default_jobs
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.gpus import LISTING, GpuList, ListGpus
+from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.batch import TuningJob
 from tuner.cli.fleet_jobs import FleetJobs, FleetSettings
@@ -49,7 +49,7 @@ def visible_gpus() -> GpuList:
     error = "this machine has no NVIDIA GPU"
     if has_gpu():
         try:
-            listed = ask_once("tuner.gpu.listing", LISTING, ListGpus(), LISTING_S)
+            listed = ask_once("tuner.gpu.listing", LISTING_GPUS, None, LISTING_S)
         except ChildDied as death:
             error = f"the GPUs cannot be listed: {death.reason}"
     if listed is None or not listed.names:

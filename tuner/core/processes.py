@@ -1,8 +1,7 @@
 """Child processes that can be killed at any moment, and never outlive their parent.
 
-Messages are typed records of msgspec, as MessagePack behind a four-byte length, on the child's stdin and stdout: no
-pickle, nothing of the parent's memory. A child runs in a process group of its own, so that killing it takes its own
-children along.
+Messages (:mod:`tuner.core.messages`) go through the child's stdin and stdout, each behind a four-byte length. A child
+runs in a process group of its own, so that killing it takes its own children along.
 """
 
 from __future__ import annotations
@@ -19,22 +18,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Generic
 
 import msgspec
 
-MAX_MESSAGE_BYTES = 1 << 30
-"""A longer message is refused at both ends: a length beyond it is no length."""
+from tuner.core.messages import MAX_MESSAGE_BYTES, Channel, Reply, Request
+
 EXIT_S = 2.0
 """How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
 _BOUNDED = threading.Lock()
-
-Request = TypeVar("Request")
-Reply = TypeVar("Reply")
-Message = TypeVar("Message")
 
 
 class ChildDied(Exception):  # noqa: N818 - an event, not a fault
@@ -44,97 +39,6 @@ class ChildDied(Exception):  # noqa: N818 - an event, not a fault
         self.reason = reason
         self.max_rss_bytes = max_rss_bytes
         super().__init__(reason)
-
-
-class UnsendableError(ValueError):
-    """A message that cannot be written: it is too long, or holds what MessagePack has no form for."""
-
-
-class Codec(Generic[Message]):
-    """Messages of one type as bytes, and back.
-
-    Args:
-        kind: a type, or a union of tagged :class:`msgspec.Struct` types.
-    """
-
-    def __init__(self, kind: Any) -> None:
-        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)
-
-    def decode(self, data: bytes | bytearray) -> Message:
-        """Read a message.
-
-        Raises:
-            msgspec.DecodeError: it is malformed; the text names the path, such as ``$.measurement.status``.
-        """
-        return self._decoder.decode(data)
-
-    def encode(self, message: Message) -> bytes:
-        """Write a message.
-
-        Raises:
-            UnsendableError: it is too long, or cannot be written.
-        """
-        try:
-            data = _encoded(message)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UnsendableError(f"a message cannot be sent: {error}") from None
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise UnsendableError(f"a message of {len(data)} bytes cannot be sent")
-        return data
-
-
-def _encoded(message: Any) -> bytes:
-    """Return a message as bytes; what is no text, such as a file's name in an error, is escaped."""
-    try:
-        return _ENCODER.encode(message)
-    except UnicodeEncodeError:
-        return _ENCODER.encode(
-            _escaped(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_to_plain))
-        )
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_escaped(name): _escaped(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_escaped(item) for item in value]
-    return value
-
-
-def _to_plain(value: Any) -> Any:
-    """Write a path as its bytes, which need not be text, and mappings and NumPy's numbers as Python's own."""
-    if isinstance(value, Path):
-        return os.fsencode(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    for kind in (float, int, str):
-        if isinstance(value, kind):
-            return kind(value)
-    raise TypeError(f"no form for {type(value).__name__}")
-
-
-def _from_plain(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, bytes):
-        return Path(os.fsdecode(value))
-    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)
-
-
-class Channel(Generic[Request, Reply]):
-    """The messages that a parent sends to a child, and those that it gets back.
-
-    Args:
-        requests: their type, or a union of tagged ones.
-        replies: likewise.
-    """
-
-    def __init__(self, requests: Any, replies: Any) -> None:
-        self.requests: Codec[Request] = Codec(requests)
-        self.replies: Codec[Reply] = Codec(replies)
 
 
 ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}

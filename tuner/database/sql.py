@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from tuner.core.errors import UsageError
-from tuner.core.processes import Channel, ChildDied, ParentPipe, UnsendableError, ask_once, limit_memory
+from tuner.core.messages import Channel, UnsendableError
+from tuner.core.processes import ChildDied, ParentPipe, ask_once, limit_memory
 
 LIMIT_S = 10.0
 """Longer than any sensible question takes on a million trials, and short enough to wait for."""

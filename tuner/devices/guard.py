@@ -43,8 +43,9 @@ from tuner.children.measuring import (
 )
 from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError
+from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
-from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.core.processes import Child, ChildDied
 
 START_S = 120.0
 """Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""

@@ -9,8 +9,16 @@ from msgspec import structs
 
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.measuring import BaselineContestant, CandidateContestant, RaceContestant, Setup
-from tuner.children.problem import Candidate, CudaReference, ProblemSetup, ReferenceData
+from tuner.children.measuring import (
+    BaselineContestant,
+    Candidate,
+    CandidateContestant,
+    CudaReference,
+    ProblemSetup,
+    RaceContestant,
+    ReferenceData,
+    Setup,
+)
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value

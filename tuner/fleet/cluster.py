@@ -17,9 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.children.record import Record
 from tuner.core import paths
 from tuner.core.errors import TunerError
+from tuner.core.messages import Record
 from tuner.core.version import __version__
 from tuner.fleet.cluster_files import require_dask, security_of
 from tuner.fleet.cluster_worker import FORGOTTEN, hold, sealed, task_name, unsealed

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from tuner.children.record import Record
 from tuner.core.files import temporary_folder
+from tuner.core.messages import Record
 from tuner.core.processes import die_with_parent
 from tuner.fleet.cluster_files import CERTIFICATE, KEY
 

@@ -7,7 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.core.messages import UnsendableError
+from tuner.core.processes import Child, ChildDied
 from tuner.fleet.messages import SEARCHING, FromSearcher, ToSearcher
 
 

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.children.record import Message, Record
 from tuner.core.conditions import Calibration
+from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Problem, Run, RunOptions
-from tuner.core.processes import Channel
 from tuner.database.records import Mark
 
 # -- from the head ----------------------------------------------------------------------------------------------------

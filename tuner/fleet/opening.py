@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Callable
 
 from tuner.children.compile_pool import CompilePool
-from tuner.children.memory import memory_limit
+from tuner.children.limits import Slots, memory_limit
 from tuner.children.nvrtc import nvrtc_version
-from tuner.children.slots import Slots
 from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.devices.local import LocalDevice

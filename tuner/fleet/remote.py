@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tuner.core.errors import DatabaseError
+from tuner.core.messages import Codec
 from tuner.core.model import Problem, Run
-from tuner.core.processes import Codec
 from tuner.database.records import Mark
 from tuner.fleet.messages import Answered, Call, Calls, DatabaseRefused, Task
 from tuner.tuning.store import Store

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.problem import ReferenceData
+from tuner.children.measuring import ReferenceData
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio

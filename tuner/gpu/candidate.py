@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
-from tuner.children.problem import Candidate
+from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import fill_bytes
 from tuner.gpu.graph import Graph

@@ -6,7 +6,7 @@ import os
 
 from cuda.bindings import driver as cu
 
-from tuner.children.gpus import LISTING, GpuList
+from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.core.processes import ParentPipe
 from tuner.runtime.driver import DriverFailure, check
 
@@ -37,10 +37,8 @@ def _capability(device: cu.CUdevice) -> int:
 
 
 def main() -> None:
-    """Answer one request."""
-    pipe = ParentPipe(LISTING)
-    if pipe.receive() is not None:
-        pipe.send(gpus())
+    """Answer the only question."""
+    ParentPipe(LISTING_GPUS).send(gpus())
     os._exit(0)
 
 

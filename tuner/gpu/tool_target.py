@@ -28,14 +28,14 @@ from tuner.children.job import (
     Done,
     Ended,
     Entry,
-    JobFile,
     Placed,
     Ready,
+    ToolJob,
     Waiting,
     entry_line,
     read_job,
 )
-from tuner.children.problem import Candidate
+from tuner.children.measuring import Candidate
 from tuner.core.errors import TunerError
 from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
@@ -69,12 +69,12 @@ class Runner:
     """Does what a job says.
 
     Args:
-        file: the job, and the tool's log.
+        job: the job.
         diary: told about every step.
     """
 
-    def __init__(self, file: JobFile, diary: Diary) -> None:
-        self._job, self._log, self._diary = file.job, file.log, diary
+    def __init__(self, job: ToolJob, diary: Diary) -> None:
+        self._job, self._log, self._diary = job, job.log, diary
         self._context = Context(self._job.gpu)
         self._gpu = self._context.describe()
         cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
@@ -210,11 +210,11 @@ def _end_with(process: int) -> None:
 
 def main() -> None:
     """Do what the job in the file that is the only argument says."""
-    file = read_job(Path(sys.argv[1]))
-    diary = Diary(file.diary)
-    _end_with(file.head)
+    job = read_job(Path(sys.argv[1]))
+    diary = Diary(job.diary)
+    _end_with(job.head)
     try:
-        runner = Runner(file, diary)
+        runner = Runner(job, diary)
     except (TunerError, DriverFailure) as error:
         diary.write(Complaint(str(error)))
         sys.exit(2)

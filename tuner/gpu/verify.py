@@ -14,7 +14,7 @@ import numpy.typing as npt
 import threadpoolctl
 from cuda.bindings import driver as cu
 
-from tuner.children.problem import CudaReference, ProblemSetup, ReferenceData
+from tuner.children.measuring import CudaReference, ProblemSetup, ReferenceData
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Verification
 from tuner.expressions.array import ArrayExpression

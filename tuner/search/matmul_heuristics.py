@@ -14,14 +14,15 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.children.heuristics import PROPOSING, Proposal, ProposalRequest, ProposalsFailed
 from tuner.core.errors import ExpressionError, TunerError, UsageError
+from tuner.core.messages import UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.core.processes import ChildDied, UnsendableError, ask_once
+from tuner.core.processes import ChildDied, ask_once
 from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.kernel_initial import evaluated
+from tuner.search.matmul_worker import PROPOSING, Proposal, ProposalRequest
 
 PACKAGE = "nvidia-matmul-heuristics"
 MODULE = "nvMatmulHeuristics"
@@ -191,6 +192,6 @@ def _ask(request: ProposalRequest) -> tuple[Proposal, ...]:
         raise TunerError(f"{source()} cannot be asked: {error}", remedy) from None
     if reply is None:
         raise TunerError(f"{source()} gave no answer in {DEADLINE_S:g} s", remedy)
-    if isinstance(reply, ProposalsFailed):
+    if reply.error:
         raise TunerError(f"{source()} failed: {reply.error}", remedy)
     return reply.proposals

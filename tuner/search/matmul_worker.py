@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tuner.children.heuristics import PROPOSING, Proposal, ProposalRequest, Proposals, ProposalsFailed
+from tuner.core.messages import Channel, Record
 from tuner.core.processes import ParentPipe, limit_memory
 
 MEMORY_LIMIT_BYTES = 4 << 30
@@ -16,6 +16,47 @@ _FIELDS = (
 """The library's names of a :class:`Proposal`'s fields, in their order."""
 _kept: list[Any] = []
 """The library's objects, never destroyed: version 0.1.0.27 can crash while doing so."""
+
+
+class ProposalRequest(Record, frozen=True):
+    """A matrix product, and how many proposals are wanted for it."""
+
+    m: int
+    n: int
+    k: int
+    layout: str
+    precision: str
+    target: str
+    gpu: str
+    count: int
+
+
+class Proposal(Record, frozen=True):
+    """How CUTLASS would be set up; a kernel's file knows these names (``[heuristics.matmul]``)."""
+
+    cta_m: int
+    cta_n: int
+    cta_k: int
+    warp_m: int
+    warp_n: int
+    warp_k: int
+    load_stages: int
+    cluster_size_m: int
+    cluster_size_n: int
+    parts_of_k: int
+    grid_swizzle: int
+    column_order: int
+
+
+class Proposals(Record, frozen=True):
+    """What the library takes to be fastest comes first."""
+
+    proposals: tuple[Proposal, ...] = ()
+    error: str = ""
+    """What it raised."""
+
+
+PROPOSING: Channel[ProposalRequest, Proposals] = Channel(ProposalRequest, Proposals)
 
 
 def proposals(request: ProposalRequest) -> Proposals:
@@ -47,9 +88,9 @@ def main() -> None:
     if (request := pipe.receive()) is None:
         return
     try:
-        reply: Proposals | ProposalsFailed = proposals(request)
+        reply = proposals(request)
     except Exception as error:  # noqa: BLE001 - the search goes on without proposals
-        reply = ProposalsFailed(" ".join(f"{type(error).__name__}: {error}".split()))
+        reply = Proposals(error=" ".join(f"{type(error).__name__}: {error}".split()))
     pipe.send(reply)
     os._exit(0)
 

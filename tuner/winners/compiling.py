@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest, with_occupancy
 from tuner.children.compile_pool import CompilePool
-from tuner.children.launchable import with_occupancy
 from tuner.core import paths
 from tuner.core.errors import CompileError, TunerError
 from tuner.core.model import Gpu, Resources, Status, digest

@@ -13,7 +13,7 @@ from tests.faults.fake_tools import fake_sanitizer
 from tests.faults.kernels import configuration
 from tuner.children.compile_pool import CompilePool
 from tuner.children.job import CaseOutcome, Complaint
-from tuner.children.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.model import Problem
 from tuner.inspect.tools.cases import Case, Unit
 from tuner.inspect.tools.checking import Checker, Settings, ToolVerdict

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.children.host_runs import HOST_RUNS, HostRequest, HostResult
 from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
+from tuner.core.messages import UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.core.processes import Child, ChildDied, UnsendableError
+from tuner.core.processes import Child, ChildDied
 from tuner.inspect.check.findings import Report, Watch
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.kernel.edge_sizes import tile_edge_problems

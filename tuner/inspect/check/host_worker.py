@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.children.host_runs import HOST_RUNS, HostRequest, HostResult
-from tuner.children.memory import memory_limit
+from tuner.children.limits import memory_limit
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Problem
+from tuner.core.messages import Channel, Record
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import HostData, difference
 from tuner.inspect.emulator.host import (
@@ -44,6 +44,36 @@ LENGTHS = (
     (1024, 768, 512, 1536, 256, 640, 384, 896),
 )
 """Sizes at which a reference is tried, different ones for each: at primes it may have no value for a good reason."""
+
+
+class HostRequest(Record, frozen=True):
+    """Run something at each of some problems, up to the first fault."""
+
+    kernel_file: Path
+    gpu: Gpu
+    problems: tuple[Problem, ...]
+    folder: Path
+    """Of this child, for what it compiles."""
+    reference_only: bool = False
+    """Whether the NumPy or Python reference is evaluated, and nothing else."""
+    configuration: Configuration | None = None
+    """None for the CUDA reference, which is compared with the other one."""
+
+
+class HostResult(Record, frozen=True):
+    """What came of one problem."""
+
+    fault: str = ""
+    """What is wrong with the kernel or the reference."""
+    remedy: str = ""
+    unsuitable: str = ""
+    """Why this cannot be run on a CPU; nothing follows."""
+    compared: bool = False
+    """Whether there was something to compare the results with."""
+
+
+HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
+"""A result for each problem, in order."""
 
 
 class _Runner:

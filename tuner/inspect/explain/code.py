@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.children.record import Message, Record
 from tuner.core.errors import CompileError
+from tuner.core.messages import Channel, Message, Record, UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem, Resources
-from tuner.core.processes import Channel, ChildDied, UnsendableError, ask_once
+from tuner.core.processes import ChildDied, ask_once
 from tuner.inspect.explain.hot_path import InFlight, one_side, walk
 from tuner.inspect.explain.sass import GLOBAL, MEMORY, Instruction, Kind, loops, parse_sass
 from tuner.inspect.tools.locate import NVDISASM, ToolMissingError, find

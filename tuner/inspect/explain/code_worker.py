@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tuner.children.compiler_messages import in_template
-from tuner.children.memory import memory_limit
+from tuner.children.compile_worker import in_template
+from tuner.children.limits import memory_limit
 from tuner.children.nvrtc import Cubin, SourceRejected, compile_source
 from tuner.core.errors import CompileError, KernelError
 from tuner.core.processes import ParentPipe, limit_memory

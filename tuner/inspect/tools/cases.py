@@ -10,7 +10,7 @@ from msgspec import structs
 from tuner.children.compilation import RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.job import CaseRun
-from tuner.children.problem import Candidate, ProblemSetup
+from tuner.children.measuring import Candidate, ProblemSetup
 from tuner.core.errors import DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.devices.requests import Requests, candidate_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tuner.children.compilation import SourceRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.problem import Candidate, ProblemSetup, ReferenceData
+from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.errors import CompileError
 from tuner.core.model import Configuration, Gpu, Problem, Status
 from tuner.inspect.tools.cases import Case, Unit
