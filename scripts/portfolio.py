@@ -32,9 +32,10 @@ import numpy as np
 from scripts import harness
 from scripts.harness import Kept, medians, quantiles
 from scripts.portfolio_summary import ASKED, LIMIT_S, summary
-from tuner.cli.bundle import bundle as write_bundle
+from tuner.cli.filters import WhichStored
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
+from tuner.cli.winners import bundle as write_bundle
 from tuner.core import paths
 from tuner.core.errors import Interrupted, TunerError, UsageError
 from tuner.core.model import Configuration, Problem, RunOptions
@@ -146,11 +147,19 @@ class HeldOut(Kept):
             self.keep()
 
     def _bundle(self) -> None:
+        which = WhichStored(
+            self._work / "portfolio.db", "gemm", "", "bfloat16", None, "rested", replayed=False
+        )
         write_bundle(
-            db=self._work / "portfolio.db", kernel="gemm", gpu="", dtype="bfloat16", mode=None, regime="rested",
-            output=self._work / "bundle", force=True, replayed=False, few=True, jobs=None, no_cache=False, quiet=True,
+            which,
+            self._work / "bundle",
+            force=True,
+            few=True,
+            jobs=None,
+            no_cache=False,
+            quiet=True,
             as_json=False,
-        )  # fmt: skip
+        )
 
     def _decisions(self, built: Built, device: Device, database: Database) -> dict[str, Any]:
         """Return how ways to decide do on sizes that are left out, each in turn."""

@@ -24,8 +24,8 @@ from tests.cli.filled_database import (
     two_runs,
 )
 from tests.stored import make_run
-from tuner.cli.commands.export import export
 from tuner.cli.commands.results import best, query, table, trial
+from tuner.cli.commands.winners import export
 from tuner.core.model import Problem, RunOptions, Trial
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel

@@ -23,8 +23,8 @@ from tests.cli.filled_database import (
     fill,
     two_runs,
 )
-from tuner.cli.commands.export import export
 from tuner.cli.commands.results import best, db, query
+from tuner.cli.commands.winners import export
 from tuner.core.errors import DatabaseError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")

@@ -17,9 +17,9 @@ from tests.cli.filled_database import call
 from tests.commands import assert_refused, said_by
 from tests.test_imports import HEAVY
 from tuner.cli import cli
-from tuner.cli.commands.export import export
 from tuner.cli.commands.results import best, db, query, trial
 from tuner.cli.commands.run import run
+from tuner.cli.commands.winners import export
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.database.records import SORTS

@@ -20,8 +20,8 @@ from tests.cli.filled_database import (
     two_runs,
 )
 from tests.commands import assert_refused, said_by
-from tuner.cli.commands.export import export
 from tuner.cli.commands.results import best, db, query, trial
+from tuner.cli.commands.winners import export
 from tuner.cli.filters import parse_since, parse_sizes
 from tuner.core.errors import TunerError, UsageError
 

@@ -61,15 +61,15 @@ COMMANDS = {
         "Write an HTML report of a run, a kernel or the whole database.",
     ),
     "export": (
-        "tuner.cli.commands.export:export",
+        "tuner.cli.commands.winners:export",
         "Write winners as a C++ header, or trials in another tool's format.",
     ),
     "bundle": (
-        "tuner.cli.commands.bundle:bundle",
+        "tuner.cli.commands.winners:bundle",
         "Write winners as a folder that C++ and Python programs call.",
     ),
     "cluster": ("tuner.cli.commands.cluster:cluster", "Tune on the GPUs of many hosts."),
-    "import": ("tuner.cli.commands.import_results:import_results", "Import results of other tools."),
+    "import": ("tuner.cli.commands.winners:import_results", "Import results of other tools."),
     "list": ("tuner.cli.commands.inspection:list_kernels", "List the built-in kernels."),
     "show": (
         "tuner.cli.commands.inspection:show",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from tuner.cli.problems import size_of
@@ -24,6 +25,19 @@ _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 NEWEST_RUNS = 5
 """Runs that a message names where none is the one asked for: there may be thousands."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True)
+class WhichStored:
+    """The options by which ``tune export`` and ``tune bundle`` take what is stored."""
+
+    db: Path
+    kernel: str
+    gpu: str
+    dtype: str
+    mode: str | None
+    regime: str
+    replayed: bool
 
 
 def parse_since(text: str, now: datetime | None = None) -> str:

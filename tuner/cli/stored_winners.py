@@ -1,25 +1,39 @@
-"""Which stored winners a command takes, and what it says of the others, or where there is none."""
+"""Which stored winners a command takes where one is asked for, and what it says where there is none; ``tune best``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
-from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.cli.filters import (
+    Listing,
+    kernel_filters,
+    named_kernel,
+    origin,
+    refuse_unknown,
+    report_damage,
+)
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
-from tuner.database.records import Filters, Record, Selection, StoredWinner
+from tuner.database.records import Filters, Record, Selection, Winner
 from tuner.devices.replay import as_options
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, kernel_of_run
-from tuner.report.next_steps import database_option
-from tuner.report.tables import show_line
-from tuner.winners.chosen import Chosen
-from tuner.winners.current import best_winners
+from tuner.report import tables
+from tuner.report.configurations import StoredTexts, head_of
+from tuner.report.next_steps import database_option, show_next
+from tuner.winners.current import BestWinner, KernelState, best_winners
 
+WINNER_HEADS = (
+    *("kernel", "problem", "gpu", "configuration", "time", "rate", "of peak", "timed", "versus default"),
+    *("warm", "confirmed", "trial", "source"),
+)
+STACKED = ("confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
+"""Columns that move below their row on a narrow terminal, the first one first."""
 ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
 
 
@@ -84,39 +98,70 @@ def _resuming(database: Database, kernel: str) -> str:
     return ""
 
 
-def winner_filters(
-    kernel: str, gpu: str, dtype: str, mode: str | None, regime: str, *, replayed: bool
-) -> Filters:
-    """Return the filters that the command line gives of confirmed winners."""
-    return Filters(
-        **kernel_filters(kernel), gpu=gpu, dtype=dtype, exportable=True, replayed=None if replayed else False,
-        mode=mode or "", regime=regime,
-    )  # fmt: skip
+def best(db: Path, replayed: bool, full: bool, listing: Listing) -> None:
+    """Print the best configurations that fit; those of recordings where nothing that fits was measured.
 
-
-def say_left_out(choice: Chosen) -> None:
-    """Say which winners are left out: damaged ones, and those whose kernel has changed or is gone."""
-    for line in choice.damaged:
-        show_line(f"left out: {line}", err=True)
-    for where, state in choice.left_out.items():
-        show_line(f"left out: {where}: {state}", err=True)
-
-
-def say_several(choice: Chosen) -> None:
-    """Say that there were winners of other modes."""
-    if choice.several:
-        show_line(
-            f"{choice.several} of {len(choice.winners)} problems were tuned in several modes: took the last;"
-            " --mode names one",
-            err=True,
+    Raises:
+        DatabaseError: none fits.
+    """
+    measured = listing.filters(replayed=None if replayed else False)
+    named = named_kernel(listing.kernel)
+    with Database.open(db, write=False) as database:
+        winners, note = measured_else_replayed(lambda fit: best_winners(database, fit, named), measured)
+        missing = None if winners.rows else no_winner(database, measured, listing.kernel)
+    if note:
+        tables.say(note)
+    report_damage(winners.damaged)
+    if listing.as_json or listing.as_csv:
+        records = (
+            {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
+            for winner in winners.rows
         )
+        listing.show_records(records, (*tables.WINNER_COLUMNS, "kernel_state"))
+    elif winners.rows:
+        texts = StoredTexts(full=full)
+        rows = [_row(winner, texts) for winner in winners.rows]
+        head = head_of("configuration", full=full)
+        heads = [head if name == "configuration" else name for name in WINNER_HEADS]
+        tables.show(heads, rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
+        if not (first := winners.rows[0].stored).run.foreign:
+            limits = "what limits it" if len(rows) == 1 else "what limits the first"
+            show_next({f"tune explain --trial {first.winner.trial_id}{database_option(db)}": limits})
+    if missing:
+        raise missing
 
 
-def find_one(kernel: str, replayed: bool, otherwise: Sequence[StoredWinner]) -> str:
-    """Return how to come by a winner: what there is in other modes or of replays, or a command that finds one."""
-    more = ", or add --replayed" if otherwise else ""
-    if timed := [stored.run.conditions for stored in otherwise if replayed or not stored.run.replayed]:
-        more = f", or take what there is with --mode {timed[0].mode} --regime {timed[0].regime}"
-    if kernel and named_kernel(kernel) is None and kernel not in builtin_kernels():
-        return f"name the kernel's .toml file with --kernel{more}"
-    return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+def _row(winner: BestWinner, texts: StoredTexts) -> tuple[object, ...]:
+    stored = winner.stored
+    return (
+        stored.run.problem.kernel,
+        tables.problem_text(stored.run.problem),
+        stored.run.gpu.name,
+        texts.of(stored.run).cell(stored.winner.configuration),
+        tables.duration(stored.winner.time_ns),
+        tables.throughput(stored.metrics),
+        tables.percent(stored.metrics.speed_of_light),
+        stored.run.conditions,
+        tables.speedup(*_versus_default(stored.winner)),
+        tables.warm_text(stored.winner.warm),
+        _confirmation(stored.winner, stored.run.replayed, winner.state),
+        stored.winner.trial_id,
+        origin(stored.run),
+    )
+
+
+def _versus_default(winner: Winner) -> tuple[float | None, float | None, float | None, str]:
+    return winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
+
+
+def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
+    if standing is KernelState.CHANGED:
+        return f"no: {standing}"
+    if replayed:
+        return "recorded samples only, not confirmed"
+    if not winner.exportable:
+        return f"no: {winner.reason}" if winner.reason else "no"
+    again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
+    return again + (
+        ", right at its edges" if winner.edges_verified else ", at no edge-case size: none suits it"
+    )

@@ -28,7 +28,7 @@ or_replayed = click.option(
 @filter_options
 @full_option
 @or_replayed
-@runs("tuner.cli.best:best")
+@runs("tuner.cli.stored_winners:best")
 def best() -> None:
     """Show the best configuration of each problem, GPU, mode and regime.
 

@@ -1,4 +1,4 @@
-"""``tune export --format``: one problem's trials, or its search space, for other tools."""
+"""Formats of other tools: what ``tune export --format`` writes and ``tune import`` reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import kernel_filters
+from tuner.cli.filters import WhichStored, kernel_filters, parse_sizes
 from tuner.cli.resume import given_options
 from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.formats.as_kernel import ForeignResults, read_foreign
 from tuner.formats.files import json_text, write_text
+from tuner.formats.importing import Imported, import_foreign
 from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
@@ -20,24 +22,19 @@ from tuner.formats.t1 import t1_of
 from tuner.formats.t4 import t4_of
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run
+from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
 
 
 def export(
-    db: Path,
-    kernel: str,
-    gpu: str,
-    dtype: str,
-    mode: str | None,
-    regime: str,
+    which: WhichStored,
     run_id: str,
     variant: str,
     kind: str,
     output: Path,
     namespace: str,  # noqa: ARG001 - refused below
     force: bool,
-    replayed: bool,
 ) -> None:
     """Write what fits in a format of other tools, and print what was written.
 
@@ -48,11 +45,11 @@ def export(
     if given_options({"namespace": "--namespace"}):
         raise UsageError("--namespace is for headers", f"leave it out with --format {kind}")
     filters = Filters(
-        **kernel_filters(kernel), gpu=gpu, dtype=dtype, mode=mode or "", run=run_id, variant=variant,
-        regime=regime if given_options({"regime": "--regime"}) else "",
-        replayed=None if replayed or run_id else False,
+        **kernel_filters(which.kernel), gpu=which.gpu, dtype=which.dtype, mode=which.mode or "", run=run_id,
+        regime=which.regime if given_options({"regime": "--regime"}) else "", variant=variant,
+        replayed=None if which.replayed or run_id else False,
     )  # fmt: skip
-    with Database.open(db, write=False) as database:
+    with Database.open(which.db, write=False) as database:
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
         _write(kind, results_of(database, filters), output, force=force)
@@ -107,3 +104,52 @@ def _space(results: Results) -> dict[str, Any]:
     if len(variant.launches) > 1:
         say(f"the T1 format has one kernel: only the first of {len(variant.launches)} launches is described")
     return t1_of(kernel, variant, run.problem, run.gpu)
+
+
+def import_results(
+    files: tuple[Path, ...],
+    db: Path,
+    kernel: str,
+    gpu: str,
+    sizes: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Add the results of other tools' files to the database, and print what was added."""
+    named = parse_sizes(sizes)
+    read: list[tuple[Path, ForeignResults]] = []
+    for file in files:  # all of them before DB is made: a mistyped FILE must leave no empty database
+        results = read_foreign(file, kernel=kernel, gpu=gpu, sizes=named)
+        if not quiet:
+            say(f"{file.name}: {len(results.rows)} results of {results.problem}")
+        if results.objective != "time" and not quiet:
+            say(f"{file.name}: its objective {results.objective} is not kept, but the times are")
+        read.append((file, results))
+    with Database.open(db) as database:
+        imported = [(file, import_foreign(database, results)) for file, results in read]
+    if as_json:
+        tables.show_json([_record(file, one) for file, one in imported])
+        return
+    for file, one in imported:
+        done = "added" if one.added else "there already:"
+        best = f", the best {tables.duration(one.best_ns)}" if one.best_ns else ""
+        show_line(
+            f"{file.name}: {done} {counted(one.trials, 'result')} of {printable(one.run.problem)} on "
+            f"{printable(one.run.gpu.name)}, {one.failures} of them failures{best}; "
+            f"run {one.run.id[:8]}"
+        )
+
+
+def _record(file: Path, imported: Imported) -> dict[str, object]:
+    run = imported.run
+    return {
+        "file": str(file),
+        "format": run.foreign,
+        "run": run.id,
+        "added": imported.added,
+        "problem": run.problem.to_json(),
+        "gpu": run.gpu.name,
+        **tables.picked(run.conditions, "mode regime"),
+        **tables.picked(imported, "trials failures best_ns"),
+        "best": imported.best.values if imported.best else None,
+    }

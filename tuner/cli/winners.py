@@ -1,0 +1,209 @@
+"""Winners that leave the database: ``tune export`` as a header, and ``tune bundle``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.children.compile_pool import CompilePool
+from tuner.children.nvrtc import nvrtc_version
+from tuner.cli.filters import WhichStored, kernel_filters, named_kernel, refuse_unknown
+from tuner.core import paths
+from tuner.core.errors import CompileError, DatabaseError, UsageError
+from tuner.core.model import ascii_json
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredWinner
+from tuner.formats.files import new_file
+from tuner.kernel.load import builtin_kernels
+from tuner.report.tables import counted, show_line
+from tuner.report.terminal import redraw
+from tuner.winners.bundle import bundle_files, refuse_target, write_bundle
+from tuner.winners.chosen import choose_winners
+from tuner.winners.compiling import compile_contents
+from tuner.winners.contents import contents_of, without_the_rest
+from tuner.winners.current import Kernels
+from tuner.winners.header import identifier, render_header
+from tuner.winners.manifest import manifest
+from tuner.winners.portfolios import Portfolio, portfolios_of
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What they take: confirmed winners, one for each problem and GPU, their kernels and portfolios."""
+
+    winners: list[StoredWinner]
+    kernels: Kernels
+    portfolios: list[Portfolio]
+
+
+def _take(which: WhichStored, *, bundled: bool) -> _Taken:
+    """Return what fits, and say what is left out.
+
+    Args:
+        which: fit.
+        bundled: whether their kernels' files must still be there, and portfolios count.
+
+    Raises:
+        UsageError: the options name what there is nowhere.
+        DatabaseError: nothing fits.
+    """
+    filters = Filters(
+        **kernel_filters(which.kernel), gpu=which.gpu, dtype=which.dtype, mode=which.mode or "", regime=which.regime,
+        exportable=True, replayed=None if which.replayed else False,
+    )  # fmt: skip
+    named = named_kernel(which.kernel)
+    kernels = Kernels(named)
+    with Database.open(which.db, write=False) as database:
+        choice = choose_winners(database, filters, kernels, with_files=bundled)
+        portfolios = portfolios_of(database, filters, kernels, choice.winners, named) if bundled else []
+        nothing = not choice.winners and not portfolios
+        any_kind = replace(filters, mode="", regime="", replayed=None)
+        otherwise = choose_winners(database, any_kind, kernels, with_files=bundled).winners if nothing else []
+        if nothing:
+            refuse_unknown(database, filters)
+    left_out = [*choice.damaged, *(f"{where}: {state}" for where, state in choice.left_out.items())]
+    for line in left_out:
+        show_line(f"left out: {line}", err=True)
+    if nothing:
+        raise DatabaseError(f"no confirmed winner in {which.db} fits", _find_one(which, otherwise))
+    if choice.several:
+        show_line(
+            f"{choice.several} of {len(choice.winners)} problems were tuned in several modes: took the last;"
+            " --mode names one",
+            err=True,
+        )
+    return _Taken(choice.winners, kernels, portfolios)
+
+
+def _find_one(which: WhichStored, otherwise: Sequence[StoredWinner]) -> str:
+    """Return how to come by a winner: what there is in other modes or of replays, or a command that finds one."""
+    kernel, more = which.kernel, ", or add --replayed" if otherwise else ""
+    if timed := [stored.run.conditions for stored in otherwise if which.replayed or not stored.run.replayed]:
+        more = f", or take what there is with --mode {timed[0].mode} --regime {timed[0].regime}"
+    if kernel and named_kernel(kernel) is None and kernel not in builtin_kernels():
+        return f"name the kernel's .toml file with --kernel{more}"
+    return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+
+
+def export_header(
+    which: WhichStored,
+    run_id: str,
+    variant: str,
+    kind: str,  # noqa: ARG001 - it chose this function
+    output: Path,
+    namespace: str,
+    force: bool,
+) -> None:
+    """Write the best configurations that fit as a header.
+
+    Raises:
+        UsageError: an option that a header has no use for.
+        DatabaseError: nothing fits.
+    """
+    if run_id or variant:
+        raise UsageError("a header takes the best of all runs", "leave out --run and --variant")
+    try:
+        identifier(namespace, "the namespace")
+    except DatabaseError as error:
+        raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
+    taken = _take(which, bundled=False)
+    text = render_header(taken.winners, namespace, taken.kernels.kernel)
+    if str(output) == "-":
+        click.echo(text, nl=False)
+        return
+    with new_file(output, force=force) as partial:
+        partial.write_text(text, encoding="ascii")
+    names = {stored.run.problem.kernel for stored in taken.winners}
+    what = f"{counted(len(taken.winners), 'configuration')} of {counted(len(names), 'kernel')}"
+    show_line(f"wrote {what} to {output}")
+
+
+def bundle(
+    which: WhichStored,
+    output: Path,
+    force: bool,
+    few: bool,
+    jobs: int | None,
+    no_cache: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Compile the best configurations that fit, and write the folder.
+
+    Raises:
+        DatabaseError: nothing fits.
+        CompileError: no winner compiles.
+        BundleError: the folder cannot be written.
+    """
+    refuse_target(output, force=force)
+    taken = _take(which, bundled=True)
+    winners = without_the_rest(taken.winners, taken.portfolios) if few else taken.winners
+    contents = contents_of(winners, taken.kernels, taken.portfolios)
+    version = nvrtc_version()
+    with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
+        compiled = compile_contents(contents, pool, _progress(quiet))
+    for line in compiled.failures:
+        show_line(f"left out: {line}", err=True)
+    written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
+    if not written["winners"] and "portfolios" not in written:
+        raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
+    files = bundle_files(written, compiled.cubins, compiled.sources)
+    write_bundle(output, files, force=force)
+    summary = _summary(output, written, compiled.failures, files, version)
+    if as_json:
+        click.echo(ascii_json(summary, indent=2))
+    else:
+        _say(summary)
+
+
+def _progress(quiet: bool) -> Callable[[int, int], None]:
+    """Return what shows how many configurations are compiled: on a terminal one line that changes."""
+
+    live = not quiet and sys.stderr.isatty()
+
+    def show(done: int, of: int) -> None:
+        if live:
+            redraw("" if done == of else f"compiling: {done} of {of} configurations")
+
+    return show
+
+
+def _summary(
+    output: Path, written: dict[str, Any], failures: list[str], files: dict[str, bytes], version: str
+) -> dict[str, Any]:
+    return {
+        "bundle": str(output),
+        "kernel": written["kernel"],
+        "computations": len(written["computations"]),
+        "configurations": len(written["configurations"]),
+        "winners": len(written["winners"]),
+        "defaults": len(written["defaults"]),
+        "portfolios": len(written.get("portfolios", ())),
+        "left_out": failures,
+        "gpus": sorted({item["gpu"] for item in (*written["winners"], *written.get("portfolios", ()))}),
+        "compute_capabilities": sorted({item["cc"] for item in written["configurations"]}),
+        "cubins": sum(name.startswith("cubin/") for name in files),
+        "bytes": sum(map(len, files.values())),
+        "nvrtc": version,
+        "minimum_driver": written["minimum_driver"],
+    }
+
+
+def _say(summary: dict[str, Any]) -> None:
+    portfolios = summary["portfolios"]
+    also = f" and {counted(portfolios, 'portfolio')}" if portfolios else ""
+    for line in (
+        f"wrote {counted(summary['winners'], 'winner')}{also} of {summary['kernel']} to {summary['bundle']}:"
+        f" {counted(summary['cubins'], 'cubin')}, {summary['bytes'] / 1e6:.2f} MB",
+        f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
+        f"  Python   import {Path(summary['bundle']).name}; op = {Path(summary['bundle']).name}.load()",
+        f"  C++      find_package(kernel_tune_{summary['kernel']}), kernel_tune::Bundle::open",
+        "  more     README.md in it",
+    ):
+        show_line(line)
