@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from scripts import harness
-from scripts.harness import Kept, medians, quantiles
+from scripts.harness import Kept, quantiles
 from scripts.portfolio_summary import ASKED, LIMIT_S, summary
 from tuner.cli.filters import WhichStored
 from tuner.cli.problems import ProblemTexts, make_problems
@@ -52,8 +52,8 @@ from tuner.runtime.dispatch import dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.manifest_records import Manifest
-from tuner.studies.portfolio.building import Built, PortfolioRequest, build
-from tuner.studies.portfolio.report import PortfolioProgress, built_as_json
+from tuner.studies.portfolio import Built, PortfolioRequest, build
+from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
@@ -131,7 +131,7 @@ class HeldOut(Kept):
         began, spent_s = time.monotonic(), self.data["seconds"]
         how = {"searched": self.how["searched"], "time_s": LIMIT_S - CHOICE_S, "spent_s": spent_s}
         request = PortfolioRequest(KERNEL, tuple(self.made), **how)
-        progress = PortfolioProgress(quiet=False)
+        progress = make_progress(quiet=False)
 
         def stop() -> bool:
             before_s, self.data["seconds"] = self.data["seconds"], spent_s + time.monotonic() - began
@@ -287,16 +287,16 @@ def over_best(device: Device, chosen: Configuration, members: Sequence[Configura
     return times[members.index(chosen)] / min(times)
 
 
-def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[list[float]]:
+def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[Sequence[float]]:
     """Return the medians of each round of configurations that are timed in turn.
 
     Raises:
         TunerError: one cannot be timed.
     """
     race = device.race(RaceRequest([Contestant(one) for one in chosen], rounds, SAMPLES, 0))
-    if race.failed is not None:
-        raise TunerError(f"{chosen[race.failed]}: {race.error}")
-    return medians(race.samples_ns)
+    for failed, error in race.failures.items():
+        raise TunerError(f"{chosen[failed]}: {error}")
+    return [timed.medians_ns for timed in race.timed.values()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

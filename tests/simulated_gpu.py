@@ -11,9 +11,10 @@ import math
 import random
 
 from tests.faults.stub_device import StubDevice, good
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Problem
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.kernel.spec import KernelSpec
 
 SM_FLOPS = 989e12 / 132 / 1e9
@@ -87,15 +88,15 @@ class SimulatedGpu(StubDevice):
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), ""
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.races.append(request.configurations)
         failed = self.fail_in_race(request.contestants)
         if failed is not None:
-            return RaceResult([], failed=failed, error="it gave a wrong result")
+            return RaceFailed("it gave a wrong result", failed)
         self.timed += len(request.contestants)
         draw = random.Random(f"{request.seed} {len(self.races)}")
         times = [time_ns(one, self.prepared[-1]) for one in request.configurations]
-        return RaceResult(
+        return Raced(
             [
                 [
                     [time * (1 + self.noise * draw.gauss(0, 1)) for _ in range(request.samples)]

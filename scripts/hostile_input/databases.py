@@ -66,14 +66,14 @@ def _add_portfolio(database: Any) -> None:
     from tests.simulated_gpu import SimulatedGpu
     from tuner.cli.problems import ProblemTexts, make_problems
     from tuner.kernel.load import load_kernel
-    from tuner.studies.portfolio.building import PortfolioRequest, build
-    from tuner.studies.portfolio.report import PortfolioProgress
+    from tuner.studies.portfolio import PortfolioRequest, build
+    from tuner.studies.portfolio_report import make_progress
 
     kernel = load_kernel("gemm")
     given = ProblemTexts(dtypes=["bfloat16"], problems=["m=64|4096,n=2048,k=1024"])
     problems = make_problems(kernel, given)
     request = PortfolioRequest(kernel, tuple(problems), searched=0)
-    build(request, SimulatedGpu(), database, PortfolioProgress(quiet=True))
+    build(request, SimulatedGpu(), database, make_progress(quiet=True))
 
 
 def write(folder: Path, start: Path, seed: str, number: int) -> str:

@@ -21,11 +21,12 @@ from statistics import mean, median
 from typing import Any
 
 from tuner.children.compilation import Compilation
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
 from tuner.core.observer import Observer
 from tuner.database.database import Database
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.kernel.load import load_kernel
@@ -117,11 +118,11 @@ class SimulatedCard(ReplayDevice):
         compilation = Compilation(Status.OK, resources=(row.resources or Resources(),))
         self._outcomes.append(Outcome(number, configuration, compilation, measured))
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Time contestants in turn, each loaded once."""
         times = [self.time_ns(one) for one in request.configurations]
         loaded = [time_ns * (1 + self._noise.gauss(0, LOAD_NOISE)) for time_ns in times]
-        return RaceResult(
+        return Raced(
             [
                 [[t * (1 + self._noise.gauss(0, ROUND_NOISE))] * request.samples for t in loaded]
                 for _ in range(request.rounds)

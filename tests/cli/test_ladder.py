@@ -19,7 +19,6 @@ from tuner.devices import choose
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.ladder.progress import make_progress
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -99,28 +98,6 @@ def test_progress(ladder: Ladder, device: LadderDevice) -> None:
     said = ladder("--sweep", "n=1024..2048")
     assert said.code == 0
     assert said.err.splitlines()[0].startswith("step 1/12  n=1024: one warp")
-
-
-def test_progress_on_a_terminal(
-    ladder: Ladder, device: LadderDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    progress = make_progress(quiet=False)
-    assert type(progress).__name__ == "_LiveSweep"
-    progress.expect(3)
-    progress.step({"n": 4}, "one")
-    assert capsys.readouterr().err == ""  # what the device has to say comes first
-    progress.comparison({"n": 4}, 2)
-    progress.done()
-    progress.done()
-    progress.step({"n": 8}, "two")
-    progress.rest()
-    progress.rest()
-    said = capsys.readouterr().err
-    assert "n=4: timing 2 in turn" in said
-    assert re.search(r"step 3/3 +n=8: two +ETA 0 s", said)
-    assert "\x1b[?25h" in said  # the cursor is back
 
 
 def test_only_some_steps(ladder: Ladder, device: LadderDevice) -> None:

@@ -200,8 +200,7 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     _, problem = prepared(device, tmp_path, extra=extra, faults=("ok", "edge"))
     a, b = (configuration("ok", block) for block in (32, 64))
     found = device.race(RaceRequest([Contestant(a, 1e5), Contestant(b, 1e5)], 3, 4, 0))
-    assert [len(groups) for groups in found.samples_ns] == [2, 2, 2]
-    assert found.failed is None
+    assert [len(one.groups_ns) for one in found.timed.values()] == [3, 3], found.failures
     confirmed = device.confirm(a, 1e5)
     assert confirmed.status is Status.OK
     assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
@@ -241,8 +240,7 @@ def test_no_process_is_left_of_a_confirmation(
 
 def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path)
-    found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM))
-    assert found.failed is None
+    assert not device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)).failures
     assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
         "setup 1",
         "race warm in 1",
@@ -342,8 +340,7 @@ def test_race_that_has_not_begun_is_tried_again(
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
     monkeypatch.setattr(guard_module, "START_S", 0.7)
     found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
-    assert found.failed is None
-    assert found.samples_ns
+    assert found.timed[0].samples_ns and not found.failures
 
 
 def test_race_names_the_contestant_that_hangs(
@@ -352,24 +349,23 @@ def test_race_names_the_contestant_that_hangs(
     prepared(device, tmp_path, faults=("ok", "racehang"))
     contestants = [Contestant(configuration(fault, 32, items), 1e5) for fault, items in FIELD]
     found = device.race(RaceRequest(contestants, 2, 4, 0))
-    assert found.failed == 2
-    assert "killed" in found.error
-    found = device.race(RaceRequest([c for i, c in enumerate(contestants) if i != 2], 2, 4, 0))
-    assert found.failed is None
-    assert [len(groups) for groups in found.samples_ns] == [3, 3]
+    assert list(found.failures) == [2]
+    assert "killed" in found.failures[2]
+    assert {i: len(one.groups_ns) for i, one in found.timed.items()} == {0: 2, 1: 2, 3: 2}
 
 
 def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
     contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
-    assert device.race(RaceRequest(contestants, 2, 4, 0)).failed == 1
+    found = device.race(RaceRequest(contestants, 2, 4, 0))
+    assert list(found.failures) == [1] and list(found.timed) == [0, 2]
 
 
 def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, faults=("ok", "raceonce"))
     contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
     found = device.race(RaceRequest(contestants, 2, 4, 0))
-    assert found.failed is None
+    assert not found.failures
     assert device._guard.restarts == 1
 
 

@@ -94,10 +94,9 @@ def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
     rows = device.recording.problems[0].rows
     first, second = (device.race(RaceRequest(contestants, 4, 8, 3)) for _ in range(2))
     assert first == second
-    assert [[len(group) for group in groups] for groups in first.samples_ns] == [[1, 1]] * 4
-    for groups in first.samples_ns:
-        for contestant, group in zip(contestants, groups, strict=True):
-            assert set(group) <= set(rows[contestant.configuration].samples_ns)
+    for contestant, timed in zip(contestants, first.timed.values(), strict=True):
+        assert [len(group) for group in timed.groups_ns] == [1] * 4
+        assert set(timed.samples_ns) <= set(rows[contestant.configuration].samples_ns)
     assert device.verify_at([], configuration()) == []
     assert device.confirm(configuration(), 1.0).samples_ns == rows[configuration()].samples_ns
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import Winner
-from tuner.devices.base import Contestant, RaceRequest, RaceResult
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.kernel.baselines import BaselineKind
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import ARCHITECTURES
@@ -68,14 +69,14 @@ class BenchDevice(StubDevice):
         super()._prepare(kernel, problem, seed, conditions, truth)
         self.timed.append((problem, conditions))
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.during_race()
         names = [_name(contestant) for contestant in request.contestants]
         self.fields.append(names)
         self.contestants.append(list(request.contestants))
         for i, name in enumerate(names):
             if name in self.absent:
-                return RaceResult([], failed=i, error=self.absent[name])
+                return RaceFailed(self.absent[name], i)
         draw = random.Random(request.seed)
         factor, self.slower_once = self.slower_once, 1.0
         host: dict[int, list[float]] = {}
@@ -91,7 +92,7 @@ class BenchDevice(StubDevice):
                     own = 1.0 + draw.gauss(0.0, self.noise)
                     row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(request.samples)])
             groups.append(row)
-        return RaceResult(
+        return Raced(
             groups,
             ("power_cap",),
             verified=tuple(name not in self.wrong for name in names),

@@ -8,13 +8,13 @@ from typing import Any
 from tests.faults.bench_device import BASELINES, BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import time_of
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Problem
 from tuner.core.observer import Observer
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.kernel.spec import KernelSpec
-from tuner.tuning.state import State
 
 STORY = """
 [[ladder]]
@@ -90,9 +90,9 @@ class LadderDevice(BenchDevice):
             raise DeviceError(f"{problem}: this problem does not fit on the GPU")
         self.prepared_problem = problem
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         assert self.prepared_problem is not None
-        return super().race(request)
+        return super()._race(request)
 
 
 BEST = {
@@ -104,25 +104,17 @@ BEST = {
 """Of the steps in float32."""
 
 
-class Recorder:
+class Recorder(Observer[str]):
     """Progress that remembers."""
 
     def __init__(self) -> None:
-        self.steps = self.ended = self.rests = 0
+        self.steps = 0.0
         self.begun: list[str] = []
 
-    def expect(self, steps: int) -> None:
+    def phase(self, what: str, steps: float = 0) -> None:
         self.steps = steps
 
-    def step(self, sizes: object, name: str) -> Observer[State]:
-        self.begun.append(name)
-        return Observer()
-
-    def comparison(self, sizes: object, count: int) -> None:
-        self.begun.append(f"comparison of {count}")
-
-    def done(self, steps: int = 1) -> None:
-        self.ended += steps
-
-    def rest(self) -> None:
-        self.rests += 1
+    def step(self, now: str, done: float | None = None) -> None:
+        what, _, _ = now.partition("  best")
+        if what not in self.begun[-1:]:
+            self.begun.append(what)

@@ -29,9 +29,10 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Problem
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.fleet.messages import OpenDevice
@@ -122,18 +123,19 @@ class SimulatedDevice(ReplayDevice):
         self._due = [(due, outcome) for due, outcome in self._due if due > now]
         return ended
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         time.sleep(self._setting("finishing_s"))
-        answer = super().race(request)
+        answer = super()._race(request)
+        assert isinstance(answer, Raced)
         factors = [self._speed * self._factor(one) for one in request.configurations]
         rounds = [
             [
                 [sample * factor * self._noise() for sample in group]
                 for group, factor in zip(groups, factors, strict=True)
             ]
-            for groups in answer.samples_ns
+            for groups in answer.rounds
         ]
-        return replace(answer, samples_ns=rounds)
+        return Raced(rounds, answer.tags)
 
 
 def open_simulated(message: OpenDevice, say: Callable[[str], None]) -> SimulatedDevice:

@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 
 from tuner.children.compilation import Compilation
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Verification
 from tuner.core.observer import Observer
-from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent
+from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, no_incumbent
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.state import SEARCHING, State
@@ -94,14 +95,14 @@ class StubDevice(Device):
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return time_of(configuration)
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.races.append(request.configurations)
         failed = self.fail_in_race(request.contestants)
         if failed is not None:
-            return RaceResult([], failed=failed, error="it failed in the race")
+            return RaceFailed("it failed in the race", failed)
         draw = random.Random(request.seed)
         times = [self.raced_ns(configuration, request.mode) for configuration in request.configurations]
-        return RaceResult(
+        return Raced(
             [
                 [[t * (1 + draw.gauss(0, self.race_noise)) for _ in range(request.samples)] for t in times]
                 for _ in range(request.rounds)

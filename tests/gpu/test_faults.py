@@ -277,10 +277,11 @@ def test_race_and_confirmation_after_faults(bench: Bench) -> None:
     bench.measure(configuration("trap"))
     good = [configuration("ok", block_size) for block_size in (128, 256)]
     found = bench.device.race(RaceRequest([Contestant(c, 5e4) for c in good], rounds=4, samples=8, seed=0))
-    assert found.failed is None, found.error
-    confirmed = bench.device.confirm(good[0], statistics.median(found.samples_ns[0][0]))
+    assert not found.failures
+    raced_ns = statistics.median(found.timed[0].groups_ns[0])
+    confirmed = bench.device.confirm(good[0], raced_ns)
     assert confirmed.status is Status.OK, confirmed
-    assert 0.9 < statistics.median(confirmed.samples_ns) / statistics.median(found.samples_ns[0][0]) < 1.1
+    assert 0.9 < statistics.median(confirmed.samples_ns) / raced_ns < 1.1
 
 
 def test_race_names_what_failed(bench: Bench) -> None:
@@ -288,8 +289,8 @@ def test_race_names_what_failed(bench: Bench) -> None:
     found = bench.device.race(
         RaceRequest([Contestant(c, 5e4) for c in contestants], rounds=2, samples=4, seed=0)
     )
-    assert found.failed == 2
-    assert "700" in found.error
+    assert list(found.failures) == [2]
+    assert "700" in found.failures[2]
     assert bench.measure(configuration("ok")).status is Status.OK
 
 

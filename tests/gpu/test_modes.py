@@ -81,8 +81,8 @@ def test_a_race_may_be_warm_whatever_the_search_was(device: LocalDevice) -> None
     for mode in (Mode.ROTATING, Mode.COLD):
         device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
         found = device.race(RaceRequest([Contestant(default(kernel), warm_ns)] * 2, 4, 8, 0, Mode.WARM))
-        assert found.failed is None and found.verified == (True, True), found.error
-        raced_ns = median([sample for groups in found.samples_ns for group in groups for sample in group])
+        assert [one.verified for one in found.timed.values()] == [True, True], found.failures
+        raced_ns = median([sample for one in found.timed.values() for sample in one.samples_ns])
         assert 0.85 * warm_ns < raced_ns < 1.15 * warm_ns
         assert measured(device, default(kernel)).status is Status.OK
 
@@ -103,9 +103,9 @@ def test_sustained_load_lowers_the_clock(device: LocalDevice) -> None:
     for regime in Regime:
         device.prepare(kernel, problem, 1, Conditions(Mode.COLD, regime))
         found = device.race(RaceRequest([Contestant(None, baseline=torch)], 4, 8, 0))
-        assert found.failed is None, found.error
-        clocks[regime], times[regime] = found.sm_clock_hz[0], median(found.samples_ns[-1][0])
-        assert found.verified == (True,)
+        timed = found.timed[0]
+        clocks[regime], times[regime] = timed.sm_clock_hz, median(timed.groups_ns[-1])
+        assert timed.verified
     assert times[Regime.SUSTAINED] >= times[RESTED]
     assert clocks[Regime.SUSTAINED] <= clocks[RESTED]
 
@@ -161,10 +161,11 @@ def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
     device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
     contestants = [Contestant(default(kernel)), *(Contestant(None, baseline=baseline) for baseline in named)]
     found = device.race(RaceRequest(contestants, 3, 4, 0))
-    assert found.failed is None, found.error
-    assert found.verified == tuple(c.baseline is None or c.baseline.name != "wrong.cu" for c in contestants)
+    assert not found.failures
+    right = [c.baseline is None or c.baseline.name != "wrong.cu" for c in contestants]
+    assert [one.verified for one in found.timed.values()] == right
     times = {
-        c.baseline.name if c.baseline else "default": median(found.samples_ns[-1][i])
+        c.baseline.name if c.baseline else "default": median(found.timed[i].groups_ns[-1])
         for i, c in enumerate(contestants)
     }
     assert times["numpy"] > 10 * times["default"]
@@ -179,8 +180,8 @@ def test_a_baseline_that_changes_an_input_loses(device: LocalDevice, tmp_path: P
     device.prepare(kernel, problem, 1, Conditions(Mode.COLD, RESTED))
     spoils = Contestant(None, baseline=parse_baseline(str(tmp_path / "spoils.cu")))
     found = device.race(RaceRequest([Contestant(default(kernel)), spoils], 3, 4, 0))
-    assert found.failed == 1 and "input" in found.error, found
-    assert device.race(RaceRequest([Contestant(default(kernel))], 3, 4, 0)).verified == (True,)
+    assert list(found.failures) == [1] and "input" in found.failures[1], found
+    assert found.timed[0].verified
 
 
 def test_long_kernels_that_work_in_place_are_right_when_warm(device: LocalDevice) -> None:
@@ -189,7 +190,8 @@ def test_long_kernels_that_work_in_place_are_right_when_warm(device: LocalDevice
     device.prepare(kernel, kernel.problem({"n": 2**28}), 1, Conditions(Mode.WARM, RESTED))
     found = measured(device, default(kernel))
     assert found.status is Status.OK, found.error
-    assert device.race(RaceRequest([Contestant(default(kernel))] * 2, 2, 2, 0)).verified == (True, True)
+    raced = device.race(RaceRequest([Contestant(default(kernel))] * 2, 2, 2, 0))
+    assert [one.verified for one in raced.timed.values()] == [True, True]
 
 
 def test_a_baseline_that_is_not_there_loses(device: LocalDevice) -> None:
@@ -199,7 +201,7 @@ def test_a_baseline_that_is_not_there_loses(device: LocalDevice) -> None:
     found = device.race(
         RaceRequest([Contestant(default(kernel)), Contestant(None, baseline=absent)], 2, 2, 0)
     )
-    assert found.failed == 1 and "no_such_module_at_all" in found.error
+    assert list(found.failures) == [1] and "no_such_module_at_all" in found.failures[1]
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("float16", 1e-4, 1e-3), ("bfloat16", 1e-3, 1e-2)])

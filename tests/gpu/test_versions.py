@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration
-from tuner.core.stats import median, paired_ratio
+from tuner.core.stats import paired_ratio
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
@@ -39,10 +39,10 @@ def test_versions_run_on_the_same_data(device: LocalDevice, tmp_path: Path) -> N
         race = device.race(
             RaceRequest([Contestant(configuration, kernel=same), Contestant(configuration)], 8, 8, 0, mode)
         )
-        assert race.failed is None, race.error
-        old_ns, new_ns = ([median(groups[i]) for groups in race.samples_ns] for i in range(2))
+        assert not race.failures
+        old_ns, new_ns = (race.timed[i].medians_ns for i in range(2))
         assert 0.9 < paired_ratio(old_ns, new_ns).median < 1.1
     race = device.race(
         RaceRequest([Contestant(configuration), Contestant(configuration, kernel=idle)], 8, 8, 0)
     )
-    assert race.failed == 1
+    assert list(race.failures) == [1]

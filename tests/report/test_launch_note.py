@@ -26,9 +26,9 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.workload import Batch
 from tuner.report.launch_note import launch_note
 from tuner.report.summary import result_as_json, summary
-from tuner.studies.bench.bench import bench
-from tuner.studies.bench.report import bench_as_json, show_bench
-from tuner.studies.bench.targets import choose_against, stored_winners, targets_of
+from tuner.studies.bench import bench
+from tuner.studies.bench_report import bench_as_json, show_bench
+from tuner.studies.targets import choose_against, stored_winners, targets_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result

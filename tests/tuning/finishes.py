@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.faults.stub_device import StubDevice, good
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem, Status, Trial
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
 
@@ -38,9 +39,9 @@ class Track(StubDevice):
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return self.time(configuration)
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.shuffles.append(request.seed)
-        return super().race(request)
+        return super()._race(request)
 
 
 def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:

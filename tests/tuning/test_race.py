@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.tuning.decision import Preference
 from tuner.tuning.elimination import HEATS
 from tuner.tuning.finalists import FINALISTS
@@ -190,9 +191,9 @@ def test_long_kernels_get_fewer_samples_a_round(us: float, samples: int) -> None
     class Counting(Track):
         samples = 0
 
-        def race(self, request: RaceRequest) -> RaceResult:
+        def _race(self, request: RaceRequest) -> Raced | RaceFailed:
             self.samples = request.samples
-            return super().race(request)
+            return super()._race(request)
 
     device = Counting()
     finish(device, [trial(0, us)])

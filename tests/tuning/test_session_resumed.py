@@ -10,11 +10,12 @@ import pytest
 from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, run, sequence
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.errors import DeviceError, Interrupted, TunerError
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
-from tuner.devices.base import Outcome, RaceRequest, RaceResult
+from tuner.devices.base import Outcome, RaceRequest
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import State
@@ -123,10 +124,10 @@ def test_a_rejected_trial_stays_so_when_the_finish_is_interrupted(
 
 def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, kernel: KernelSpec) -> None:
     class Failing(StubDevice):
-        def race(self, request: RaceRequest) -> RaceResult:
+        def _race(self, request: RaceRequest) -> Raced | RaceFailed:
             if self.races:
                 raise DeviceError("the measuring process ended twice in a race")
-            return super().race(request)
+            return super()._race(request)
 
     device = Failing()
     device.fail_in_race = lambda contestants: 0

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.faults.stub_device import StubDevice, good
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Problem, Resources, Status, Trial
 from tuner.core.stats import Verdict
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.tuning.finalists import FINALISTS, TIMED_WARM
 from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
@@ -45,12 +46,12 @@ class TwoModes(StubDevice):
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return self.times[number_of(configuration)][mode is Mode.WARM] * 1e3
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.modes.append(request.mode)
         warm = request.mode is Mode.WARM
         if warm:
             self.warm_races.append([number_of(one) for one in request.configurations])
-        return super().race(replace(request, seed=request.seed + warm))
+        return super()._race(replace(request, seed=request.seed + warm))
 
 
 def number_of(configuration: Configuration) -> int:

@@ -16,12 +16,13 @@ from tests.commands import said_by
 from tests.faults.command_line import Fake
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import run
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import Interrupted
 from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.devices.base import RaceRequest, RaceResult
+from tuner.devices.base import RaceRequest
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import result_as_json, summary
 from tuner.report.tables import WINNER_COLUMNS, winner_record
@@ -46,9 +47,9 @@ class Short(StubDevice):
         warm_now = mode is Mode.WARM or self.conditions.mode is Mode.WARM
         return 1e3 * self.unit_us * ((warm if warm_now else cold) + 1e-5 * block)
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         self.modes.append(request.mode)
-        return super().race(request)
+        return super()._race(request)
 
 
 def items_of(configuration: Configuration) -> object:

@@ -7,7 +7,7 @@ then its answer (:data:`ANSWERS`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import field
@@ -212,13 +212,13 @@ class Measured(Message, frozen=True):
 class Raced(Message, frozen=True):
     """The samples of a race."""
 
-    rounds: tuple[tuple[tuple[float, ...], ...], ...]
+    rounds: Sequence[Sequence[Sequence[float]]]
     """``rounds[round][contestant]`` is one group."""
-    tags: tuple[str, ...]
-    verified: tuple[bool, ...]
-    """Whether each contestant's output was right."""
-    sm_clock_hz: tuple[float, ...]
-    """Mean of each contestant."""
+    tags: tuple[str, ...] = ()
+    verified: tuple[bool, ...] = ()
+    """Whether each contestant's output was right; empty where nothing was verified."""
+    sm_clock_hz: tuple[float, ...] = ()
+    """Mean of each contestant; empty where it was not counted."""
 
 
 class RaceFailed(Message, frozen=True):

@@ -11,14 +11,14 @@ from tuner.cli.gpu import open_gpu
 from tuner.cli.stopping import stopping
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, TunerError, UsageError
-from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.report.configurations import Texts
 from tuner.report.tables import say, show_json
-from tuner.studies.ablation.ablation import ablate as time_changes
-from tuner.studies.ablation.report import SaidProgress, ablation_as_json, show_ablation
-from tuner.studies.ablation.results import AblationRequest, records_of
+from tuner.studies.ablation import AblationRequest, records_of
+from tuner.studies.ablation import ablate as time_changes
+from tuner.studies.ablation_report import ablation_as_json, show_ablation
+from tuner.studies.progress import make_progress
 
 
 def ablate(
@@ -65,9 +65,8 @@ def ablate(
             names,
             known_ns,
         )
-        ablated = time_changes(device, request, SaidProgress(quiet=quiet), stop)
-        versions = {"kernel-tune": __version__, **device.versions}
-        if rows := records_of(ablated, str(uuid.uuid4()), versions):
+        ablated = time_changes(device, request, make_progress(quiet=quiet, every_s=0.0), stop)
+        if rows := records_of(ablated, device, str(uuid.uuid4())):
             with Database.open(given.db) as database:
                 database.record_benchmark(rows)
     if as_json:

@@ -17,7 +17,6 @@ from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError
 from tuner.core.model import Problem
-from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.devices.base import Device, say_nothing
@@ -26,10 +25,10 @@ from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
-from tuner.studies.bench.bench import Bench, SpeedCheck, check, records_of
-from tuner.studies.bench.bench import bench as time_again
-from tuner.studies.bench.report import bench_as_json, check_text, draw, show_bench, show_check
-from tuner.studies.bench.targets import Target, choose_against, stored_winners, targets_of
+from tuner.studies.bench import Bench, SpeedCheck, check, records_of
+from tuner.studies.bench import bench as time_again
+from tuner.studies.bench_report import bench_as_json, check_text, draw, show_bench, show_check
+from tuner.studies.targets import Target, choose_against, stored_winners, targets_of
 
 OF_A_MEASUREMENT = {
     "checking": "--check",
@@ -100,7 +99,7 @@ def bench(
         if as_json and (results.benches or results.failed):
             show_json([bench_as_json(result, checked) for result, checked in results.benches])
     if plot is not None:
-        if any(result.entries for result, _ in results.benches):
+        if any(result.timings for result, _ in results.benches):
             draw([result for result, _ in results.benches], plot)
         else:
             say(f"{plot} is not written: there is no time to draw")
@@ -248,9 +247,8 @@ def _measure(
     if not results.quiet:
         say(f"timing {target.problem} ({target.conditions})")
     result = time_again(device, target, chosen, rounds, seed)
-    if result.entries:
-        versions = {"kernel-tune": __version__, **device.versions}
-        database.record_benchmark(records_of(result, results.id, versions))
+    if result.timings:
+        database.record_benchmark(records_of(result, device, results.id))
     for failure in result.failures:
         text = f"{target.problem}: {failure.name} could not be timed: {failure.error}"
         if chosen.named or failure.configuration:

@@ -12,7 +12,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.expressions.elementwise import parse_element
 from tuner.report.tables import show_json, show_line
-from tuner.studies.bench.report import history_as_json, show_history
+from tuner.studies.bench_report import history_as_json, show_history
 from tuner.winners.portfolios import MEMBER, TIMED
 
 

@@ -25,13 +25,12 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import Texts
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
-from tuner.studies.bench.targets import DEFAULT, Against, choose_against
-from tuner.studies.ladder.figures import draw, figure_files
-from tuner.studies.ladder.ladder import STOPPED, Ladder, Sweep, choose_steps
-from tuner.studies.ladder.progress import make_progress
-from tuner.studies.ladder.report import show_level, show_steps, show_summary
-from tuner.studies.ladder.report_json import ladder_as_json
-from tuner.studies.ladder.run import levels_of
+from tuner.studies.ladder import STOPPED, Ladder, Sweep, choose_steps
+from tuner.studies.ladder_figures import draw, figure_files
+from tuner.studies.ladder_report import ladder_as_json, show_level, show_steps, show_summary
+from tuner.studies.ladder_run import levels_of
+from tuner.studies.progress import make_progress
+from tuner.studies.targets import DEFAULT, Against, choose_against
 
 
 def ladder(
@@ -160,7 +159,7 @@ def _measure(
                 "the same command goes on from there",
             ) from None
         finally:
-            progress.rest()
+            progress.close()
     result.complete = True
 
 

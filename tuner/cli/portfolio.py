@@ -15,8 +15,8 @@ from tuner.devices.base import say_nothing
 from tuner.kernel.load import load_kernel
 from tuner.report.tables import say, show_json
 from tuner.runtime.manifest import MAX_POINTS
-from tuner.studies.portfolio.building import PortfolioRequest, build
-from tuner.studies.portfolio.report import PortfolioProgress, built_as_json, show_built
+from tuner.studies.portfolio import PortfolioRequest, build
+from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
 from tuner.winners.portfolios import kind_of
 
 
@@ -74,7 +74,7 @@ def portfolio(
         seed,
     )
     tell = say_nothing if quiet else say
-    progress = PortfolioProgress(quiet=quiet)
+    progress = make_progress(quiet=quiet)
     with (
         closing(open_gpu(device_name, kernel.name, jobs, tell)) as device,
         Database.open(db) as database,

@@ -32,7 +32,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason
 from tuner.report.tables import say, show_json
-from tuner.studies.bench.targets import stored_winners
+from tuner.studies.targets import stored_winners
 
 FOLDER = Path("results/sanitizer")
 

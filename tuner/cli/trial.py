@@ -20,7 +20,7 @@ from tuner.report import tables
 from tuner.report import trial_details as details
 from tuner.report.launches import launch_record
 from tuner.report.terminal import print_exactly, printable
-from tuner.studies.bench.rerun import rerun
+from tuner.studies.targets import rerun
 
 
 def trial(

@@ -5,14 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import median
 
 from msgspec import Struct
 
 from tuner.children.compilation import Compilation
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Resources
-from tuner.kernel.baselines import NOT_INSTALLED, Baseline
+from tuner.core.stats import median_interval
+from tuner.kernel.baselines import Baseline
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
@@ -63,6 +67,8 @@ class RaceRequest:
     """Of the order within the rounds."""
     mode: Mode | None = None
     """Another mode than the problem was prepared for, but not ``rotating``, which needs copies of the tensors."""
+    needed: int | None = None
+    """Once so many of the first contestants have all failed, the others are not timed; None for all of them."""
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -71,23 +77,47 @@ class RaceRequest:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """What a contestant took in a race."""
+
+    groups_ns: Sequence[Sequence[float]]
+    """One group of samples for each round, or for each sample of what ran on the host, alone. The groups are what is
+    independent: the samples of one share their moment."""
+    verified: bool = True
+    """Whether its output was right: a configuration's always is, or it has failed."""
+    sm_clock_hz: float = 0.0
+    """Mean; 0 where it was not counted."""
+
+    @cached_property
+    def samples_ns(self) -> tuple[float, ...]:
+        """All samples."""
+        return tuple(sample for group in self.groups_ns for sample in group)
+
+    @cached_property
+    def medians_ns(self) -> tuple[float, ...]:
+        """Of the groups."""
+        return tuple(median(group) for group in self.groups_ns)
+
+    @cached_property
+    def time_ns(self) -> float:
+        """Median of the groups' medians."""
+        return median(self.medians_ns)
+
+    @cached_property
+    def interval_ns(self) -> tuple[float, float]:
+        """The ends of its 95 % interval."""
+        return median_interval(self.medians_ns)
+
+
+@dataclass(frozen=True)
 class RaceResult:
-    """What a race measured: ``samples_ns[round][contestant]`` is one group of each, taken in turn."""
+    """What a race measured, by the contestants' indices in the request."""
 
-    samples_ns: Sequence[Sequence[Sequence[float]]]
+    timed: Mapping[int, Timed]
+    """Those that did not fail, all in the same rounds."""
+    failures: Mapping[int, str]
+    """Why the others failed, in this order."""
     tags: tuple[str, ...] = ()
-    failed: int | None = None
-    """Index of a contestant that failed; the samples are then void."""
-    error: str = ""
-    verified: tuple[bool, ...] = ()
-    """Whether each contestant's output was right: a configuration's always is, or it has failed."""
-    sm_clock_hz: tuple[float, ...] = ()
-    """Mean of each contestant."""
-
-    @property
-    def not_installed(self) -> bool:
-        """Whether the contestant failed for want of its library: no fault of what is compared with it."""
-        return NOT_INSTALLED in self.error
 
 
 @dataclass
@@ -278,9 +308,35 @@ class Device(ABC):
     ) -> None:
         """Begin to compile what a problem that is not prepared yet will need; only a hint."""
 
+    def race(
+        self, request: RaceRequest, failing: Callable[[int, str], None] = lambda _, __: None
+    ) -> RaceResult:
+        """Time contestants in turn; one that fails is left out, and the others start again.
+
+        Args:
+            request: what is timed.
+            failing: told at once of each that fails, and why; what it raises ends the race.
+        """
+        failures: dict[int, str] = {}
+        left = list(range(len(request.contestants)))
+        while left and (request.needed is None or left[0] < request.needed):
+            entered = [request.contestants[i] for i in left]
+            answer = self._race(replace(request, contestants=entered))
+            if isinstance(answer, Raced):
+                columns = range(len(left))
+                return RaceResult(
+                    {i: _timed(answer, at, entered[at]) for at, i in zip(columns, left, strict=True)},
+                    failures,
+                    answer.tags,
+                )
+            failed = left.pop(answer.contestant)
+            failures[failed] = answer.error
+            failing(failed, answer.error)
+        return RaceResult({}, failures)
+
     @abstractmethod
-    def race(self, request: RaceRequest) -> RaceResult:
-        """Time contestants in turn."""
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
+        """Time contestants in turn, or name the first that fails."""
 
     @abstractmethod
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
@@ -300,3 +356,11 @@ class Device(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of everything, at once."""
+
+
+def _timed(race: Raced, index: int, contestant: Contestant) -> Timed:
+    groups = [round_[index] for round_ in race.rounds]
+    if contestant.baseline is not None and contestant.baseline.on_host:
+        groups = [(sample,) for sample in groups[0]]  # it ran once, and all rounds repeat that
+    verified = race.verified[index] if race.verified else contestant.configuration is not None
+    return Timed(groups, verified, race.sm_clock_hz[index] if race.sm_clock_hz else 0.0)

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from tuner.children.compilation import Compilation
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.core.stats import MIN_SAMPLES, median
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, RaceResult, no_incumbent, say_nothing
+from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.as_kernel import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
@@ -51,12 +52,12 @@ class ForeignDevice(ReplayDevice):
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
         return self._noise_floor
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Draw each recorded runtime at most once: more rounds than runtimes would look surer than these are."""
         rows = [self._by_values[_values(one)] for one in request.configurations]
         count = min([request.rounds, *(len(row.samples_ns) for row in rows)])
         if count < MIN_SAMPLES or not self._noise_floor:
-            return RaceResult([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
+            return Raced([[[row.ranked_ns or 0.0] for row in rows]], ("replayed",))
         draw = random.Random(request.seed)
         columns = []
         for row in rows:
@@ -64,7 +65,7 @@ class ForeignDevice(ReplayDevice):
             # The file ranks by a mean or a minimum, or by a rate: the runtimes say how much that varies.
             scale = (row.ranked_ns or 0.0) / median(drawn)
             columns.append([[scale * time_ns] for time_ns in drawn])
-        return RaceResult(list(zip(*columns, strict=True)), ("replayed",))
+        return Raced(list(zip(*columns, strict=True)), ("replayed",))
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.children.compilation import Compilation
+from tuner.children.measuring import Raced, RaceFailed
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import KernelError, NotRecordedError, RecordingError
@@ -20,7 +21,6 @@ from tuner.devices.base import (
     Incumbent,
     Outcome,
     RaceRequest,
-    RaceResult,
     SizesChecked,
     no_incumbent,
     say_nothing,
@@ -189,11 +189,11 @@ class ReplayDevice(Device):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
-    def race(self, request: RaceRequest) -> RaceResult:
+    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
         draw = random.Random(request.seed)
         recorded = [self._row(one).samples_ns for one in request.configurations]
-        return RaceResult(
+        return Raced(
             [[[draw.choice(samples_ns)] for samples_ns in recorded] for _ in range(request.rounds)],
             ("replayed",),
         )

@@ -63,17 +63,13 @@ def compete(
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
     def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
-        running = list(left)
-        while running:
-            entered = [Contestant(contestants[i].configuration, known_ns[i]) for i in running]
-            answer = device.race(RaceRequest(entered, rounds, samples, seed + heat, mode))
-            if answer.failed is None:
-                return {
-                    i: [groups[column] for groups in answer.samples_ns] for column, i in enumerate(running)
-                }
-            failed.append(contestants[running.pop(answer.failed)])
-            reject(failed[-1], f"{mode}, back to back: {answer.error}" if mode else answer.error)
-        return {}
+        def failing(index: int, error: str) -> None:
+            failed.append(contestants[left[index]])
+            reject(failed[-1], f"{mode}, back to back: {error}" if mode else error)
+
+        entered = [Contestant(contestants[i].configuration, known_ns[i]) for i in left]
+        answer = device.race(RaceRequest(entered, rounds, samples, seed + heat, mode), failing)
+        return {left[index]: timed.groups_ns for index, timed in answer.timed.items()}
 
     heats = RECORDED_HEATS if device.recorded else HEATS if mode is None else HEATS[:WARM_HEATS]
     standing = eliminate(len(contestants), measure, device.noise_floor(best_ns, mode), heats=heats)

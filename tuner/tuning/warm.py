@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Run, Trial
-from tuner.core.stats import median
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.plan import tensors_of
@@ -47,17 +46,9 @@ def time_warm(device: Device, candidates: Sequence[Trial], seed: int) -> dict[Co
 
     They are not precise, and only tell which candidates are worth racing.
     """
-    running = list(candidates)
-    while running:
-        entered = [Contestant(trial.configuration, trial.time_ns or 0.0) for trial in running]
-        answer = device.race(RaceRequest(entered, ROUNDS, SAMPLES, seed, Mode.WARM))
-        if answer.failed is None:
-            return {
-                trial.configuration: median([median(groups[i]) for groups in answer.samples_ns])
-                for i, trial in enumerate(running)
-            }
-        del running[answer.failed]
-    return {}
+    entered = [Contestant(trial.configuration, trial.time_ns or 0.0) for trial in candidates]
+    answer = device.race(RaceRequest(entered, ROUNDS, SAMPLES, seed, Mode.WARM))
+    return {candidates[index].configuration: timed.time_ns for index, timed in answer.timed.items()}
 
 
 def behind(standing: Standing, contestant: int) -> float:

@@ -1,0 +1,31 @@
+"""Sweeps up the ladder of a small kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.faults.ladder_device import Recorder
+from tuner.database.database import Database
+from tuner.devices.base import Device
+from tuner.kernel.baselines import baselines_of
+from tuner.kernel.spec import KernelSpec
+from tuner.studies.ladder import Level, Sweep
+from tuner.studies.ladder_run import levels_of
+from tuner.studies.targets import Against
+
+
+def sweep(kernel: KernelSpec, *sizes: int, **changes: object) -> Sweep:
+    against = Against(default=False, baselines=tuple(baselines_of(kernel)), named=False)
+    levels = tuple({"n": n} for n in sizes or (1024,))
+    return replace(Sweep(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
+
+
+def up(
+    what: Sweep,
+    device: Device,
+    database: Database,
+    stop: Callable[[], bool] = lambda: False,
+    recorder: Recorder | None = None,
+) -> list[Level]:
+    return list(levels_of(what, device, database, recorder or Recorder(), stop))

@@ -1,0 +1,148 @@
+"""A ladder's figures: names that do not cover each other, ceilings, and what the axes say."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tuner.studies.ladder_plots import (
+    ASIDE_PT,
+    Curve,
+    Line,
+    Trace,
+    _columns,
+    bandwidth_text,
+    flops_text,
+    plot_roofline,
+    plot_sizes,
+    spread,
+)
+
+MEMORY = Line("memory: 4 TB/s, measured", 4e12)
+PEAKS = [Line("float32: 60 TFLOP/s, measured", 6e13), Line("tensor cores: 800 TFLOP/s", 8e14)]
+
+
+def words_of(path: Path) -> str:
+    return re.sub(r"\s+", " ", " ".join(re.findall(r">([^<>]+)</t", path.read_text())))
+
+
+# -- where names stand
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        ([], []),
+        ([5.0], [5.0]),
+        ([0.0, 100.0], [0.0, 100.0]),
+        ([50.0, 50.0], [45.0, 55.0]),
+        ([55.0, 45.0], [55.0, 45.0]),
+        ([50.0, 50.0, 50.0], [40.0, 50.0, 60.0]),
+        ([50.0, 52.0, 63.0], [45.0, 55.0, 65.0]),  # a block that grows takes its neighbour in
+        ([0.0, 1.0, 30.0, 31.0], [-4.5, 5.5, 25.5, 35.5]),
+    ],
+)
+def test_positions_are_spread(positions: list[float], expected: list[float]) -> None:
+    assert spread(positions, 10.0) == pytest.approx(expected)
+
+
+def test_spread_keeps_distance_and_order() -> None:
+    positions = [float(7 * number * number % 101) for number in range(40)]
+    expected = spread(positions, 3.0, lowest=0.0)
+    order = sorted(range(40), key=lambda i: positions[i])
+    steps = [expected[b] - expected[a] for a, b in pairwise(order)]
+    assert min(steps) >= 3.0 - 1e-9
+    assert min(expected) >= 0.0
+
+
+def test_nothing_is_below_the_least() -> None:
+    assert spread([1.0, 1.0], 10.0, lowest=5.0) == pytest.approx([5.0, 15.0])
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        ([100.0, 100.0], [([0, 1], False)]),  # one stem, its names to the right
+        ([550.0, 551.0], [([0, 1], True)]),  # there is no room to the right
+        ([100.0, 130.0], [([0], True), ([1], False)]),  # two stems: to the outside
+        ([100.0, 400.0], [([0], False), ([1], False)]),
+        ([100.0, 130.0, 160.0], [([0], True), ([1, 2], False)]),  # the one between goes with the next
+        ([130.0, 100.0], [([1], True), ([0], False)]),
+    ],
+)
+def test_columns_of_names(positions: list[float], expected: list[tuple[list[int], bool]]) -> None:
+    assert _columns(positions, [60.0 - ASIDE_PT] * len(positions), 600.0) == expected
+
+
+# -- figures
+
+
+def test_roofline(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    traces = [
+        Trace("naive", [(20.0, 1e12), (40.0, 2e12)]),
+        Trace("weird $x^", [(20.0, 1e13), (40.0, 4e13)]),
+        Trace("torch", [(40.0, 5e13)], baseline=True),
+    ]
+    path = tmp_path / "roofline.svg"
+    plot_roofline(traces, MEMORY, PEAKS, "gemm $m", path)
+    text = words_of(path)
+    for word in ("naive", "weird $x^", "torch", "gemm $m", MEMORY.label, *(peak.label for peak in PEAKS)):
+        assert word in text, word
+    first = path.read_bytes()
+    plot_roofline(traces, MEMORY, PEAKS, "gemm $m", path)
+    assert path.read_bytes() == first
+
+
+def test_a_roofline_of_one_size_has_plain_numbers(tmp_path: Path) -> None:
+    """Its axis spans about a decade, where matplotlib itself would write powers of ten between the lines."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "roofline.svg"
+    plot_roofline([Trace("one", [(1365.0, 8e14)])], MEMORY, PEAKS, "", path)
+    text = words_of(path)
+    assert "mathdefault" not in text
+    assert {"500", "1000", "2000"} <= set(text.split())
+
+
+@pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, []), (None, [])])
+def test_unknown_ceilings(tmp_path: Path, bandwidth: Line | None, peaks: list[Line]) -> None:
+    pytest.importorskip("matplotlib")
+    plot_roofline([Trace("one", [(0.1, 1e9)])], bandwidth, peaks, "", tmp_path / "roofline.png")
+    assert (tmp_path / "roofline.png").stat().st_size > 1000
+
+
+def test_point_above_every_ceiling(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot_roofline([Trace("warm", [(1e4, 1e16)])], MEMORY, PEAKS, "", tmp_path / "roofline.svg")
+    assert "warm" in words_of(tmp_path / "roofline.svg")
+
+
+def test_sizes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    sizes = [2**e for e in range(4, 29)]
+    curves = [
+        Curve("scalar", sizes, [1e3 + n for n in sizes], [n / (1e3 + n) for n in sizes]),
+        Curve("torch", sizes[3:], [2e3 + n for n in sizes[3:]], [1.0 for _ in sizes[3:]], baseline=True),
+    ]
+    limits = [Curve(f"limit {i}", sizes[:5], [500.0] * 5, []) for i in range(6)]
+    plot_sizes(curves, limits, "GB/s", "m = n", "gemm $m", tmp_path / "sizes.svg")
+    text = words_of(tmp_path / "sizes.svg")
+    for word in ("scalar", "torch", "limit 5", "GB/s", "m = n, logarithmic", "2^28", "10 us", "gemm $m"):
+        assert word in text, word
+    assert "2^15 " not in text  # of 25 sizes not all have a number
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1.5e15, "1.5 P"), (1e12, "1 T"), (3.5e10, "35 G"), (2e6, "2 M"), (5.0, "5 "), (0.25, "0.25 ")],
+)
+def test_flops(rate: float, text: str) -> None:
+    assert flops_text(rate) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(4.489e12, "4.49 TB/s"), (3.2e11, "320 GB/s")])
+def test_bandwidth(rate: float, text: str) -> None:
+    assert bandwidth_text(rate) == text

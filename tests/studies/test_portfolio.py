@@ -1,0 +1,363 @@
+"""tune portfolio on a simulated GPU: what is kept, that it goes on, and what programs make of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cpp_interface import sanitized
+from tests.simulated_gpu import SimulatedGpu, time_ns
+from tuner.children.measuring import Raced, RaceFailed
+from tuner.cli.commands.portfolio import portfolio as command
+from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.core.errors import Interrupted, UsageError
+from tuner.core.model import Configuration, Problem, canonical_json
+from tuner.core.observer import Observer
+from tuner.database.database import Database
+from tuner.devices.base import RaceRequest
+from tuner.kernel.load import load_kernel
+from tuner.kernel.render import render
+from tuner.runtime.dispatch import Dispatched, Match, dispatch
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
+from tuner.runtime.manifest_records import Manifest
+from tuner.studies.portfolio import Built, PortfolioRequest, build
+from tuner.studies.portfolio_candidates import CandidateChoice
+from tuner.studies.portfolio_choosing import choose
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels
+from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.portfolios import TIMED, Portfolio, kind_of, portfolio_rows, stored_portfolios
+from tuner.winners.records import CompiledLaunch
+from tuner.winners.timings import table, timings_of
+
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+GEMM = load_kernel("gemm")
+GPU = SimulatedGpu().gpu
+LIMITS = {name: getattr(GPU, name) for name in DEVICE_LIMITS}
+ROW = "m=16..4096,n=512|2048|4096,k=1024|4096,samples=6"
+BETWEEN = "m=16..4096,n=1024|1536|3072,k=512|2048|3072,samples=30"
+
+
+def problems(layouts: str = "nn|nt", row: str = ROW) -> tuple[Problem, ...]:
+    return tuple(
+        problem
+        for layout in layouts.split("|")
+        for problem in make_problems(
+            GEMM, ProblemTexts(dtypes=["bfloat16"], options=[f"layout={layout}"], problems=[row])
+        )
+    )
+
+
+def request(**changes: object) -> PortfolioRequest:
+    return PortfolioRequest(GEMM, **{"problems": problems(), "searched": 0, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Built]:
+    path = tmp_path_factory.mktemp("portfolio") / "p.db"
+    with Database.open(path) as database:
+        return path, build(request(), SimulatedGpu(), database, Observer())
+
+
+def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Built]) -> None:
+    _, built = made
+    assert built.cubins <= 32
+    assert len(built.portfolios) == 2
+    for portfolio in built.portfolios:
+        assert {problem.key for problem in problems()} & {problem.key for problem in portfolio.problems}
+        assert 6 < len(portfolio.problems) <= 12  # those that were asked for, and others between
+        assert np.median(portfolio.fit.kept) < 1.05
+        assert portfolio.fit.kept.max() < 1.25
+        assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
+
+
+def test_the_same_command_measures_nothing_twice(made: tuple[Path, Built]) -> None:
+    path, built = made
+    device = SimulatedGpu()
+    with Database.open(path) as database:
+        before = len(database.benchmarks().rows)
+        again = build(request(), device, database, Observer())
+        assert device.timed == 0
+        assert len(database.benchmarks().rows) == before
+    assert [one.members for one in again.portfolios] == [one.members for one in built.portfolios]
+
+
+def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(SimulatedGpu):
+        """Takes seven seconds for a comparison."""
+
+        def _race(self, request: RaceRequest) -> Raced | RaceFailed:
+            nonlocal now
+            now += 7.0
+            return super()._race(request)
+
+    now = 0.0
+    monkeypatch.setattr("tuner.studies.portfolio.time.monotonic", lambda: now)
+    with Database.open(tmp_path / "p.db") as database:
+        build(request(time_s=200.0), Slow(), database, Observer())
+    assert 180 < now <= 200
+
+
+def test_members_are_timed_everywhere_while_they_are_changed(tmp_path: Path) -> None:
+    """At the end little is left: a comparison more is dearer than a configuration more in one."""
+
+    class Last(Observer[str]):
+        began: int | None = None
+        """What was timed before."""
+
+        def phase(self, what: str, steps: float = 0) -> None:
+            if what == "timing what is kept" and self.began is None:
+                self.began = device.timed
+
+    device, progress = SimulatedGpu(), Last()
+    with Database.open(tmp_path / "p.db") as database:
+        built = build(request(most_cubins=20), device, database, progress)
+    pairs = sum(len(one.members) * len(one.problems) for one in built.portfolios)
+    assert progress.began is not None and device.timed - progress.began < 0.4 * pairs
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    some = problems("nt", "m=16..4096,n=512|2048,k=1024,samples=3")
+    with Database.open(tmp_path / "p.db") as database:
+        first, calls = SimulatedGpu(), iter(range(10**6))
+        with pytest.raises(Interrupted, match="everything measured is kept"):
+            build(request(problems=some), first, database, Observer(), lambda: next(calls) > 5)
+        assert first.timed > 0
+        second, whole = SimulatedGpu(), SimulatedGpu()
+        build(request(problems=some), second, database, Observer())
+    with Database.open(tmp_path / "q.db") as database:
+        build(request(problems=some), whole, database, Observer())
+    assert second.timed < whole.timed
+
+
+def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
+    device = SimulatedGpu()
+
+    def padded(contestants: object) -> int | None:
+        names = [one.configuration.variant for one in contestants]  # type: ignore[attr-defined]
+        return names.index("wgmma_skinny_m") if "wgmma_skinny_m" in names else None
+
+    device.fail_in_race = padded
+    with Database.open(tmp_path / "p.db") as database:
+        built = build(request(problems=problems("nt")[:4]), device, database, Observer())
+    variants = {one.variant for portfolio in built.portfolios for one, _ in portfolio.members}
+    assert "wgmma_skinny_m" not in variants
+    assert "wgmma" in variants
+
+
+def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
+    made: tuple[Path, Built], tmp_path: Path
+) -> None:
+    path, built = made
+    with Database.open(path, write=False) as database:
+        database.backup(tmp_path / "copy.db")
+    with Database.open(tmp_path / "copy.db") as database:
+        few = build(request(most_cubins=built.cubins - 2), SimulatedGpu(), database, Observer())
+        stored = stored_portfolios(database, GEMM)
+        timings = {kind_of(one.problems[0]): one for one in stored}
+        assert [one.members for one in stored] == [one.members for one in few.portfolios]
+        rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
+    assert timings.keys() == {kind_of(row.problem) for row in rows}
+    for portfolio in stored:
+        kind = kind_of(portfolio.problems[0])
+        timed = timings_of(row for row in rows if kind_of(row.problem) == kind)
+        for one, problem in portfolio.members:
+            own = timed.slowdowns[:, timed.configurations.index(one)]
+            assert timed.of(problem)[one] == np.nanmin(own), (
+                "it is compiled for where it is nearest to the best"
+            )
+    configurations = contents_of([], Kernels(), stored).configurations
+    sources = {
+        source
+        for item in configurations
+        for source, _ in render(item.kernel, item.problem, item.gpu, item.configuration)
+    }
+    assert few.cubins == len(sources) + any(item.takes_cluster_order for item in configurations)
+    assert few.cubins <= built.cubins - 2
+
+
+def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple[Path, Built]) -> None:
+    with Database.open(made[0], write=False) as database:
+        rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
+    timings, behind, typical = timings_of(rows), [], []
+    choice = CandidateChoice(GEMM, GPU, [], 0)
+    for problem in problems(row=BETWEEN)[::4]:
+        valid = [one for one in timings.configurations if choice.valid(problem).runs(one)]
+        times = {one: time_ns(one, problem) for one in valid}
+        first = choice.expected(problem, timings, timings.configurations, 1)
+        behind.append(times[first[0]] / min(times.values()))
+        typical.append(np.median([*times.values()]) / min(times.values()))
+    assert np.mean(behind) < 1.08 and np.mean(typical) > 1.2
+
+
+@pytest.fixture(scope="module")
+def stored(made: tuple[Path, Built]) -> tuple[list[Portfolio], bytes]:
+    """Return the portfolios as read back, and a manifest with them."""
+    path, _ = made
+    with Database.open(path, write=False) as database:
+        portfolios = stored_portfolios(database, GEMM)
+    contents = contents_of([], Kernels(), portfolios)
+    name = "0" * 32
+    compiled = [
+        CompiledConfiguration({number: CompiledLaunch(name, name, "x") for number in item.launches}, None)
+        for item in contents.configurations
+    ]
+    return portfolios, canonical_json(manifest(contents, compiled, {90: name}, 13)).encode()
+
+
+def test_the_decision_is_for_sizes_between_those_that_were_measured(
+    stored: tuple[list[Portfolio], bytes],
+) -> None:
+    """Valid configurations only, ranked, near the best of them, and its word is kept."""
+    written = read_manifest(stored[1])
+    ratios, said = [], []
+    for problem in problems(row=BETWEEN):
+        found = decided(written, problem)
+        assert found.match is Match.PORTFOLIO
+        times = [time_of(written.configurations[one], problem) for one, _ in found.ranking]
+        slowdowns = [slowdown or 0.0 for _, slowdown in found.ranking]
+        assert slowdowns == sorted(slowdowns)
+        assert found.ranking[0][0] == found.concrete.configuration
+        ratios.append(times[0] / min(times))
+        said.append(found.expected_slowdown)
+    assert np.median(ratios) < 1.03
+    assert np.quantile(ratios, 0.9) < 1.2
+    assert all(one is not None and 1 <= one < 2 for one in said)
+
+
+def decided(written: Manifest, problem: Problem) -> Dispatched:
+    computation = [dict(one.options) for one in written.computations].index(dict(problem.options))
+    return dispatch(written, computation, problem.sizes, LIMITS, GPU.name)
+
+
+def test_python_and_cpp_decide_alike(stored: tuple[list[Portfolio], bytes], tmp_path: Path) -> None:
+    portfolios, data = stored
+    written = read_manifest(data)
+    odd = "m=1..5000,n=7..5000,k=1..9000,samples=15"
+    measured = portfolios[0].problems[:5]
+    asked = [*problems("nn", BETWEEN), *problems("nn", odd), *measured]
+    assert dict(written.computations[0].options) == {"layout": "nn"}
+    (tmp_path / "manifest.json").write_bytes(data)
+    limits = list(LIMITS.values())
+    said = subprocess.run(
+        [*sanitized("dispatch"), tmp_path / "manifest.json", GPU.name, "0"],
+        input="\n".join(" ".join(map(str, (*limits, *problem.sizes.values()))) for problem in asked),
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    matches = set()
+    for line, problem in zip(said, asked, strict=True):
+        found = decided(written, problem)
+        number, _, slowdown = line.split()
+        assert (int(number), float(slowdown)) == (found.concrete.configuration, found.expected_slowdown or 0)
+        matches.add(found.match)
+    assert Match.PORTFOLIO in matches
+
+
+def time_of(entry: object, problem: Problem) -> float:
+    configuration = Configuration.of(entry.variant, dict(entry.parameters))  # type: ignore[attr-defined]
+    return time_ns(configuration, problem)
+
+
+def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built], tmp_path: Path) -> None:
+    path, _ = made
+    with Database.open(path, write=False) as database:
+        assert len(stored_portfolios(database, GEMM)) == 2
+        other = load_kernel("gemm")
+        variants = {name: one for name, one in other.variants.items() if name != "naive"}
+        assert stored_portfolios(database, replace(other, variants=variants)) == []
+
+
+def test_the_choice_keeps_within_cubins_and_bound() -> None:
+    one, other, both = (Configuration.of(name, {}) for name in ("one", "other", "both"))
+    problem = GEMM.problem({"m": 1}), GEMM.problem({"m": 2})
+    timed = table(problem, [{one: 0.0, other: 2.0, both: 0.1}, {one: 2.0, other: 0.0, both: 0.1}])
+    tables = [timed.slowdowns]
+
+    def cubins(_: int, column: int) -> set[str]:
+        return {str(column)}
+
+    assert choose(tables, cubins, [set()], 1.2, 32) == [[2]] or sorted(
+        choose(tables, cubins, [set()], 1.2, 32)[0]
+    ) == [0, 1, 2]
+    assert choose(tables, cubins, [set()], 1.01, 1) == [[2]]
+    assert sorted(choose(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "bound", "most", "kept"),
+    [
+        (
+            [[0.0, 0.066], [0.1, 0.066]],
+            set(),
+            1.05,
+            1,
+            [1],
+        ),  # both within the bound, rather than one at the best
+        ([[0.0, 0.066], [0.1, 0.066]], set(), 1.0, 1, [0]),
+        ([[0.01, 0.00999]], {0}, 1.0, 9, [0]),  # not worth another configuration
+        ([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]], {0}, 1.0, 2, [0, 1]),  # what is given stays
+    ],
+)
+def test_what_is_chosen(
+    table: list[list[float]], given: set[int], bound: float, most: int, kept: list[int]
+) -> None:
+    assert choose([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
+
+
+def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: SimulatedGpu())
+    return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
+
+
+def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, built = made
+    arguments = ("--dtype", "bfloat16", "--option", "layout=nt", "--problem", ROW)
+    (sizes,) = [len(one.problems) for one in built.portfolios if one.problems[0].options["layout"] == "nt"]
+    said = invoke(path, *arguments, monkeypatch=monkeypatch)
+    assert said.exit_code == 0, said.output
+    assert f"for {sizes} measured sizes" in said.output
+    again = invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch)
+    answer = json.loads(again.stdout)
+    assert not again.stderr
+    (only,) = answer["portfolios"]
+    assert answer["cubins"] <= 32
+    assert f"{len(only['members'])} configurations for" in said.output
+    assert only["left_out_worst"] >= only["left_out_median"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--problem", "m=16"), "at least 2"),
+        (("--problem", "m=16..64"), "samples=N"),
+        (("--problem", "m=64..16,samples=2"), "holds no size"),
+        (("--problem", "m=1|,samples=2"), "empty choice"),
+        (("--problem", "m=1|2,samples=0"), "draw from 1"),
+        (("--problem", "m=1|2", "--device", "replay"), "needs a GPU"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = invoke(tmp_path / "p.db", *arguments, monkeypatch=monkeypatch)
+    assert isinstance(result.exception, UsageError)
+    assert said in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_rows_of_problems_may_mean_several() -> None:
+    assert len(problems("nt", "m=1|2|3,n=64|128")) == 6
+    drawn = problems("nt", "m=16..8192:8,n=64,samples=20")
+    assert len(drawn) == 20
+    assert all(16 <= one.sizes["m"] <= 8192 and one.sizes["m"] % 8 == 0 for one in drawn)
+    assert sum(one.sizes["m"] < 362 for one in drawn) >= 5  # half of them, by the logarithm
+    assert drawn == problems("nt", "m=16..8192:8,n=64,samples=20")

@@ -1,0 +1,419 @@
+"""An ablation: one parameter of a configuration at a time takes its other values, and is timed in turn with it.
+
+Everything but one parameter stays. Where that is not valid (deeper stages, and as many of them as before, say) the
+smallest change of one other parameter that makes it so comes with it; where there is none, the reason is the answer.
+What a value is worth *here* is then the time of the best of its alternatives over the time with it. Two values that
+only pay together are each worth what undoing one of them costs, and two that can stand in for each other may both look
+worthless: a table of single changes says nothing about pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from tuner.core.conditions import Calibration, Conditions
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.core.observer import Observer
+from tuner.core.stats import Ratio, Verdict
+from tuner.database.records import Benchmark
+from tuner.devices.base import Device, Outcome, Timed
+from tuner.kernel.roofline import Roof, roof_of
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.validity import invalid_reason, pruning_reason
+from tuner.kernel.values import typed
+from tuner.studies.interleaved import (
+    Compared,
+    Comparison,
+    NamedContestant,
+    Timing,
+    blank_row,
+    compare,
+    ratio_columns,
+    times_of,
+)
+from tuner.tuning.ceiling import roof_under
+
+ITSELF = "chosen"
+"""Name of the configuration itself among the contestants."""
+TOGETHER = 8
+"""Alternatives in one comparison with the configuration itself. Fewer would time it more often than needed; with more
+the memory of all that are loaded at once, scratch included, adds up."""
+WAIT_S = 0.2
+"""Between two looks at whether the user wants it to end."""
+
+
+# -- what is changed
+
+
+@dataclass(frozen=True)
+class Change:
+    """One parameter with another value."""
+
+    parameter: str
+    value: Value
+    configuration: Configuration
+    objection: str = ""
+    """Why the configuration is not valid; empty if it is."""
+    besides: tuple[str, Value] | None = None
+    """Another parameter that had to change with it, and its value."""
+    unsearched: str = ""
+    """Why a search would not try it; empty if it would."""
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        besides = f" {self.besides[0]}={self.besides[1]}" if self.besides else ""
+        return f"{self.parameter}={self.value}{besides}"
+
+
+def changes(
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    configuration: Configuration,
+    only: Sequence[str] = (),
+) -> list[Change]:
+    """Return every other value of each parameter, with everything else as it is, or as little else changed as can be.
+
+    Args:
+        kernel: whose configuration it is.
+        problem: for which it is to be valid.
+        gpu: on which.
+        configuration: where to start.
+        only: names of parameters; all when empty.
+
+    Raises:
+        UsageError: no such parameter.
+    """
+    variant = kernel.variants[configuration.variant]
+    for name in only:
+        if name not in variant.parameters:
+            raise UsageError(
+                f"{variant.name} has no parameter {name!r}", suggestion(name, variant.parameters)
+            )
+    return [
+        _change(kernel, problem, gpu, configuration, name, value)
+        for name, parameter in variant.parameters.items()
+        if not only or name in only
+        for value in parameter.values
+        if typed(value) != typed(configuration.values[name])
+    ]
+
+
+def _change(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, name: str, value: Value
+) -> Change:
+    changed = Configuration.of(configuration.variant, {**configuration.values, name: value})
+    reason = invalid_reason(kernel, problem, gpu, changed)
+    besides = _companion(kernel, problem, gpu, changed, name) if reason else None
+    if besides is not None:
+        changed = Configuration.of(changed.variant, {**changed.values, besides[0]: besides[1]})
+        reason = ""
+    left_out = "" if reason else pruning_reason(kernel, problem, gpu, changed)
+    return Change(name, value, changed, reason, besides, left_out)
+
+
+def _companion(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, changed: Configuration, kept: str
+) -> tuple[str, Value] | None:
+    """Return the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
+    parameter's list of values, of equals the first in the kernel's file; None if there is none."""
+    steps: list[tuple[int, str, Value]] = []
+    for name, parameter in kernel.variants[changed.variant].parameters.items():
+        if name != kept:
+            here = next(
+                i for i, one in enumerate(parameter.values) if typed(one) == typed(changed.values[name])
+            )
+            steps += [
+                (abs(there - here), name, value)
+                for there, value in enumerate(parameter.values)
+                if there != here
+            ]
+    for _, name, value in sorted(steps, key=lambda step: step[0]):
+        other = Configuration.of(changed.variant, {**changed.values, name: value})
+        if not invalid_reason(kernel, problem, gpu, other):
+            return name, value
+    return None
+
+
+# -- the results
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A change with its time."""
+
+    change: Change
+    timing: Timing | None = None
+    """None if it has no time."""
+    compared: Compared | None = None
+    """The configuration itself against it."""
+    error: str = ""
+    """Why it has no time."""
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Its time over that of the configuration itself."""
+        return self.compared.ratio if self.compared else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Of the configuration itself against it."""
+        return self.compared.verdict if self.compared else None
+
+
+@dataclass(frozen=True)
+class AblatedParameter:
+    """One parameter: the chosen value, and the others."""
+
+    parameter: str
+    doc: str
+    value: Value
+    alternatives: tuple[Alternative, ...]
+    """In the order of the parameter's values."""
+
+    @property
+    def worth(self) -> Alternative | None:
+        """The fastest of the alternatives: what is left without this choice; None if none has a time."""
+        timed = [one for one in self.alternatives if one.ratio is not None]
+        return min(timed, key=lambda one: one.ratio.median if one.ratio else 0.0, default=None)
+
+
+@dataclass(frozen=True)
+class AblationRequest:
+    """The configuration whose values are changed, and how all are timed."""
+
+    kernel: KernelSpec
+    problem: Problem
+    conditions: Conditions
+    why: str
+    """Why these conditions."""
+    configuration: Configuration
+    rounds: int
+    """Groups of each."""
+    seed: int
+    """Of the inputs and the order."""
+    only: Sequence[str] = ()
+    """Names of parameters; all when empty."""
+    known_ns: float | None = None
+    """An earlier time of the configuration under these conditions, if there is one: far slower alternatives then get
+    few samples before the comparisons."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A configuration, and what each of its values is worth."""
+
+    request: AblationRequest
+    gpu: Gpu
+    roof: Roof
+    """Under these conditions."""
+    calibration: Calibration | None
+    itself: Timed | None
+    """The configuration itself, over all comparisons; None if it has no time."""
+    noise_floor: float
+    """Of its time; 0 if there is none."""
+    parameters: tuple[AblatedParameter, ...]
+    """In the order of the kernel's file."""
+    tags: tuple[str, ...] = ()
+    error: str = ""
+    """Why the configuration itself has no time."""
+    complete: bool = True
+    """Whether everything that is valid was timed; False if it was stopped."""
+
+    @property
+    def alternatives(self) -> list[Alternative]:
+        """The alternatives of all parameters."""
+        return [one for parameter in self.parameters for one in parameter.alternatives]
+
+    @property
+    def faster(self) -> list[Alternative]:
+        """The alternatives that are faster beyond the noise: the configuration is not the best there is."""
+        return [one for one in self.alternatives if one.verdict is Verdict.SLOWER]
+
+
+def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark]:
+    """Return the rows for the database: the configuration itself, and each alternative under its change's name."""
+    request = ablation.request
+    if ablation.itself is None:
+        return []
+    row = replace(
+        blank_row(request.kernel, request.problem, device, bench),
+        noise_floor=ablation.noise_floor,
+        tags=ablation.tags,
+    )
+    return [
+        replace(row, contestant=ITSELF, configuration=request.configuration, **times_of(ablation.itself)),
+        *(
+            replace(
+                row,
+                contestant=one.change.name,
+                configuration=one.change.configuration,
+                **times_of(one.timing),
+                **ratio_columns(one.compared),
+            )
+            for one in ablation.alternatives
+            if one.timing is not None
+        ),
+    ]
+
+
+# -- the measurement
+
+
+def ablate(
+    device: Device, request: AblationRequest, progress: Observer[str], stop: Callable[[], bool]
+) -> Ablation:
+    """Time a configuration in turn with all that differ from it in one parameter.
+
+    All are compiled at once, and verified; what does not compile, cannot be launched or is wrong has its reason in
+    place of a time.
+
+    Args:
+        device: where.
+        request: what is timed, and how.
+        progress: told of every step.
+        stop: called often; once it returns true, nothing new is begun, and the result says that it is not complete.
+
+    Raises:
+        UsageError: no such parameter.
+        TunerError: the problem cannot be measured.
+    """
+    kernel, problem, itself = request.kernel, request.problem, request.configuration
+    every = changes(kernel, problem, device.gpu, itself, request.only)
+    valid = [change for change in every if not change.objection]
+    # Two changes that need each other lead to one configuration.
+    different = list(dict.fromkeys([itself, *(change.configuration for change in valid)]))
+    progress.phase("", 1 + -(-len(valid) // TOGETHER))
+    progress.step(f"compiling and checking {len(different)} configurations")
+    device.prepare(kernel, problem, request.seed, request.conditions)
+    outcomes = _outcomes(device, different, request.known_ns, stop)
+    complete, error = len(outcomes) == len(different), ""
+    if itself in outcomes:
+        error = _objection(outcomes[itself])
+    timed: dict[Change, Alternative] = {}
+    comparisons: list[Comparison] = []
+    groups = _groups(valid, outcomes) if itself in outcomes and not error else []
+    count = sum(map(len, groups))
+    for number, group in enumerate(groups):
+        if stop():
+            complete = False
+            break
+        first = number * TOGETHER + 1
+        progress.step(f"timing {first} to {first + len(group) - 1} of {count} in turn with it")
+        contestants = [
+            NamedContestant(name, configuration, known_ns=_time_ns(outcomes[configuration]))
+            for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
+        ]
+        found = compare(device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1)
+        named = {change.name: change for change in group}
+        for failure in found.failures:
+            if failure.name == ITSELF:
+                error = failure.error
+            else:
+                timed[named[failure.name]] = Alternative(named[failure.name], error=failure.error)
+        if error:
+            break
+        comparisons.append(found)
+        own, *others = found.timings
+        for timing in others:
+            change = named[timing.name]
+            timed[change] = Alternative(change, timing, found.against(own, timing))
+    over_all = _joined(comparisons)
+    return Ablation(
+        request,
+        device.gpu,
+        roof_under(roof_of(kernel, problem, device.gpu), request.conditions.mode),
+        device.calibration,
+        over_all,
+        comparisons[0].noise_floor(over_all) if over_all else 0.0,
+        _by_parameter(
+            kernel,
+            itself,
+            [timed.get(change) or Alternative(change, error=_why_not(change, outcomes)) for change in every],
+        ),
+        tuple(sorted({tag for comparison in comparisons for tag in comparison.tags})),
+        error,
+        complete,
+    )
+
+
+def _groups(valid: Sequence[Change], outcomes: Mapping[Configuration, Outcome]) -> list[list[Change]]:
+    """Return what can be timed in groups of about the same length, so that no group is far longer than the others."""
+    timeable = [
+        change
+        for change in valid
+        if change.configuration in outcomes and not _objection(outcomes[change.configuration])
+    ]
+    order = sorted(timeable, key=lambda change: _time_ns(outcomes[change.configuration]))
+    return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
+
+
+def _joined(comparisons: Sequence[Comparison]) -> Timed | None:
+    """Return the configuration itself over all comparisons, in each of which it is the first."""
+    own = [comparison.timings[0] for comparison in comparisons]
+    clocks_hz = [timing.sm_clock_hz for timing in own if timing.sm_clock_hz]
+    groups_ns = [group for timing in own for group in timing.groups_ns]
+    return Timed(groups_ns, sm_clock_hz=fmean(clocks_hz) if clocks_hz else 0.0) if own else None
+
+
+def _by_parameter(
+    kernel: KernelSpec, configuration: Configuration, alternatives: Sequence[Alternative]
+) -> tuple[AblatedParameter, ...]:
+    parameters = kernel.variants[configuration.variant].parameters
+    return tuple(
+        AblatedParameter(
+            name,
+            parameters[name].doc,
+            configuration.values[name],
+            tuple(one for one in alternatives if one.change.parameter == name),
+        )
+        for name in dict.fromkeys(one.change.parameter for one in alternatives)
+    )
+
+
+def _outcomes(
+    device: Device,
+    configurations: Sequence[Configuration],
+    known_ns: float | None,
+    stop: Callable[[], bool],
+) -> dict[Configuration, Outcome]:
+    """Have all compiled, verified and timed once; return the outcomes, all unless it was stopped."""
+    outcomes: dict[Configuration, Outcome] = {}
+
+    def own_ns() -> float | None:
+        own = outcomes.get(configurations[0])
+        return known_ns if own is None or _objection(own) else _time_ns(own)
+
+    for number, configuration in enumerate(configurations):
+        device.submit(number, configuration, own_ns)
+    while len(outcomes) < len(configurations):
+        for outcome in device.collect(WAIT_S):
+            outcomes[outcome.configuration] = outcome
+        if stop():
+            break
+    return outcomes
+
+
+def _time_ns(outcome: Outcome) -> float:
+    return median(outcome.measurement.samples_ns or (0.0,))
+
+
+def _objection(outcome: Outcome) -> str:
+    """Return why a configuration cannot be timed in turn with others; empty if it can."""
+    measurement = outcome.measurement
+    if measurement.status.ranked:
+        return ""
+    error = next((line.strip() for line in measurement.error.splitlines() if line.strip()), "")
+    return ": ".join(filter(None, (str(measurement.status), error)))
+
+
+def _why_not(change: Change, outcomes: Mapping[Configuration, Outcome]) -> str:
+    """Return why a change has no time."""
+    if change.objection:
+        return f"not valid: {change.objection}"
+    outcome = outcomes.get(change.configuration)
+    return (_objection(outcome) if outcome else "") or "not timed"

@@ -1,1 +1,0 @@
-"""`tune ablate`: what each choice of a configuration is worth."""

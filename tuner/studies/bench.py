@@ -1,0 +1,186 @@
+"""Stored winners timed again beside the default configuration and baselines, in one interleaved comparison.
+
+All contestants are timed in turn, round by round, and compared by the ratio within each round. The NumPy reference is
+the exception: it runs on the host, alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner.core.stats import UNDECIDED
+from tuner.database.records import Benchmark
+from tuner.devices.base import Device
+from tuner.kernel.space import SearchSpace
+from tuner.studies.interleaved import (
+    Compared,
+    Comparison,
+    Failure,
+    NamedContestant,
+    Timing,
+    blank_row,
+    compare,
+    ratio_columns,
+    times_of,
+)
+from tuner.studies.targets import BEST, DEFAULT, Against, Target
+
+SAME_MACHINE, SAME_NAME = 0.01, 0.03
+"""A stored winner counts as slower from this share on: on the GPU and driver on which it was tuned, and on another GPU
+of its name, whose clocks and memory differ."""
+NOISE_FLOORS = 2.0
+"""And from so many noise floors on: the time now and the one then are both off by up to one."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The results of one target."""
+
+    target: Target
+    comparison: Comparison
+    """The reference first, the others by time."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def timings(self) -> tuple[Timing, ...]:
+        """The contestants that were timed."""
+        return self.comparison.timings
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Those that could not be, as far as that matters."""
+        return self.comparison.failures
+
+    @property
+    def reference(self) -> str:
+        """The contestant that the others are compared with: the best, else the default; empty if neither ran."""
+        first = self.timings[0] if self.timings else None
+        return first.name if first is not None and first.configuration is not None else ""
+
+    @property
+    def best(self) -> Timing | None:
+        """The stored winner."""
+        return next((timing for timing in self.timings if timing.name == BEST), None)
+
+    @property
+    def noise_floor(self) -> float:
+        """Of the reference; 0 where nothing could be timed."""
+        return self.comparison.noise_floor(self.timings[0]) if self.timings else 0.0
+
+    def compared(self, timing: Timing) -> Compared | None:
+        """Return the reference compared with a contestant; None for itself, or without one."""
+        reference = self.timings[0]
+        if not self.reference or timing is reference:
+            return None
+        return self.comparison.against(reference, timing)
+
+    @property
+    def tied(self) -> bool:
+        """Whether another contestant is statistically tied with the reference."""
+        verdicts = [compared.verdict for timing in self.timings if (compared := self.compared(timing))]
+        return any(verdict in UNDECIDED for verdict in verdicts)
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """Whether a stored winner is still as fast as it was."""
+
+    before_ns: float
+    before: str
+    """When that was."""
+    now_ns: float | None
+    """None where it cannot be run any more."""
+    low_ns: float | None
+    tolerance: float
+    same_machine: bool
+    """Whether GPU and driver are those of then."""
+    slower: bool
+    reason: str = ""
+    """Why it could not be run."""
+
+
+def bench(device: Device, target: Target, against: Against, rounds: int, seed: int) -> Bench:
+    """Time a target's contestants in turn, and compare them.
+
+    Raises:
+        TunerError: the problem cannot be measured at all.
+    """
+    device.prepare(target.kernel, target.problem, seed, target.conditions)
+    contestants, notes = _contestants(device, target, against)
+    found = compare(device, target.kernel, target.problem, contestants, rounds, seed)
+    failures = [one for one in found.failures if against.named or not one.not_installed]
+    if target.winner is not None and target.broken:
+        best = NamedContestant(BEST, target.winner.winner.configuration)
+        failures.insert(0, Failure(best, target.broken))
+    first = next((timing for timing in found.timings if timing.configuration is not None), None)
+    timings = sorted(found.timings, key=lambda timing: (timing is not first, timing.time_ns))
+    found = replace(found, timings=tuple(timings), failures=tuple(failures))
+    return Bench(target, found, (*target.notes, *notes))
+
+
+def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | None:
+    """Return whether a target's stored winner is slower than it was; one that seems so is measured once more.
+
+    Must follow the target's :func:`bench`, while the device is prepared for it. None if nothing can be compared: no
+    winner of this problem, or one that was timed under other conditions.
+    """
+    target, best = timed.target, timed.best
+    stored = target.winner
+    if stored is None or not target.comparable:
+        return None
+    now, then = timed.comparison.gpu, stored.run.gpu
+    same = bool(now.uuid) and (now.uuid, now.driver) == (then.uuid, then.driver)
+    tolerance = max(SAME_MACHINE if same else SAME_NAME, NOISE_FLOORS * timed.noise_floor)
+    result = SpeedCheck(
+        stored.winner.time_ns, stored.created_at, None, None, tolerance, same_machine=same, slower=True
+    )
+    if best is None:
+        reason = next((failure.error for failure in timed.failures if failure.name == BEST), "")
+        return replace(result, reason=reason or "it could not be run")
+    limit_ns = stored.winner.time_ns * (1.0 + tolerance)
+    if best.interval_ns[0] > limit_ns:
+        again = compare(device, target.kernel, target.problem, [best.contestant], rounds, seed + 1)
+        if again.failures:
+            return replace(result, reason=again.failures[0].error)
+        (best,) = again.timings
+    low_ns = best.interval_ns[0]
+    return replace(result, now_ns=best.time_ns, low_ns=low_ns, slower=low_ns > limit_ns)
+
+
+def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
+    """Return the rows that the database keeps of it."""
+    target = result.target
+    row = replace(blank_row(target.kernel, target.problem, device, bench_id), noise_floor=result.noise_floor)
+    return [
+        replace(
+            row,
+            contestant=timing.name,
+            configuration=timing.configuration,
+            winner_id=target.winner.id if target.winner and timing.name == BEST else None,
+            **times_of(timing),
+            **ratio_columns(result.compared(timing) if result.reference == BEST else None),
+            tags=(*result.comparison.tags, *(() if timing.verified else ("unverified",))),
+        )
+        for timing in result.timings
+    ]
+
+
+def _contestants(device: Device, target: Target, against: Against) -> tuple[list[NamedContestant], list[str]]:
+    """Return the best, the default and the baselines, in this order."""
+    contestants: list[NamedContestant] = []
+    notes: list[str] = []
+    stored = target.winner
+    best = stored.winner if stored is not None and not target.broken else None
+    if best is not None:
+        contestants.append(
+            NamedContestant(BEST, best.configuration, known_ns=best.time_ns if target.comparable else 0.0)
+        )
+    if against.default or best is None:
+        default = SearchSpace.from_kernel(target.kernel, target.problem, device.gpu).default
+        if best is not None and default == best.configuration:
+            notes.append("the default configuration is the best")
+        else:
+            default_ns = stored.winner.default_time_ns if stored and target.comparable else None
+            contestants.append(NamedContestant(DEFAULT, default, known_ns=default_ns or 0.0))
+    contestants += [NamedContestant(baseline.name, baseline=baseline) for baseline in against.baselines]
+    return contestants, notes

@@ -1,1 +1,0 @@
-"""`tune bench`: stored winners timed again beside what else there is."""

@@ -1,0 +1,218 @@
+"""The results of ``tune bench`` as tables, as JSON, as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.core.stats import UNDECIDED
+from tuner.database.records import Benchmark
+from tuner.report.configurations import Texts, builtin, head_of
+from tuner.report.launch_note import launch_note
+from tuner.report.plots import Bar, BarGroup, plot_times
+from tuner.report.tables import (
+    comparison_record,
+    configuration_record,
+    duration,
+    interval,
+    percent,
+    picked,
+    problem_text,
+    show,
+    show_pairs,
+    show_text,
+    throughput,
+    timing_record,
+)
+from tuner.report.terminal import printable
+from tuner.studies.bench import Bench, SpeedCheck
+from tuner.studies.interleaved import Timing, time_record
+
+HISTORY_HEADS = (
+    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95 % interval"),
+    "best is",
+)
+
+
+def show_bench(result: Bench, *, full: bool = False) -> None:
+    """Print how the contestants of one problem were timed, and their times; with ``full`` all of their parameters."""
+    target, texts = result.target, Texts.of_kernel(result.target.kernel, full=full)
+    comparison, timings = result.comparison, result.timings
+    click.echo(printable(f"{target.problem} on {comparison.gpu.name}"))
+    calibration = comparison.calibration.notes if comparison.calibration is not None else ()
+    noise = f"; noise floor {100 * result.noise_floor:.2g} %" if timings else ""
+    pairs: list[tuple[str, object]] = [
+        ("  timed", f"{target.conditions}: {target.why}{noise}"),
+        *(("  note", note) for note in (*calibration, *result.notes)),
+        ("  clocks", f"held down by {', '.join(comparison.tags)}" if comparison.tags else ""),
+    ]
+    show_pairs(pairs)
+    if not timings:
+        return
+    compared = f"{result.reference} is" if result.reference else ""
+    what = head_of("what", full=full)
+    heads = ("contestant", what, "time", "95 % interval", "rate", "of peak", compared, "verified")
+    rows = [
+        (
+            timing.name,
+            texts.cell(timing.configuration) if timing.configuration else timing.contestant.text,
+            duration(timing.time_ns),
+            interval(*timing.interval_ns),
+            throughput(comparison.metrics(timing)),
+            percent(comparison.metrics(timing).speed_of_light),
+            _compared(result, timing),
+            "yes" if timing.verified else "NO",
+        )
+        for timing in timings
+    ]
+    show(
+        heads,
+        rows,
+        right=("time", "rate", "of peak"),
+        stacked=[head for head in (what, "verified", "95 % interval", compared, "of peak") if head],
+    )
+    note = launch_note(comparison.calibration, target.conditions, timings[0].time_ns, tied=result.tied)
+    if result.reference and note:
+        show_text(note, "  ", "  ")
+
+
+def _launch_decides(result: Bench) -> bool:
+    comparison = result.comparison
+    if comparison.calibration is None or not result.reference:
+        return False
+    time_ns = result.timings[0].time_ns
+    return comparison.calibration.launch_decides(comparison.conditions, time_ns, tied=result.tied)
+
+
+def comparison_text(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
+    """Return how much faster the reference is, unless the difference is within the noise or not sure."""
+    if ratio is None or low is None or high is None:
+        return verdict
+    ends = f"({_factor(low)} .. {_factor(high)})"
+    return f"{verdict} {ends}" if verdict in UNDECIDED else f"{verdict}: {_factor(ratio)}x {ends}"
+
+
+def _factor(ratio: float) -> str:
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.0f}"
+
+
+def _compared(result: Bench, timing: Timing) -> str:
+    compared = result.compared(timing)
+    if compared is None:
+        return ""
+    ratio = compared.ratio
+    return comparison_text(ratio.median, ratio.low, ratio.high, compared.verdict)
+
+
+def show_check(result: SpeedCheck) -> None:
+    """Print whether a stored winner is as fast as it was."""
+    show_text(f"{'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}", "  ", "    ")
+
+
+def check_text(result: SpeedCheck) -> str:
+    """Return what was compared, and what was allowed."""
+    before = f"{duration(result.before_ns)} on {result.before[:10]}"
+    if result.now_ns is None:
+        return f"it cannot be run: {printable(result.reason)}; it took {before}"
+    machine = (
+        "on the same GPU and driver" if result.same_machine else "on another GPU or driver of the same name"
+    )
+    change = result.now_ns / result.before_ns - 1.0
+    return (
+        f"{duration(result.now_ns)} now, {before} ({100 * change:+.1f} %); "
+        f"{100 * result.tolerance:.2g} % are allowed {machine}"
+    )
+
+
+def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
+    """Return the same for programs."""
+    target = result.target
+    stored = target.winner
+    tuned_for = stored.run.problem if stored is not None and not target.broken else None
+    comparison = result.comparison
+    return {
+        "problem": target.problem.to_json(),
+        **timing_record(comparison.gpu, target.conditions),
+        "why": target.why,
+        "noise_floor": result.noise_floor or None,
+        "calibration": comparison.calibration.to_json() if comparison.calibration is not None else None,
+        "notes": result.notes,
+        "tags": comparison.tags,
+        "reference": result.reference or None,
+        "launch_decides": _launch_decides(result),
+        "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
+        "contestants": [_timing(result, timing) for timing in result.timings],
+        "failed": [failure.to_json() for failure in result.failures],
+        "check": dict(vars(checked)) if checked is not None else None,
+    }
+
+
+def _timing(result: Bench, timing: Timing) -> dict[str, Any]:
+    compared = result.compared(timing)
+    return {
+        "contestant": timing.name,
+        **configuration_record(timing.configuration),
+        "call": timing.contestant.text if timing.contestant.baseline is not None else None,
+        **time_record(result.comparison.roof, timing.time_ns, timing.interval_ns),
+        **comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None)),
+        "verified": timing.verified,
+        "sm_clock_hz": timing.sm_clock_hz or None,
+        "samples_ns": timing.samples_ns,
+    }
+
+
+def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
+    """Print earlier benches as one table; with ``full`` all parameters."""
+    kernels: dict[str, Texts] = {}
+    for row in result:
+        name = row.problem.kernel
+        kernels[name] = kernels.get(name) or Texts.of_kernel(builtin(name), full=full)
+    rows = [
+        (
+            row.created_at[:16].replace("T", " "),
+            row.problem.kernel,
+            problem_text(row.problem),
+            row.gpu.name,
+            row.conditions,
+            row.contestant,
+            kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
+            duration(row.time_ns),
+            interval(row.ci_low_ns, row.ci_high_ns),
+            comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
+        )
+        for row in result
+    ]
+    head = head_of("configuration", full=full)
+    heads = [head if name == "configuration" else name for name in HISTORY_HEADS]
+    show(heads, rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
+
+
+def history_as_json(row: Benchmark) -> dict[str, Any]:
+    """Return one contestant of an earlier bench for programs."""
+    return {
+        **picked(row, "id bench created_at contestant winner_id kernel_digest time_ns ci_low_ns ci_high_ns"),
+        **picked(row, "ratio ratio_low ratio_high verdict noise_floor sm_clock_hz"),
+        "problem": row.problem.to_json(),
+        **timing_record(row.gpu, row.conditions),
+        **configuration_record(row.configuration),
+        **picked(row, "tags versions samples_ns"),
+    }
+
+
+def draw(benches: Sequence[Bench], path: Path) -> None:
+    """Draw the times of all contestants of several problems."""
+    shown = [result for result in benches if result.timings]
+    timed = list(dict.fromkeys(str(result.target.conditions) for result in shown))
+    groups = [
+        BarGroup(
+            str(result.target.problem) + (f" ({result.target.conditions})" if len(timed) > 1 else ""),
+            [Bar(timing.name, timing.time_ns, *timing.interval_ns) for timing in result.timings],
+            result.comparison.roof.speed_of_light_ns,
+        )
+        for result in shown
+    ]
+    gpus = list(dict.fromkeys(result.comparison.gpu.name for result in shown))
+    plot_times(groups, f"{', '.join(gpus)}; {timed[0] if len(timed) == 1 else 'several conditions'}", path)

@@ -1,0 +1,248 @@
+"""An interleaved comparison: contestants of one problem timed in turn, and compared by the ratio within each round.
+
+What all studies share: their contestants, the comparison, and what rows of the database and JSON say of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from tuner.core.conditions import Calibration, Conditions
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, reference_verdict
+from tuner.core.version import __version__
+from tuner.database.records import Benchmark, Metrics
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Contestant, Device, RaceRequest, Timed
+from tuner.kernel.baselines import NOT_INSTALLED, Baseline
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.roofline import Roof, roof_of
+from tuner.kernel.spec import KernelSpec
+from tuner.tuning.ceiling import roof_under
+from tuner.tuning.trials import metrics
+
+SAMPLES = 8
+"""With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
+
+
+@dataclass(frozen=True)
+class NamedContestant:
+    """One contestant by its name in the table."""
+
+    name: str
+    configuration: Configuration | None = None
+    baseline: Baseline | None = None
+    known_ns: float = 0.0
+    """Its earlier time; 0 if there is none."""
+
+    @property
+    def text(self) -> str:
+        """What it runs."""
+        return self.baseline.line if self.baseline else str(self.configuration)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.baseline is not None and self.baseline.on_host
+
+    @property
+    def contestant(self) -> Contestant:
+        """What the device times."""
+        return Contestant(self.configuration, self.known_ns, self.baseline)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing(Timed):
+    """A contestant with its times."""
+
+    contestant: NamedContestant
+
+    @property
+    def name(self) -> str:
+        """Of the contestant."""
+        return self.contestant.name
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """None for a baseline."""
+        return self.contestant.configuration
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.contestant.on_host
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A contestant that could not be timed."""
+
+    contestant: NamedContestant
+    error: str
+
+    @property
+    def name(self) -> str:
+        """Of the contestant."""
+        return self.contestant.name
+
+    @property
+    def configuration(self) -> bool:
+        """Whether it is a configuration of the kernel, which should not fail, rather than a baseline."""
+        return self.contestant.configuration is not None
+
+    @property
+    def not_installed(self) -> bool:
+        """Whether it failed for want of its library: no fault of what is compared with it."""
+        return not self.configuration and NOT_INSTALLED in self.error
+
+    def to_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {"contestant": self.name, "what": self.contestant.text, "error": self.error}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison of two contestants."""
+
+    ratio: Ratio
+    """How many times as fast the one is: above 1 it is the faster."""
+    verdict: Verdict
+    """Of the one against the other."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contestants timed in turn, round by round, on the data of one problem."""
+
+    kernel: KernelSpec
+    problem: Problem
+    gpu: Gpu
+    conditions: Conditions
+    roof: Roof
+    """With the ceilings that hold under these conditions."""
+    calibration: Calibration | None
+    timings: tuple[Timing, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def metrics(self, timing: Timed) -> Metrics:
+        """Return the throughput, and the share of the speed of light."""
+        return metrics(self.roof, timing.time_ns)
+
+    def noise_floor(self, timing: Timed) -> float:
+        """Return how far from 1 the ratio of two equal kernels of this time may be."""
+        if self.calibration is None:
+            return DEFAULT_NOISE_FLOOR
+        return self.calibration.noise_floor(self.conditions, timing.time_ns)
+
+    def against(self, timing: Timing, other: Timing) -> Compared:
+        """Compare two contestants, by the ratio within each round."""
+        if timing.on_host or other.on_host:  # timed alone: no pairs
+            ratio = unpaired(other, timing)
+        else:
+            ratio = paired_ratio(other.medians_ns, timing.medians_ns)
+        return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
+
+
+def compare(
+    device: Device,
+    kernel: KernelSpec,
+    problem: Problem,
+    contestants: Sequence[NamedContestant],
+    rounds: int,
+    seed: int,
+    *,
+    needed: int | None = None,
+    failing: Callable[[int, str], None] = lambda _, __: None,
+) -> Comparison:
+    """Time contestants in turn on a device that is prepared for the problem; one that fails is left out.
+
+    Args:
+        device: where.
+        kernel: what computes.
+        problem: what is computed.
+        contestants: what is timed, in this order.
+        rounds: groups of each.
+        seed: of the order within the rounds.
+        needed: once so many of the first have all failed, the others are not timed.
+        failing: told at once of each that fails; what it raises ends the comparison.
+    """
+    entered = [one.contestant for one in contestants]
+    race = device.race(RaceRequest(entered, rounds, SAMPLES, seed, needed=needed), failing)
+    return Comparison(
+        kernel,
+        problem,
+        device.gpu,
+        device.conditions,
+        roof_under(roof_of(kernel, problem, device.gpu), device.conditions.mode),
+        device.calibration,
+        tuple(
+            Timing(timed.groups_ns, timed.verified, timed.sm_clock_hz, contestant=contestants[index])
+            for index, timed in race.timed.items()
+        ),
+        tuple(Failure(contestants[index], error) for index, error in race.failures.items()),
+        race.tags,
+    )
+
+
+def unpaired(one: Timed, other: Timed) -> Ratio:
+    """Return the ratio of two times that were not taken in turn, bounded by the ends of their intervals."""
+    (low, high), (other_low, other_high) = one.interval_ns, other.interval_ns
+    return Ratio(one.time_ns / other.time_ns, low / other_high, high / other_low)
+
+
+def blank_row(kernel: KernelSpec, problem: Problem, device: Device, bench: str) -> Benchmark:
+    """Return a row of the database with what all contestants of a comparison share.
+
+    Args:
+        kernel: what computes.
+        problem: what is computed.
+        device: which is prepared for it.
+        bench: the id that all comparisons of one study share.
+    """
+    identity = KernelIdentity(kernel)
+    return Benchmark(
+        bench=bench,
+        problem=problem,
+        gpu=device.gpu,
+        conditions=device.conditions,
+        contestant="",
+        configuration=None,
+        kernel_digest=identity.text,
+        computation=identity.computation,
+        time_ns=0.0,
+        ci_low_ns=0.0,
+        ci_high_ns=0.0,
+        samples_ns=(),
+        noise_floor=0.0,
+        sm_clock_hz=0.0,
+        tags=(),
+        versions={"kernel-tune": __version__, **device.versions},
+    )
+
+
+def times_of(timed: Timed) -> dict[str, Any]:
+    """Return what a row of the database has of a contestant's times."""
+    low, high = timed.interval_ns
+    return {
+        "time_ns": timed.time_ns,
+        "ci_low_ns": low,
+        "ci_high_ns": high,
+        "samples_ns": timed.samples_ns,
+        "sm_clock_hz": timed.sm_clock_hz,
+    }
+
+
+def ratio_columns(compared: Compared | None) -> dict[str, Any]:
+    """Return what a row of the database has of a comparison: nothing, if there is none."""
+    return {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
+
+
+def time_record(roof: Roof, time_ns: float, interval_ns: tuple[float, float]) -> dict[str, Any]:
+    """Return a time with its interval and rates for programs."""
+    low, high = interval_ns
+    figures = structs.asdict(metrics(roof, time_ns))
+    return {"time_ns": time_ns, "ci_low_ns": low, "ci_high_ns": high, **figures}

@@ -1,1 +1,0 @@
-"""`tune ladder`: a kernel's optimisation steps, from the plainest to the best."""

@@ -1,0 +1,347 @@
+"""The results of ``tune ladder`` as text, a table for each size and one over all sizes, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from tuner.core.model import value_text
+from tuner.core.stats import UNDECIDED
+from tuner.report.configurations import Texts, head_of
+from tuner.report.launch_note import launch_note
+from tuner.report.tables import (
+    configuration_record,
+    duration,
+    percent,
+    picked,
+    show,
+    show_pairs,
+    show_text,
+    throughput,
+)
+from tuner.report.terminal import printable
+from tuner.studies.bench_report import comparison_text
+from tuner.studies.interleaved import Timing, time_record
+from tuner.studies.ladder import Ladder, Level, SpeedUp, StepComparison, size_text, sizes_text
+
+OTHER = " *"
+"""After a speed-up over times of another comparison."""
+BY_LAUNCH = " !"
+"""After a time that is more the launch's than the kernel's."""
+
+
+def flavour(comparison: StepComparison, others: Sequence[StepComparison]) -> str:
+    """Return how a comparison's problem differs from those of others: its dtype, its options; empty if it does not."""
+    if len({other.problem.key for other in others}) < 2:
+        return ""
+    problem = comparison.problem
+    parts = [problem.dtype] if len({other.problem.dtype for other in others}) > 1 else []
+    for name, value in problem.options.items():
+        if len({other.problem.options.get(name) for other in others}) > 1:
+            parts.append(f"{name}={value_text(value)}")
+    if not parts:  # in another role than the first
+        parts = [f"{role}={dtype}" for role, dtype in problem.dtypes.items()]
+    return " ".join(parts)
+
+
+def show_steps(ladder: Ladder) -> None:
+    """Print the steps with their descriptions."""
+    mark = " [replayed]" if ladder.replayed else ""
+    click.echo(printable(f"the ladder of {ladder.kernel.name} on {ladder.gpu.name}{mark}"))
+    show_pairs((f"  {step.name}", step.doc or f"variant {step.variant}") for step in ladder.steps)
+    click.echo()
+
+
+def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
+    """Print everything at one size; of one that the recording lacks nothing, as :func:`show_summary` names it."""
+    if not_recorded(ladder, level):
+        return
+    mark = " [replayed]" if ladder.replayed else ""
+    click.echo(printable(f"{ladder.kernel.name} {sizes_text(level.sizes)} on {ladder.gpu.name}{mark}"))
+    first = level.first(ladder.steps)
+    show_pairs(("  timed", line) for line in _timed(level))
+    if level.comparisons:
+        rows = _rows(ladder, level, first, texts)
+        against = _against_head(level)
+        heads = (
+            "step",
+            "in",
+            "time",
+            "rate",
+            "of peak",
+            over := f"over {first}",
+            against,
+            "verified",
+            what := head_of("what", full=texts.full),
+        )
+        table = dict(zip(heads, zip(*rows, strict=True), strict=True))
+        shown = {head: cells for head, cells in table.items() if any(cells)}
+        if set(shown["verified"]) == {"yes"}:
+            del shown["verified"]
+        show(
+            list(shown),
+            zip(*shown.values(), strict=True),
+            right=("time", "rate", "of peak", over),
+            stacked=[head for head in (what, against, "verified", "rate", "of peak") if head in shown],
+        )
+    for line in _notes(ladder, level, first):
+        show_text(line, "  ", "    ")
+    click.echo()
+
+
+def not_recorded(ladder: Ladder, level: Level) -> bool:
+    """Return whether the recording has no step at a size."""
+    return len(level.absent) == len(ladder.steps) and all(one.recorded for one in level.absent.values())
+
+
+def _against_head(level: Level) -> str:
+    best = (comparison.best_baseline for comparison in level.comparisons)
+    names = list(dict.fromkeys(baseline.name for baseline in best if baseline))
+    return f"against {names[0]}" if len(names) == 1 else "against the best baseline"
+
+
+def _timed(level: Level) -> list[str]:
+    """Return how each comparison was timed, once if all were timed alike."""
+    lines: dict[str, list[str]] = {}
+    for comparison in level.comparisons:
+        fastest = comparison.fastest
+        noise = f"; noise floor {100 * comparison.noise_floor(fastest):.2g} %" if fastest else ""
+        lines.setdefault(f"{comparison.conditions}: {comparison.why}{noise}", []).append(
+            flavour(comparison, level.comparisons)
+        )
+    tags = sorted({tag for comparison in level.comparisons for tag in comparison.tags if tag != "replayed"})
+    held = [f"clocks held down by {', '.join(tags)}"] if tags else []
+    one = len(lines) == 1
+    return [line if one else f"{' and '.join(names)}: {line}" for line, names in lines.items()] + held
+
+
+def _rows(ladder: Ladder, level: Level, first: str, texts: Texts) -> list[tuple[str, ...]]:
+    """Return a row for each step in the ladder's order, then for each baseline."""
+    steps = [(step.name, level.find(step.name)) for step in ladder.steps]
+    rows = [
+        _row(level, *timed, first, texts) if timed is not None else (name, "", "-", "", "", "", "", "yes", "")
+        for name, timed in steps
+        if timed is not None or name in level.absent
+    ]
+    for comparison in level.comparisons:
+        rows += [_row(level, comparison, timing, first, texts) for timing in comparison.baselines]
+    return rows
+
+
+def _row(
+    level: Level, comparison: StepComparison, timing: Timing, first: str, texts: Texts
+) -> tuple[str, ...]:
+    figures = comparison.metrics(timing)
+    return (
+        timing.name,
+        flavour(comparison, level.comparisons),
+        duration(timing.time_ns),
+        throughput(figures),
+        percent(figures.speed_of_light) if not timing.on_host else "",
+        _over(level.speed_up(comparison, timing, first)),
+        _against(comparison, timing),
+        "yes" if timing.verified else "NO",
+        timing.contestant.text if timing.configuration is None else texts.cell(timing.configuration),
+    )
+
+
+def _against(comparison: StepComparison, timing: Timing) -> str:
+    """Return a step compared with the fastest baseline; if both are little more than a launch, the verdict says so."""
+    best_baseline = comparison.best_baseline
+    if best_baseline is None or timing.configuration is None:
+        return ""
+    compared = comparison.against(timing, best_baseline)
+    launch = (
+        comparison.by_launch(timing)
+        and comparison.by_launch(best_baseline)
+        and compared.verdict not in UNDECIDED
+    )
+    return comparison_text(
+        compared.ratio.median,
+        compared.ratio.low,
+        compared.ratio.high,
+        "launch latency" if launch else compared.verdict,
+    )
+
+
+def _over(speed_up: SpeedUp | None) -> str:
+    if speed_up is None:
+        return ""
+    times = speed_up.ratio.median
+    text = f"{times:.2f}x" if 0.1 <= times < 100 else f"{times:.3g}x"
+    return text if speed_up.paired else f"{text}{OTHER}"
+
+
+def _notes(ladder: Ladder, level: Level, first: str) -> list[str]:
+    """Return what the table does not show: where the launch decides, which steps are tied or missing, and why."""
+    notes = []
+    for comparison in level.comparisons:
+        name = flavour(comparison, level.comparisons)
+        text = _undecided(comparison)
+        notes += [f"{name}: {text}" if name else text] if text else []
+    base = level.find(first)
+    if base is not None and any(comparison is not base[0] for comparison in level.comparisons):
+        notes.append(
+            f"{OTHER.strip()} another problem than {first}'s: both times were taken, but not in turn"
+        )
+    reasons: dict[str, list[str]] = {}
+    for name, absence in level.absent.items():
+        reasons.setdefault(absence.reason, []).append(name)
+    for reason, names in reasons.items():
+        every = len(names) == len(ladder.steps) > 1
+        notes.append(f"{'every step' if every else '; '.join(names)}: {reason}")
+    failures = (failure for comparison in level.comparisons for failure in comparison.failures)
+    notes += dict.fromkeys(f"{failure.name} could not be timed: {failure.error}" for failure in failures)
+    if ladder.replayed:
+        notes.append("recorded samples: nothing was measured here, and there are no others to compare with")
+    return notes
+
+
+def _undecided(comparison: StepComparison) -> str:
+    first, tied = comparison.fastest, comparison.tied
+    if first is None:
+        return ""
+    launch = launch_note(comparison.calibration, comparison.conditions, first.time_ns, tied=bool(tied))
+    if launch or not tied:
+        return launch
+    return f"{first.name} is statistically tied with {_listed([timing.name for timing in tied])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# -- over all sizes
+
+
+def show_summary(ladder: Ladder) -> None:
+    """Print the times of every step and baseline over all sizes, and the shares of the speed of light."""
+    if missing := [level for level in ladder.levels if not_recorded(ladder, level)]:
+        sizes = ", ".join(sizes_text(level.sizes) for level in missing)
+        nearest = next(iter(missing[-1].absent.values())).recorded
+        show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
+    levels = [level for level in ladder.levels if level.comparisons]
+    if len(levels) < 2:
+        return
+    by, heads = _heads(ladder, levels)
+    series = series_of(ladder, levels)
+
+    def table(title: str, cell: Callable[[StepComparison, Timing], str]) -> None:
+        rows = [
+            (name, *(cell(*one) if one is not None else "-" for one in timings))
+            for name, timings in series.items()
+        ]
+        if any(any(text not in ("", "-") for text in row[1:]) for row in rows):
+            click.echo(f"{title}, by {by}")
+            show(("step", *heads), rows, right=heads, in_blocks=True)
+            click.echo()
+
+    table("time", lambda comparison, timing: f"{duration(timing.time_ns)}{_mark(comparison, timing)}")
+    table(
+        "of the speed of light",
+        lambda comparison, timing: (
+            "" if timing.on_host else percent(comparison.metrics(timing).speed_of_light)
+        ),
+    )
+    if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
+        click.echo(f"{BY_LAUNCH.strip()} launch latency decides: most of this is the launch, not the kernel")
+
+
+def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
+    """Return the swept sizes' name, and a head for each level: its size, or all of its sizes if they differ."""
+    names = [name for name in ladder.swept if any(name in level.sizes for level in levels)]
+    if all(len(set(level.sizes.values())) == 1 for level in levels):
+        return "=".join(names), [size_text(next(iter(level.sizes.values()))) for level in levels]
+    return ", ".join(names), [sizes_text(level.sizes) for level in levels]
+
+
+def _mark(comparison: StepComparison, timing: Timing) -> str:
+    return BY_LAUNCH if comparison.launch_decides and comparison.by_launch(timing) else ""
+
+
+def series_of(
+    ladder: Ladder, levels: Sequence[Level]
+) -> dict[str, list[tuple[StepComparison, Timing] | None]]:
+    """Return by name the timings at every level of each step, and of each baseline of each kind of problem."""
+    series: dict[str, list[tuple[StepComparison, Timing] | None]] = {
+        step.name: [level.find(step.name) for level in levels] for step in ladder.steps
+    }
+    for index, level in enumerate(levels):
+        for comparison in level.comparisons:
+            kind = flavour(comparison, level.comparisons)
+            for baseline in comparison.baselines:
+                name = f"{baseline.name} ({kind})" if kind else baseline.name
+                series.setdefault(name, [None] * len(levels))[index] = (comparison, baseline)
+    return series
+
+
+# -- for programs
+
+
+def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
+    """Return everything for programs, samples included."""
+    return {
+        "kernel": ladder.kernel.name,
+        "gpu": ladder.gpu.name,
+        "gpu_uuid": ladder.gpu.uuid,
+        "driver": ladder.gpu.driver,
+        **picked(ladder, "device replayed complete swept"),
+        "rungs": [picked(step, "name doc variant parameters dtypes options") for step in ladder.steps],
+        "levels": [_level_record(ladder, level) for level in ladder.levels],
+    }
+
+
+def _level_record(ladder: Ladder, level: Level) -> dict[str, Any]:
+    absent = {name: picked(absence, "reason failed") for name, absence in level.absent.items()}
+    first = level.first(ladder.steps)
+    comparisons = [_comparison_record(level, comparison, first) for comparison in level.comparisons]
+    return {"sizes": dict(level.sizes), "first": first or None, "contests": comparisons, "absent": absent}
+
+
+def _comparison_record(level: Level, comparison: StepComparison, first: str) -> dict[str, Any]:
+    fastest, best_baseline = comparison.fastest, comparison.best_baseline
+    launch_ns = comparison.calibration.launch_ns if comparison.calibration else {}
+    return {
+        "problem": comparison.problem.to_json(),
+        **picked(comparison.conditions, "mode regime"),
+        "why": comparison.why,
+        **picked(comparison.roof, "flops bytes"),
+        "noise_floor": comparison.noise_floor(fastest) if fastest else None,
+        "launch_ns": launch_ns.get(str(comparison.conditions.mode)),
+        "launch_decides": comparison.launch_decides,
+        "fastest": fastest.name if fastest else None,
+        "tied": [timing.name for timing in comparison.tied],
+        "against": best_baseline.name if best_baseline else None,
+        "tags": list(comparison.tags),
+        "contestants": [_timing_record(level, comparison, timing, first) for timing in comparison.timings],
+        "failed": [failure.to_json() for failure in comparison.failures],
+    }
+
+
+def _timing_record(level: Level, comparison: StepComparison, timing: Timing, first: str) -> dict[str, Any]:
+    tuned, best_baseline = comparison.tuned.get(timing.name), comparison.best_baseline
+    if timing.configuration is None:
+        tuned = None
+    over = level.speed_up(comparison, timing, first)
+    against = (
+        comparison.against(timing, best_baseline) if tuned is not None and best_baseline is not None else None
+    )
+    return {
+        "contestant": timing.name,
+        "rung": tuned is not None,
+        **configuration_record(timing.configuration),
+        "call": None if tuned else timing.contestant.text,
+        "trial": tuned.trial_id if tuned else None,
+        "run": tuned.run if tuned else None,
+        "trials": tuned.trials if tuned else None,
+        "known": tuned.reused if tuned else None,
+        **time_record(comparison.roof, timing.time_ns, timing.interval_ns),
+        "over_first": {**vars(over.ratio), "paired": over.paired} if over else None,
+        "versus": {**vars(against.ratio), "verdict": against.verdict} if against else None,
+        "by_launch": comparison.by_launch(timing),
+        **picked(timing, "verified on_host"),
+        "sm_clock_hz": timing.sm_clock_hz or None,
+        "samples_ns": timing.samples_ns,
+    }

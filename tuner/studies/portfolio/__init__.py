@@ -1,1 +1,0 @@
-"""``tune portfolio``: few configurations that together run all sizes of a kernel well."""

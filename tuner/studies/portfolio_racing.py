@@ -1,0 +1,145 @@
+"""Interleaved comparisons of a portfolio, each recorded as soon as it is there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Problem
+from tuner.database.database import Database
+from tuner.database.records import Benchmark
+from tuner.devices.base import Contestant, Device, RaceRequest, Timed
+from tuner.kernel.spec import KernelSpec
+from tuner.studies.interleaved import blank_row, times_of
+from tuner.winners.portfolios import TIMED, kind_of, portfolio_rows
+from tuner.winners.timings import Timings, timings_of
+
+SCREENED = "screened"
+COMPARED = "compared"
+"""Tags of a problem's first comparison, of many, and of its second, of the fastest: then it is done."""
+CHANGED = "changed"
+"""Begins the tag of a problem's comparison of changed configurations, by the number of the turn."""
+
+
+class Races:
+    """Times configurations in turn, and keeps what was timed.
+
+    Args:
+        kernel: whose configurations.
+        device: where.
+        database: has what was timed before, and gets the rest.
+        mode: what the caches hold; None leaves it to each problem.
+        regime: whether the card rests.
+        seed: of inputs and order.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelSpec,
+        device: Device,
+        database: Database,
+        mode: Mode | None,
+        regime: Regime,
+        seed: int,
+    ) -> None:
+        self._kernel, self._device, self._database = kernel, device, database
+        self._mode, self._regime, self._seed = mode, regime, seed
+        self._rows = [
+            row
+            for row in portfolio_rows(database, kernel)
+            if row.contestant == TIMED and row.gpu.name == device.gpu.name and self._fits(row)
+        ]
+        self._timings: dict[str, Timings] = {}
+        self.failed: set[Configuration] = set()
+        """What failed anywhere is trusted nowhere."""
+        self.measured = False
+        """Whether this process has added anything."""
+
+    def _fits(self, row: Benchmark) -> bool:
+        """Return whether a row was timed as this run times; where that is left to the problem, any mode is."""
+        return row.conditions.regime is self._regime and self._mode in (None, row.conditions.mode)
+
+    def conditions(self, problem: Problem) -> Conditions:
+        """Return how a problem is timed: as it was before, if it was."""
+        for row in reversed(self._rows):
+            if row.problem == problem:
+                return row.conditions
+        return self._device.choose_conditions(self._kernel, problem, self._mode, self._regime)[0]
+
+    def timings(self, problem: Problem) -> Timings:
+        """Return what was timed of a problem's computation."""
+        kind = kind_of(problem)
+        if kind not in self._timings:
+            self._timings[kind] = timings_of(row for row in self._rows if kind_of(row.problem) == kind)
+        return self._timings[kind]
+
+    def all_timings(self) -> Timings:
+        """Return what was timed of all computations."""
+        if "" not in self._timings:
+            self._timings[""] = timings_of(self._rows)
+        return self._timings[""]
+
+    def done(self, tag: str) -> set[str]:
+        """Return the keys of the problems that have had a comparison."""
+        return {row.problem.key for row in self._rows if tag in row.tags}
+
+    def row(self, problem: Problem, configuration: Configuration) -> Benchmark:
+        """Return the last row of a configuration that was timed at a problem."""
+        return next(
+            row
+            for row in reversed(self._rows)
+            if row.problem == problem and row.configuration == configuration
+        )
+
+    def run(
+        self, problem: Problem, configurations: Sequence[Configuration], rounds: int, samples: int, tag: str
+    ) -> Mapping[Configuration, float]:
+        """Time configurations in turn at a problem; return their times in nanoseconds, without those that failed.
+
+        Raises:
+            TunerError: the problem cannot be measured at all.
+        """
+        device, conditions = self._device, self.conditions(problem)
+        device.prepare(self._kernel, problem, self._seed, conditions)
+        key = problem.key
+        times = {row.configuration: row.time_ns for row in self._rows if row.problem.key == key}
+        left = [one for one in configurations if one not in self.failed]
+        contestants = [Contestant(one, times.get(one, 0.0)) for one in left]
+        race = device.race(
+            RaceRequest(contestants, rounds, samples, self._seed),
+            lambda index, _: self.failed.add(left[index]),
+        )
+        timed = {left[index]: one for index, one in race.timed.items()}
+        return self._record(problem, timed, race.tags, tag) if timed else {}
+
+    def _record(
+        self, problem: Problem, timed: Mapping[Configuration, Timed], tags: Sequence[str], tag: str
+    ) -> dict[Configuration, float]:
+        fastest = min(timed.values(), key=lambda one: one.time_ns)
+        row = blank_row(self._kernel, problem, self._device, str(uuid.uuid4()))
+        rows = {}
+        for configuration, one in timed.items():
+            # By the rounds' ratios to the fastest, which drift does not move.
+            ratio = median(a / b for a, b in zip(one.medians_ns, fastest.medians_ns, strict=True))
+            rows[configuration] = replace(
+                row,
+                contestant=TIMED,
+                configuration=configuration,
+                **times_of(one)
+                | {
+                    "time_ns": ratio * fastest.time_ns,
+                    "ci_low_ns": min(one.medians_ns),
+                    "ci_high_ns": max(one.medians_ns),
+                },
+                noise_floor=self._device.noise_floor(one.time_ns),
+                tags=(*tags, tag),
+            )
+        self._database.record_benchmark(list(rows.values()))
+        self._rows += rows.values()
+        self.measured = True
+        self._timings.pop(kind_of(problem), None)
+        self._timings.pop("", None)
+        return {configuration: one.time_ns for configuration, one in rows.items()}
