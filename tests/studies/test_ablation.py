@@ -16,7 +16,8 @@ from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.core.stats import Verdict
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.ablation import Ablation, AblationRequest, ablate, changes
+from tuner.studies.ablation import Ablation, AblationRequest, ablate
+from tuner.studies.ablation_changes import changes
 
 BEST = configuration("ok", 256, 2)
 LIMITED = """

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
-
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
@@ -19,15 +17,13 @@ from tuner.children.measuring import (
     Failed,
     Measure,
     Measured,
-    Race,
-    RaceContestant,
     Raced,
     RaceFailed,
     Release,
     SetupDone,
 )
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.errors import DeviceError, KernelError, TunerError
+from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
@@ -42,7 +38,7 @@ from tuner.devices.base import (
 )
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
-from tuner.devices.requests import Requests, candidate_of
+from tuner.devices.requests import Requests, candidate_of, race
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submission, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.roofline import roof_of
@@ -242,42 +238,11 @@ class LocalDevice(Device):
         return outcomes
 
     def _race(self, request: RaceRequest) -> Raced | RaceFailed:
-        """Time contestants in turn, in the measuring process of the search.
-
-        Raises:
-            DeviceError: the process ends again and again.
-        """
+        """Time contestants in turn, in the measuring process of the search."""
         if self._released:
             self._set_up()
-        problem, described = self._submissions.problem, list[RaceContestant]()
-        try:
-            described.extend(self._requests.contestants(request.contestants, problem))
-        except TunerError as error:
-            return RaceFailed(str(error), len(described))
-        mode, batch = request.mode, None
-        if mode is not None:
-            batch = self._requests.batch(problem, replace(self.conditions, mode=mode))
-        message = Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
-        answer = self._guard.call(message)
-        if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
-            answer = self._culprit(message) or self._guard.call(message)
-        if not isinstance(answer, Unanswered):
-            return answer
-        if answer.fatal:
-            raise DeviceError(answer.error)
-        raise DeviceError(f"the measuring process ended twice in a race: {answer.error}")
-
-    def _culprit(self, message: Race) -> RaceFailed | Unanswered | None:
-        """Let each contestant run alone, and return the answer of the first that fails, under its index."""
-        for i, contestant in enumerate(message.contestants):
-            match self._guard.call(structs.replace(message, contestants=(contestant,), rounds=1)):
-                case RaceFailed() as answer:
-                    return structs.replace(answer, contestant=i)
-                case Unanswered(fatal=True) as answer:
-                    return answer
-                case Unanswered(error=error):
-                    return RaceFailed(error, i)
-        return None
+        message = self._requests.race(self._submissions.problem, self.conditions, request)
+        return message if isinstance(message, RaceFailed) else race(self._guard, message)
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -15,14 +16,18 @@ from tuner.children.measuring import (
     CandidateContestant,
     CudaReference,
     ProblemSetup,
+    Race,
     RaceContestant,
+    Raced,
+    RaceFailed,
     ReferenceData,
     Setup,
 )
 from tuner.core.conditions import Conditions, Mode
-from tuner.core.errors import CompileError, DeviceError
+from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, RaceRequest
+from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
 from tuner.kernel.batching import batch_of
 from tuner.kernel.identity import KernelIdentity
@@ -123,7 +128,19 @@ class Requests:
             return None, compilation
         return candidate_of(compilation), compilation
 
-    def contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
+    def race(self, problem: Problem, conditions: Conditions, request: RaceRequest) -> Race | RaceFailed:
+        """Return the request for a race in a process that is set up for the problem; or why a contestant cannot run."""
+        described: list[RaceContestant] = []
+        try:
+            described.extend(self._contestants(request.contestants, problem))
+        except TunerError as error:
+            return RaceFailed(str(error), len(described))
+        mode, batch = request.mode, None
+        if mode is not None:
+            batch = self.batch(problem, replace(conditions, mode=mode))
+        return Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
+
+    def _contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
         """Yield contestants of a race, described, one after the other; what there is to compile begins with the first.
 
         Raises:
@@ -212,3 +229,32 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
     memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
     floor_ns = math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)
     return Limits(floor_ns, roof.flops, roof.peak_flops)
+
+
+def race(guard: Guard, message: Race) -> Raced | RaceFailed:
+    """Have contestants timed in turn; if the process ends, find out which of them is at fault.
+
+    Raises:
+        DeviceError: the process ends again and again.
+    """
+    answer = guard.call(message)
+    if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
+        answer = _culprit(guard, message) or guard.call(message)
+    if not isinstance(answer, Unanswered):
+        return answer
+    raise DeviceError(
+        answer.error if answer.fatal else f"the measuring process ended twice in a race: {answer.error}"
+    )
+
+
+def _culprit(guard: Guard, message: Race) -> RaceFailed | Unanswered | None:
+    """Let each contestant run alone, and return the answer of the first that fails, under its index."""
+    for i, contestant in enumerate(message.contestants):
+        match guard.call(structs.replace(message, contestants=(contestant,), rounds=1)):
+            case RaceFailed() as answer:
+                return structs.replace(answer, contestant=i)
+            case Unanswered(fatal=True) as answer:
+                return answer
+            case Unanswered(error=error):
+                return RaceFailed(error, i)
+    return None

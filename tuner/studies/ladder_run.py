@@ -1,34 +1,21 @@
-"""A ladder run: each step's best configuration at each size of a sweep, and all of one size timed in turn.
-
-The best configuration of a step is an earlier equal run's, or the result of an ordinary run. That run has a narrowed
-space; the database keeps its trials like any others. There is no race of finalists and no fresh process: those are
-``tune run``'s business. Before it come runs of one trial each: a step gets a few dozen trials of what can be thousands
-of configurations, and the best of the step before or of the size before is worth one of them.
-"""
+"""A ladder run: each step's best configuration at each size of a sweep, and all of one size timed in turn."""
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tuner.core.conditions import Conditions
-from tuner.core.errors import Interrupted, NotRecordedError, SpaceError, TunerError
-from tuner.core.model import Configuration, Problem, Run, RunOptions, Trial, Value
+from tuner.core.errors import Interrupted, TunerError
+from tuner.core.model import Configuration, Problem
 from tuner.core.observer import Observer
 from tuner.core.stats import MIN_SAMPLES
 from tuner.database.database import Database
-from tuner.database.records import Filters
 from tuner.devices.base import Device
 from tuner.kernel.baselines import settle_baseline
-from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of
-from tuner.kernel.space import SearchSpace
-from tuner.kernel.spec import KernelSpec, StepSpec
-from tuner.kernel.values import index_of
+from tuner.kernel.spec import StepSpec
 from tuner.studies.interleaved import Comparison, Failure, NamedContestant, compare
 from tuner.studies.ladder import (
     STOPPED,
@@ -41,11 +28,8 @@ from tuner.studies.ladder import (
     records_of,
     sizes_text,
 )
+from tuner.studies.ladder_steps import StepSearch
 from tuner.studies.progress import SearchOfStep
-from tuner.tuning.finalists import fastest
-from tuner.tuning.request import Request
-from tuner.tuning.session import tune
-from tuner.tuning.state import Result, State
 
 COMPARISON_NS = 4e9
 """What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are
@@ -281,198 +265,3 @@ class _LadderRun:
     def _check_stop(self) -> None:
         if self._stop():
             raise Interrupted("stopped")
-
-
-# -- one step
-
-
-@dataclass(frozen=True)
-class _Earlier:
-    """What the database has of a step: the trials of all runs that tried some of it, by run, the oldest first."""
-
-    runs: dict[str, tuple[Run, list[Trial]]]
-    equal: list[str]
-    """The runs that searched just this step."""
-
-    @property
-    def best(self) -> tuple[Run, Trial] | None:
-        """The fastest trial of all."""
-        trial = fastest([trial for _, trials in self.runs.values() for trial in trials])
-        if trial is None:
-            return None
-        run = next(run for run, trials in self.runs.values() if any(other is trial for other in trials))
-        return run, trial
-
-
-@dataclass(frozen=True)
-class StepSearch:
-    """Finds the best configurations of a ladder's steps."""
-
-    sweep: Sweep
-    """What holds for all steps."""
-    device: Device
-    """Where to measure; it is prepared here."""
-    database: Database
-    """Where the trials go."""
-    stop: Callable[[], bool]
-    """Called often; once it returns true, nothing new is tried."""
-
-    def best(
-        self,
-        step: StepSpec,
-        problem: Problem,
-        conditions: Conditions,
-        observer: Observer[State],
-        nearby: Sequence[Configuration],
-        expected_ns: float,
-    ) -> Tuned | Absence:
-        """Return the best configuration of a step for a problem, or say why there is none.
-
-        Args:
-            step: which one.
-            problem: of the step, at one size.
-            conditions: how the problem is timed.
-            observer: told of the search.
-            nearby: configurations of other steps or sizes, whose values are tried first where the step has them.
-            expected_ns: what the step's configurations take, roughly; 0 where it is not known.
-
-        Raises:
-            Interrupted: ``stop`` returned true.
-        """
-        sweep = self.sweep
-        request = Request(
-            sweep.kernel,
-            problem,
-            RunOptions(
-                trials=sweep.trials,
-                seed=sweep.seed,
-                variants=(step.variant,),
-                fixed=step.parameters,
-                from_scratch=sweep.from_scratch,
-                time_s=sweep.time_s,
-                mode=sweep.mode,
-                regime=sweep.regime,
-            ),
-            expected_ns=expected_ns,
-        )
-        try:
-            if not sweep.from_scratch:
-                earlier = self._earlier(step, problem, conditions)
-                if (reused := self._reusable(earlier)) is not None:
-                    return reused
-                if earlier.best is not None:  # a time of another day: it is timed again
-                    nearby = [earlier.best[1].configuration, *nearby]
-            first = []
-            for fixed in _narrowed(sweep.kernel, step, nearby):
-                with suppress(SpaceError):  # a configuration from elsewhere need not be valid here
-                    one = replace(request, options=replace(request.options, trials=1, fixed=fixed))
-                    first.append(self._tune(one, observer))
-            best = self._tune(request, observer)
-            # The search does not try again what was tried before.
-            return min((best, *first), key=lambda one: one.time_ns if isinstance(one, Tuned) else math.inf)
-        except Interrupted:
-            raise
-        except SpaceError as error:
-            refused = sweep.kernel.usable_variants(problem, self.device.gpu)[1].get(step.variant)
-            whose = "" if step.variant == step.name else f"variant {step.variant} "
-            return Absence(f"{whose}{refused}" if refused else error.problem, failed=False)
-        except NotRecordedError as error:
-            return Absence(str(error), recorded=error.nearest)
-        except TunerError as error:
-            return Absence(str(error))
-
-    def _tune(self, request: Request, observer: Observer[State]) -> Tuned | Absence:
-        return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
-
-    def _earlier(self, step: StepSpec, problem: Problem, conditions: Conditions) -> _Earlier:
-        device = self.device
-        filters = Filters(
-            problem_key=problem.key,
-            variant=step.variant,
-            mode=str(conditions.mode),
-            regime=str(conditions.regime),
-            replayed=device.recorded,
-        )
-        fixed = {name: tuple(values) for name, values in step.parameters.items()}
-        identity = KernelIdentity(self.sweep.kernel)
-        earlier = _Earlier({}, [])
-        for stored in self.database.query(filters).rows:
-            run, trial = stored.run, stored.trial
-            here = run.device == device.name if device.recorded else run.gpu.name == device.gpu.name
-            values = trial.configuration.values
-            allowed = step.parameters.items()
-            inside = all(index_of(values.get(name, ""), choices) is not None for name, choices in allowed)
-            if not here or not inside or not identity.same_text(run):
-                continue
-            if run.id not in earlier.runs and _searched(run) == ((step.variant,), fixed, None):
-                earlier.equal.append(run.id)
-            earlier.runs.setdefault(run.id, (run, []))[1].append(trial)
-        return earlier
-
-    def _reusable(self, earlier: _Earlier) -> Tuned | None:
-        """Return the best trial of a step, if an equal run searched as much as one would search now."""
-        best = earlier.best
-        if best is None or (time_ns := best[1].time_ns) is None:
-            return None
-        for name in reversed(earlier.equal):
-            run, trials = earlier.runs[name]
-            if self._is_finished(run, trials):
-                where, trial = best
-                return Tuned(trial.configuration, time_ns, trial.id, where.id, len(trials), reused=True)
-        return None
-
-    def _is_finished(self, run: Run, trials: Sequence[Trial]) -> bool:
-        """Return whether a run ended by itself: with the trials or time that is asked for, or with nothing left."""
-        how = self.database.run_state(run.id)
-        if how["state"] != "finished":
-            return False
-        if len(trials) >= self.sweep.trials or how["stats"].get("search_s", 0.0) >= self.sweep.time_s:
-            return True
-        space = SearchSpace.from_kernel(
-            self.sweep.kernel, run.problem, self.device.gpu, run.options.variants, run.options.fixed
-        )
-        # A run that knew earlier ones tries only what those had not.
-        tried = {trial.configuration for trial in trials}
-        tried |= {trial.configuration for trial in self.database.earlier_trials(run)}
-        return sum(map(space.contains, tried)) >= len(space)
-
-
-def _searched(run: Run) -> tuple[Any, ...]:
-    """Return the variants, values and bound on the error to which a run was narrowed."""
-    options = run.options
-    return options.variants, dict(options.fixed), options.max_error
-
-
-def _narrowed(
-    kernel: KernelSpec, step: StepSpec, nearby: Sequence[Configuration]
-) -> list[dict[str, tuple[Value, ...]]]:
-    """Return the step narrowed to the values of other configurations, as far as it has and allows them."""
-    parameters = kernel.variants[step.variant].parameters
-    narrowed: list[dict[str, tuple[Value, ...]]] = []
-    for configuration in nearby:
-        fixed = dict(step.parameters)
-        for name, value in configuration.parameters:
-            allowed = fixed.get(name, parameters[name].values if name in parameters else ())
-            if index_of(value, allowed) is not None:
-                fixed[name] = (value,)
-        if fixed != step.parameters and fixed not in narrowed:
-            narrowed.append(fixed)
-    return narrowed
-
-
-def _best_of(result: Result) -> Tuned | Absence:
-    state = result.state
-    best = fastest(state.trials)
-    if best is not None and best.time_ns:
-        return Tuned(best.configuration, best.time_ns, best.id, state.run.id, len(state.trials))
-    counts = state.failures
-    commonest = max(counts, key=lambda status: counts[status], default="")
-    error = next((trial.error for trial in state.trials if trial.status == commonest and trial.error), "")
-    why = ": ".join(filter(None, (commonest, *error.splitlines()[:1])))
-    tried = len(state.trials)
-    text = (
-        "its only configuration could not be verified"
-        if tried == 1
-        else f"none of {tried} configurations could be verified"
-    )
-    return Absence(f"{text}; {why}" if why else text)
