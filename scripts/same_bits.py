@@ -112,7 +112,7 @@ def main() -> None:
         case.number: differing(context, helpers, gpu.sm_count, case, given.calls, given.seed)
         for case in units
     }
-    reasons = {cases.index(one.case): one.reason for one in left_out}
+    reasons = {cases.index(case): reason for case, reason in left_out}
     for number, case in enumerate(cases):
         error = errors.get(number, reasons.get(number, ""))
         rows.append(

@@ -18,7 +18,7 @@ from tuner.core.files import refuse_missing_parent
 from tuner.inspect.tools.cases import Case, as_runs, compile_cases
 from tuner.inspect.tools.locate import NCU, find
 from tuner.inspect.tools.nsight import profile as run_ncu
-from tuner.inspect.tools.profile_report import Profile, profile_as_json, show_profile
+from tuner.inspect.tools.report import Profile, profile_as_json, show_profile
 from tuner.report.tables import say, show_json
 
 FOLDER = Path("results/profiles")
@@ -100,7 +100,8 @@ def _job(chosen: ChosenConfiguration, device: int, seed: int) -> tuple[ToolJob, 
         cases = [Case(chosen.problem, chosen.configuration)]
         units, left_out = compile_cases(chosen.kernel, chosen.gpu, pool, cases, chosen.problem)
     if left_out:
-        raise CompileError(f"{left_out[0].case}: {left_out[0].reason}", "choose another configuration")
+        case, reason = left_out[0]
+        raise CompileError(f"{case}: {reason}", "choose another configuration")
     setups, runs = as_runs(units)
     job = ToolJob(device, str(paths.cubins()), setups, runs, seed=seed, profiled=True)
     return job, sum(resources.spill_bytes for resources in units[0].resources)

@@ -20,11 +20,10 @@ from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestio
 from tuner.core.files import refuse_missing_parent
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.inspect.tools.cases import Case, LeftOut, Unit, compile_cases
-from tuner.inspect.tools.checking import Checker, Settings, ToolVerdict
+from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted
+from tuner.inspect.tools.checking import Checker
 from tuner.inspect.tools.locate import SANITIZER, find
-from tuner.inspect.tools.planted import planted
-from tuner.inspect.tools.sanitize_report import Checked, SanitizeProgress, checked_as_json, show_checked
+from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_json, show_checked
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
 from tuner.inspect.tools.small_sizes import sample as draw_sample
 from tuner.inspect.tools.small_sizes import small_problems
@@ -37,43 +36,61 @@ from tuner.studies.targets import stored_winners
 FOLDER = Path("results/sanitizer")
 
 
-def sanitize(
-    given: ConfigurationArguments,
-    sample: int | None,
-    variants: tuple[str, ...],
-    winners: bool,
-    tools: tuple[str, ...],
-    size_texts: tuple[str, ...],
-    edge_sizes: int,
-    output: Path | None,
-    sanitizer_path: Path | None,
-    self_check: bool,
-    deadline_s: float,
-    device_name: str,
-    seed: int,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class SanitizeOptions:
+    """The command's own options."""
+
+    sample: int | None
+    variants: tuple[str, ...]
+    winners: bool
+    tools: tuple[str, ...]
+    size_texts: tuple[str, ...]
+    edge_sizes: int
+    output: Path | None
+    sanitizer_path: Path | None
+    self_check: bool
+    deadline_s: float
+    device_name: str
+    seed: int
+    quiet: bool
+    as_json: bool
+
+
+def sanitize(given: ConfigurationArguments, asked: SanitizeOptions) -> None:
     """Run configurations under Compute Sanitizer's tools and print the findings; exit status 1 on any."""
-    chosen_tools = _tools(tools)
-    _refuse_contradictions(given, sample, variants, winners=winners)
+    tools = _tools(asked.tools)
+    _refuse_contradictions(given, asked)
     refuse_wrong_names(given)
-    if output is not None:
-        refuse_missing_parent(output)
-    refuse_without_gpu(device_name)
-    sanitizer = find(SANITIZER, sanitizer_path)  # a missing tool is reported before anything is started
-    gpu = describe_gpu(device_name)
-    chosen = _winners(given, gpu) if winners else _chosen(given, sample, variants, gpu, seed)
-    cases, left_out = _cases(chosen, gpu, size_texts, edge_sizes, seed)
-    folder = _folder(chosen.kernel.name, output)
-    if not quiet:
-        say(f"compiling for {len(cases)} runs under each of {', '.join(chosen_tools)}")
-    compiled = _compiled(chosen, gpu, cases, chosen_tools if self_check else [])
-    settings = Settings(sanitizer, folder, gpu_number(device_name), str(paths.cubins()), seed, deadline_s)
-    verdicts = _verdicts(settings, chosen_tools, compiled, quiet=quiet)
-    left_out += compiled.left_out
+    if asked.output is not None:
+        refuse_missing_parent(asked.output)
+    refuse_without_gpu(asked.device_name)
+    sanitizer = find(SANITIZER, asked.sanitizer_path)  # a missing tool is reported before anything is started
+    gpu = describe_gpu(asked.device_name)
+    chosen = _winners(given, gpu) if asked.winners else _chosen(given, asked, gpu)
+    cases, left_out = _cases(chosen, asked, gpu)
+    folder = _folder(chosen.kernel.name, asked.output)
+    if not asked.quiet:
+        say(f"compiling for {len(cases)} runs under each of {', '.join(tools)}")
+    with closing(CompilePool(None, paths.cubins())) as pool:
+        units, not_compiled = compile_cases(chosen.kernel, gpu, pool, cases, chosen.problem)
+        if not units:
+            case, reason = not_compiled[0]
+            raise CompileError(f"nothing can be run: {case}: {reason}", "choose another configuration")
+        faulty = {tool: planted(tool, gpu, pool) for tool in tools if asked.self_check}
+    progress = SanitizeProgress(len(units) * len(tools), quiet=asked.quiet)
+    number, cache = gpu_number(asked.device_name), str(paths.cubins())
+    checker = Checker(sanitizer, folder, number, cache, asked.seed, asked.deadline_s, progress)
+    verdicts = {}
+    try:
+        for tool in tools:
+            if tool in faulty:
+                checker.try_out(tool, faulty[tool])
+            verdicts[tool] = checker.check(tool, units)
+    finally:
+        progress.close()
+    left_out += not_compiled
     checked = Checked(chosen.problem, gpu, chosen.source, verdicts, left_out, folder, chosen.notes)
-    if as_json:
+    if asked.as_json:
         show_json(checked_as_json(checked))
     else:
         show_checked(checked)
@@ -94,16 +111,6 @@ class _Chosen:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _CompiledCases:
-    """What can be run."""
-
-    units: list[Unit]
-    left_out: list[LeftOut]
-    planted: dict[str, Unit]
-    """By tool: the kernel with a fault for it."""
-
-
 def _tools(texts: Sequence[str]) -> list[str]:
     names = [name.strip() for text in texts for name in text.split(",")] or list(DEFAULT_TOOLS)
     for name in names:
@@ -112,29 +119,26 @@ def _tools(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _refuse_contradictions(
-    given: ConfigurationArguments, sample: int | None, variants: Sequence[str], *, winners: bool
-) -> None:
-    if winners and (sample or given.config is not None or given.trial is not None):
+def _refuse_contradictions(given: ConfigurationArguments, asked: SanitizeOptions) -> None:
+    named = given.config is not None or given.trial is not None
+    if asked.winners and (asked.sample or named):
         raise UsageError("--winners excludes --sample, --config and --trial", "give one of them")
-    if sample and (given.config is not None or given.trial is not None):
+    if asked.sample and named:
         raise UsageError("--sample excludes --config and --trial", "give one of them")
-    if variants and not sample:
+    if asked.variants and not asked.sample:
         raise UsageError(
             "--variant is about a sample", "add --sample N, or name a configuration with --config"
         )
 
 
-def _chosen(
-    given: ConfigurationArguments, sample: int | None, variants: Sequence[str], gpu: Gpu, seed: int
-) -> _Chosen:
-    if sample is None:
+def _chosen(given: ConfigurationArguments, asked: SanitizeOptions, gpu: Gpu) -> _Chosen:
+    if asked.sample is None:
         one = choose(given, gpu)
         return _Chosen(one.kernel, one.problem, [(one.problem, one.configuration)], one.source, one.notes)
     kernel, problem = named_problem(given)
-    space = SearchSpace.from_kernel(kernel, problem, gpu, variants, seed=seed)
-    pairs = [(problem, configuration) for configuration in draw_sample(space, sample, seed)]
-    return _Chosen(kernel, problem, pairs, f"a sample of {len(space)}, seed {seed}")
+    space = SearchSpace.from_kernel(kernel, problem, gpu, asked.variants, seed=asked.seed)
+    pairs = [(problem, configuration) for configuration in draw_sample(space, asked.sample, asked.seed)]
+    return _Chosen(kernel, problem, pairs, f"a sample of {len(space)}, seed {asked.seed}")
 
 
 def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
@@ -163,34 +167,31 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
     return _Chosen(kernel, problem, list(pairs.values()), source, tuple(notes))
 
 
-def _cases(
-    chosen: _Chosen, gpu: Gpu, size_texts: Sequence[str], edge_sizes: int, seed: int
-) -> tuple[list[Case], list[LeftOut]]:
+def _cases(chosen: _Chosen, asked: SanitizeOptions, gpu: Gpu) -> tuple[list[Case], list[LeftOut]]:
     """Return each configuration at the sizes of ``--at``, else at small edge-case sizes; and the invalid cases."""
     kernel = chosen.kernel
     cases: list[Case] = []
     left_out: list[LeftOut] = []
     for problem, configuration in chosen.pairs:
-        if not size_texts:
+        if not asked.size_texts:
 
             def fits(other: Problem, configuration: Configuration = configuration) -> bool:
                 return not invalid_reason(kernel, other, gpu, configuration)
 
-            small = small_problems(problem, configuration, fits, edge_sizes, seed)
+            small = small_problems(problem, configuration, fits, asked.edge_sizes, asked.seed)
             cases += [Case(other, configuration) for other in small]
-        for text in size_texts:
+        for text in asked.size_texts:
             sizes = {name: size_of(name, value) for name, value in assignments([text], "--at")}
             settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
             other = Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options)
             case, reason = Case(other, configuration), invalid_reason(kernel, other, gpu, configuration)
             if reason:
-                left_out.append(LeftOut(case, reason))
+                left_out.append((case, reason))
             else:
                 cases.append(case)
     if not cases:
-        raise UsageError(
-            f"nothing can be run: {left_out[0].case}: {left_out[0].reason}", "give other sizes with --at"
-        )
+        case, reason = left_out[0]
+        raise UsageError(f"nothing can be run: {case}: {reason}", "give other sizes with --at")
     return cases, left_out
 
 
@@ -203,34 +204,3 @@ def _folder(kernel: str, output: Path | None) -> Path:
         raise UsageError(f"{folder} is not an empty folder", "name a new one for the logs")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
-
-
-def _compiled(chosen: _Chosen, gpu: Gpu, cases: Sequence[Case], planted_for: Sequence[str]) -> _CompiledCases:
-    """Compile everything, and for some tools a kernel with a fault.
-
-    Raises:
-        CompileError: there is nothing left to run.
-    """
-    with closing(CompilePool(None, paths.cubins())) as pool:
-        units, left_out = compile_cases(chosen.kernel, gpu, pool, cases, chosen.problem)
-        if not units:
-            reason = f"{left_out[0].case}: {left_out[0].reason}"
-            raise CompileError(f"nothing can be run: {reason}", "choose another configuration")
-        return _CompiledCases(units, left_out, {tool: planted(tool, gpu, pool) for tool in planted_for})
-
-
-def _verdicts(
-    settings: Settings, tools: Sequence[str], compiled: _CompiledCases, *, quiet: bool
-) -> dict[str, list[ToolVerdict]]:
-    """Run everything under one tool after the other; return the verdicts by tool."""
-    progress = SanitizeProgress(len(compiled.units) * len(tools), quiet=quiet)
-    checker = Checker(settings, progress)
-    verdicts = {}
-    try:
-        for tool in tools:
-            if tool in compiled.planted:
-                checker.try_out(tool, compiled.planted[tool])
-            verdicts[tool] = checker.check(tool, compiled.units)
-    finally:
-        progress.close()
-    return verdicts

@@ -15,11 +15,10 @@ from tuner.children.compile_pool import CompilePool
 from tuner.children.job import CaseOutcome, Complaint
 from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.model import Problem
-from tuner.inspect.tools.cases import Case, Unit
-from tuner.inspect.tools.checking import Checker, Settings, ToolVerdict
+from tuner.inspect.tools.cases import Case, Unit, planted
+from tuner.inspect.tools.checking import Checker, ToolVerdict
 from tuner.inspect.tools.locate import ToolMissingError
-from tuner.inspect.tools.planted import planted
-from tuner.inspect.tools.sanitize_report import SanitizeProgress
+from tuner.inspect.tools.report import SanitizeProgress
 from tuner.inspect.tools.sanitizer import TOOLS, ToolMessage
 from tuner.inspect.tools.watched import Watched
 from tuner.kernel.roofline import ARCHITECTURES
@@ -46,12 +45,12 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: list[Unit]) ->
     """Run a tool's stand-in over six configurations."""
     calls = tmp_path / "calls"
     monkeypatch.setenv("FAKE_CALLS", str(calls))
-    settings = Settings(fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 3.0)
+    settings = (fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 3.0)
 
     def run(tool: str = "racecheck", **word: object) -> list[ToolVerdict]:
         monkeypatch.setenv("FAKE_TOOL", json.dumps(word))
         calls.unlink(missing_ok=True)
-        return Checker(settings).check(tool, units)
+        return Checker(*settings).check(tool, units)
 
     return run
 
@@ -172,7 +171,7 @@ def _words(path: Path) -> bytes:
 
 
 def test_a_blind_tool_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = Checker(Settings(fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 10.0))
+    checker = Checker(fake_sanitizer(tmp_path / "tools"), tmp_path, 0, "", 0, 10.0)
     with closing(CompilePool(1)) as pool:
         units = {tool: planted(tool, GPU, pool) for tool in TOOLS}
     for tool, unit in units.items():

@@ -10,10 +10,17 @@ import pytest
 from tests.faults.fake_tools import fake_ncu
 from tests.ncu_output import COUNTERS, STALL, wide
 from tuner.core.errors import UsageError
-from tuner.inspect.tools.figures import Figures, figures_of, limit_of
+from tuner.inspect.tools.figures import (
+    REASONS,
+    Figures,
+    figures_of,
+    limit_of,
+    remedy_of,
+    top_stalls,
+    worth_looking_at,
+)
 from tuner.inspect.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.inspect.tools.nsight import EXTRA_METRICS, ncu_command, number, parse_csv
-from tuner.inspect.tools.stalls import REASONS, remedy_of, top_stalls, worth_looking_at
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

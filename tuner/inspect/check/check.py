@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from tuner.children.nvrtc import nvrtc_version
-from tuner.core.errors import CompileError
+from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
+from tuner.core.model import Gpu, Problem
+from tuner.expressions.arithmetic import Expression
 from tuner.inspect.check.compiling import CompiledVariants, check_compiling
-from tuner.inspect.check.conditions import check_conditions, check_plans, check_values
 from tuner.inspect.check.emulation import HostChildren, check_on_host, check_references
-from tuner.inspect.check.findings import Report, Watch, watch_nothing
-from tuner.inspect.check.loading import load
-from tuner.inspect.check.references import check_reference
-from tuner.inspect.check.subjects import Sampling, check_problems, subjects
+from tuner.inspect.check.findings import Report, Watch, load, watch_nothing
+from tuner.inspect.check.subjects import (
+    Sampling,
+    Subject,
+    check_problems,
+    problems,
+    report_launch,
+    subjects,
+    usable_places,
+)
 from tuner.inspect.check.uses import check_uses
+from tuner.kernel.plan import make_plan, scalars_of, tensors_of
+from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.tolerance import tolerance
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.runtime.launch_limits import UnlaunchableError
 
 
 @dataclass(frozen=True)
@@ -78,3 +95,138 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     if checks.on_host and comparable:
         running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
         check_on_host(kernel, running, sampling.gpus[0], children, report)
+
+
+# -- values and conditions
+
+
+COMBINATIONS = 64
+"""Combinations of parameter values, valid or not, for which constraints are evaluated."""
+
+
+def check_values(kernel: KernelSpec, sampling: Sampling, report: Report) -> None:
+    """Report shapes, scalars, work and tolerances without a value, for the default problem and all presets."""
+    gpu = sampling.gpus[0]
+    for key, problem in problems(kernel).items():
+        for check in (tensors_of, scalars_of, _check_work, _check_reference):
+            try:
+                check(kernel, problem, gpu)
+            except TunerError as error:
+                report.error(error, ("reference", "reduction") if check is _check_reference else key)
+
+
+def _check_work(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    names = kernel.environment(problem, gpu)
+    for expression, minimum in ((kernel.work.flops, 0.0), (kernel.work.bytes, 1.0)):
+        if (value := expression.number(names)) < minimum:
+            raise TunerError(
+                f"{expression.where}: {expression.text} = {value:g}", f"it is at least {minimum:g}"
+            )
+
+
+def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    settled = settle_reference(kernel, problem, gpu)
+    for tensor in tensors_of(kernel, problem, gpu):
+        if tensor.role != "input":
+            tolerance(settled.reduction, settled.accumulate, tensor.dtype, settled.tolerance)
+
+
+def check_conditions(kernel: KernelSpec, sampling: Sampling, report: Report) -> set[str]:
+    """Report conditions whose value is no truth value, or that fail for another reason than a division.
+
+    Returns:
+        Names of the variants that have one: which of their configurations are valid means nothing.
+    """
+    wrong = set()
+    for variant in kernel.variants.values():
+        conditions = [
+            *((("constraints", reason), condition) for reason, condition in variant.constraints_before),
+            *((("pruning", reason), condition) for reason, condition in variant.pruning_rules),
+        ]
+        for place, gpus in itertools.islice(usable_places(kernel, variant, sampling), 1):
+            environment = kernel.environment(place, gpus[0])
+            for key, condition in conditions:
+                problems_of_it = (
+                    _wrong_condition(condition, {**environment, **values})
+                    for values in _combinations(variant)
+                )
+                if problem := next(filter(None, problems_of_it), ""):
+                    report.add(("variants", variant.name, *key), problem, "write a comparison")
+                    wrong.add(variant.name)
+    return wrong
+
+
+def _combinations(variant: VariantSpec) -> Iterable[Mapping[str, object]]:
+    draw = random.Random(0)
+    yield variant.defaults
+    for _ in range(COMBINATIONS):
+        yield {name: draw.choice(parameter.values) for name, parameter in variant.parameters.items()}
+
+
+def _wrong_condition(condition: Expression, names: Mapping[str, object]) -> str:
+    """Return what is wrong with a condition's value; empty if it is true or false."""
+    try:
+        value = condition.evaluate(names)
+    except DivisionByZeroError:
+        return ""
+    except TunerError as error:
+        return error.problem.removeprefix(f"{condition.where}: ")
+    if not isinstance(value, bool | np.bool_):
+        return f"{condition.text!r} is no condition: its value is {value!r}"
+    return ""
+
+
+def check_plans(kernel: KernelSpec, subject: Subject, report: Report) -> None:
+    """Report launches that have no plan: a grid of 0, an argument that is text. Beyond the GPU's limits is no fault."""
+    gpu = subject.gpus[0]
+    unlaunchable = 0
+    for configuration in subject.configurations:
+        try:
+            make_plan(kernel, subject.problem, gpu, configuration)
+        except UnlaunchableError:
+            unlaunchable += 1
+        except TunerError:
+            report_launch(kernel, subject.problem, gpu, configuration, report)
+    if unlaunchable and unlaunchable == len(subject.configurations):
+        what = f"none of {unlaunchable} configurations can be launched: "
+        report_launch(kernel, subject.problem, gpu, subject.configurations[-1], report, what)
+
+
+# -- the reference
+
+
+def check_reference(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
+    """Report outputs without a reference, golden files that do not fit, and a NumPy reference that has no value."""
+    reference = kernel.reference
+    for tensor in kernel.tensors.values():
+        everything = reference.cuda is not None or reference.python is not None
+        covered = everything or tensor.name in {*reference.numpy, *reference.golden}
+        if tensor.role != "input" and not covered:
+            problem = f"nothing says what {tensor.name} must be"
+            report.add(
+                ("reference",), problem, "add [reference] with numpy, cuda or golden: results are not checked"
+            )
+    _check_golden(kernel, gpu, report)
+
+
+def _check_golden(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
+    for name, file in kernel.reference.golden.items():
+        key = ("reference", "golden", name)
+        try:
+            golden = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            report.add(key, f"golden file {file}: {error}", "save it with numpy.save")
+            continue
+        if golden.dtype.kind not in "biuf":
+            report.add(key, f"golden file {file} holds {golden.dtype}", "save real numbers")
+        shapes = {
+            str(problem): tensor.shape[::-1] if tensor.transposed else tensor.shape
+            for problem in problems(kernel).values()
+            for tensor in tensors_of(kernel, problem, gpu)
+            if tensor.name == name
+        }
+        if shapes and golden.shape not in shapes.values():
+            wanted = " or ".join(dict.fromkeys(map(str, shapes.values())))
+            report.add(
+                key, f"golden file {file} has shape {golden.shape}, not {wanted}", "save it for a preset"
+            )

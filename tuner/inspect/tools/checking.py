@@ -9,15 +9,14 @@ hangs is replaced, and goes on behind the configuration that ended it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.children.job import Began, CaseOutcome, Ended, Placed, ToolJob
-from tuner.inspect.tools.cases import Unit, as_runs
+from tuner.inspect.tools.cases import FAULTS, Unit, as_runs
 from tuner.inspect.tools.locate import SANITIZER, ToolMissingError
-from tuner.inspect.tools.planted import FAULTS
 from tuner.inspect.tools.sanitizer import (
     Finding,
     Log,
@@ -67,20 +66,6 @@ class ToolVerdict:
         )
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all processes have in common."""
-
-    sanitizer: Path
-    folder: Path
-    """For the logs; it exists."""
-    gpu: int
-    cache: str
-    seed: int
-    step_s: float
-    """Allowed for one configuration at one size."""
-
-
 @dataclass
 class _Turn:
     """One configuration's turn in a process."""
@@ -116,19 +101,28 @@ class _Session:
         return bool(self.turns) and (self.log.complete or self.fault or self.seen.late)
 
 
+@dataclass
 class Checker:
     """Runs one of the sanitizer's tools after the other.
 
-    Args:
-        settings: of all processes.
+    Attributes:
+        sanitizer: the executable.
+        folder: for the logs; it exists.
+        gpu: its number.
+        cache: folder of the cubin cache; empty for none.
+        seed: of the inputs.
+        step_s: seconds allowed for one configuration at one size.
         report: called with a tool and a verdict whenever there is one; the last on a configuration counts.
     """
 
-    def __init__(
-        self, settings: Settings, report: Callable[[str, ToolVerdict], None] = lambda *_: None
-    ) -> None:
-        self._settings, self._report = settings, report
-        self._numbers: dict[str, int] = {}
+    sanitizer: Path
+    folder: Path
+    gpu: int
+    cache: str
+    seed: int
+    step_s: float
+    report: Callable[[str, ToolVerdict], None] = lambda *_: None
+    _numbers: Counter[str] = field(default_factory=Counter)
 
     def try_out(self, tool: str, planted: Unit) -> None:
         """Require that a tool finds what is wrong with a kernel that has what it looks for.
@@ -170,11 +164,11 @@ class Checker:
                 if turn.records and not single:
                     suspects[turn.unit.number] = turn.unit
                 else:
-                    self._report(tool, verdicts[turn.unit.number])
+                    self.report(tool, verdicts[turn.unit.number])
             suspects |= {unit.number: unit for unit in _suspected(session.strays, done)} if not single else {}
         for unit in suspects.values():
             verdicts[unit.number] = self._alone(tool, unit, verdicts[unit.number])
-            self._report(tool, verdicts[unit.number])
+            self.report(tool, verdicts[unit.number])
         return [verdicts[unit.number] for unit in units]
 
     def _alone(self, tool: str, unit: Unit, before: ToolVerdict) -> ToolVerdict:
@@ -200,7 +194,7 @@ class Checker:
             records = session.log.records or session.strays
         findings = findings_of(records, tool, turn.tensors, turn.unit.entries)
         late = session.seen.late and turn.log_bytes is None
-        error = f"not done after {self._settings.step_s:g} s" if late else turn.error
+        error = f"not done after {self.step_s:g} s" if late else turn.error
         return ToolVerdict(
             turn.unit,
             tool,
@@ -214,32 +208,31 @@ class Checker:
 
     def _session(self, tool: str, units: Sequence[Unit], name: str = "") -> _Session:
         """Let one process run some units, and read its log."""
-        settings = self._settings
         if not name:
-            self._numbers[tool] = self._numbers.get(tool, 0) + 1
+            self._numbers[tool] += 1
             name = f"{self._numbers[tool]:03d}"
-        log_file = settings.folder / f"{tool}-{name}.log"
+        log_file = self.folder / f"{tool}-{name}.log"
         setups, runs = as_runs(units)
         # What a kernel leaves in its scratch memory may matter to the next call of it, so that is called twice. A
         # poisoned output counts as written, so initcheck gets none.
         scratch = any(unit.candidate.plan.scratch for unit in units)
         job = ToolJob(
-            settings.gpu,
-            settings.cache,
+            self.gpu,
+            self.cache,
             setups,
             runs,
             calls=2 if scratch and tool != "initcheck" else 1,
-            seed=settings.seed,
+            seed=self.seed,
             guarded=False,
             poisoned=tool != "initcheck",
         )
         names = [name for unit in units for name in unit.entries]
-        command = sanitizer_command(settings.sanitizer, tool, log_file, names)
+        command = sanitizer_command(self.sanitizer, tool, log_file, names)
         try:
-            seen = watch(command, job, settings.folder, f"{tool}-{name}", settings.step_s, log_file)
+            seen = watch(command, job, self.folder, f"{tool}-{name}", self.step_s, log_file)
         except OSError as error:
             raise ToolMissingError(
-                f"{settings.sanitizer} cannot be started: {error.strerror}", SANITIZER.source
+                f"{self.sanitizer} cannot be started: {error.strerror}", SANITIZER.source
             ) from None
         return _session_of(seen, units, log_file)
 
