@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from tuner.inspect.emulator.host import (
     KernelFault,
     NotForHost,
     Schedule,
+    from_bfloat16,
     launch_arguments,
+    to_bfloat16,
 )
 from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.load import read_kernel
@@ -98,6 +100,7 @@ class HostData:
     def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
         self.kernel, self.problem, self.gpu = kernel, problem, gpu
         self.tensors = tensors_of(kernel, problem, gpu)
+        self._settled = settle_reference(kernel, problem, gpu)
         rng = np.random.default_rng(0)
         self._initial = {
             tensor.name: _rounded(_drawn(tensor, rng), tensor)
@@ -136,14 +139,14 @@ class HostData:
         Raises:
             KernelError: it fails, has another shape than its output, or is not a number.
         """
-        settled = replace(settle_reference(self.kernel, self.problem, self.gpu), golden={})
-        scalars = {name: value for name, (_, value) in scalars_of(*self._of()).items()}
+        scalars = scalars_of(self.kernel, self.problem, self.gpu)
+        names = {**self.problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
         inputs = {
             tensor.name: array.T if tensor.transposed else array
             for tensor in self.tensors
             if (array := self._initial.get(tensor.name)) is not None
         }
-        expected = expected_on_host(settled, self.tensors, inputs, {**self.problem.sizes, **scalars})
+        expected = expected_on_host(replace(self._settled, golden={}), self.tensors, inputs, names)
         return {
             tensor.name: _in_memory_order(tensor, expected[tensor.name])
             for tensor in self.outputs
@@ -152,14 +155,10 @@ class HostData:
 
     def tolerances(self) -> dict[str, Tolerance]:
         """Return how far each output may be off."""
-        settled = settle_reference(self.kernel, self.problem, self.gpu)
+        of = self._settled
         return {
             tensor.name: tolerance(
-                settled.reduction,
-                settled.accumulate,
-                tensor.dtype,
-                settled.tolerance,
-                settled.operand_rounding,
+                of.reduction, of.accumulate, tensor.dtype, of.tolerance, of.operand_rounding
             )
             for tensor in self.outputs
         }
@@ -173,9 +172,6 @@ class HostData:
                 if not np.array_equal(after, before.ravel(), equal_nan=True):
                     return tensor.name
         return ""
-
-    def _of(self) -> tuple[KernelSpec, Problem, Gpu]:
-        return self.kernel, self.problem, self.gpu
 
 
 UNWRITTEN = (
@@ -219,15 +215,11 @@ def _in_memory_order(tensor: Buffer, expected: Expected) -> Expected:
 
 
 def _drawn(tensor: Buffer, rng: np.random.Generator) -> Array:
-    match tensor.init:
-        case "normal":
-            return rng.standard_normal(tensor.shape)
-        case "uniform":
-            return rng.random(tensor.shape)
-        case "zeros":
-            return np.zeros(tensor.shape)
-        case "ones":
-            return np.ones(tensor.shape)
+    draws: dict[str, Callable[..., Array]] = {
+        "normal": rng.standard_normal, "uniform": rng.random, "zeros": np.zeros, "ones": np.ones
+    }  # fmt: skip
+    if tensor.init in draws:
+        return draws[tensor.init](tensor.shape)
     return (np.arange(math.prod(tensor.shape)) % 251).reshape(tensor.shape).astype(np.float64)
 
 
@@ -236,9 +228,7 @@ def _rounded(numbers: Array, tensor: Buffer) -> Array:
     if "int" in tensor.dtype and tensor.init in ("normal", "uniform"):
         numbers = np.rint(np.clip(numbers * 15.0, 0.0, 127.0))
     if tensor.dtype == "bfloat16":
-        bits: npt.NDArray[np.uint32] = numbers.astype(np.float32).view(np.uint32)
-        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-        return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
+        return from_bfloat16(to_bfloat16(numbers)).astype(np.float64)
     return numbers.astype(tensor.dtype).astype(np.float64)
 
 
@@ -303,9 +293,8 @@ class _Runner:
     def _run_configuration(
         self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]
     ) -> None:
-        gpu = self._request.gpu
-        plan = make_plan(self._kernel, problem, gpu, configuration)
-        specs = self._kernel.launches(problem, gpu, configuration)
+        plan = make_plan(self._kernel, problem, self._request.gpu, configuration)
+        specs = self._kernel.launches(problem, self._request.gpu, configuration)
         for buffer in plan.scratch:
             memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed or buffer.zeroed_once:
@@ -381,8 +370,7 @@ class _Runner:
 def main() -> None:
     """Answer requests, each up to its first fault. Argument: the number of such children at a time."""
     pipe = ParentPipe(HOST_RUNS)
-    limit = max(LEAST_BYTES, memory_limit(int(sys.argv[1])))
-    limit_memory(limit)
+    limit_memory(max(LEAST_BYTES, memory_limit(int(sys.argv[1]))))
     kernels: dict[Path, KernelSpec] = {}
     while (request := pipe.receive()) is not None:
         if request.kernel_file not in kernels:

@@ -75,6 +75,17 @@ class Schedule:
     """Whether blocks start in any order."""
 
 
+def to_bfloat16(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Return the bits of numbers rounded to the nearest bfloat16, to even in the middle."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return the numbers that bits of bfloat16 are."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 class HostArray:
     """An array that ends where its pages end, but for what the alignment leaves; behind them nothing may be touched.
 
@@ -107,16 +118,11 @@ class HostArray:
     @property
     def numbers(self) -> npt.NDArray[Any]:
         """A copy of what it holds; bfloat16 as float32."""
-        if self.dtype == "bfloat16":
-            return (self.elements.astype(np.uint32) << 16).view(np.float32)
-        return self.elements.copy()
+        return from_bfloat16(self.elements) if self.dtype == "bfloat16" else self.elements.copy()
 
     def fill(self, numbers: npt.NDArray[Any]) -> None:
         """Store numbers, rounded to the dtype."""
-        if self.dtype == "bfloat16":
-            bits = numbers.astype(np.float32).view(np.uint32)
-            numbers = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-        self.elements[:] = numbers
+        self.elements[:] = to_bfloat16(numbers) if self.dtype == "bfloat16" else numbers
 
     def check(self) -> None:
         """Require that nothing was written beside it.
