@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from scripts import harness
 from tests import fork_server
 from tests.faults.chaos import SECTIONS
 from tests.faults.killing import Report
@@ -50,21 +51,22 @@ def _share(name: str, times: int, seed: int) -> Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--times", type=int, help="instead of each section's own number")
-    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
-    parser.add_argument("--jobs", type=int, default=2, help="processes for each section")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = harness.parser(__doc__.splitlines()[0])
+    add = options.add_argument
+    add("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    add("--times", type=int, help="instead of each section's own number")
+    add("--seed", type=int, default=0, help="of the random moments")
+    add("--jobs", type=int, default=2, help="processes for each section")
+    add("--inside", action="store_true", help=argparse.SUPPRESS)
+    given = options.parse_args()
     if unknown := set(given.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(unknown)}; choose from: {', '.join(SECTIONS)}")
+        options.error(f"no section {', '.join(unknown)}; choose from: {', '.join(SECTIONS)}")
     clean = True
     for name in given.sections or SECTIONS:
         section = SECTIONS[name]
         if section.around and not given.inside:
-            options = ["--seed", str(given.seed), "--times", str(given.times or section.times), "--inside"]
-            command = [*section.around, sys.executable, __file__, name, *options]
+            words = ["--seed", str(given.seed), "--times", str(given.times or section.times), "--inside"]
+            command = [*section.around, sys.executable, __file__, name, *words]
             clean &= subprocess.run(command, check=False).returncode == 0
         else:
             clean &= run(name, given.times or section.times, given.seed, given.jobs)

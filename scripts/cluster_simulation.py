@@ -13,7 +13,6 @@ Needs no GPU. Trials sleep; the starts of killed processes take processor time, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -29,6 +28,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from scripts import harness
 from scripts.fleet_simulation import noting, rows, simulate
 from tests.fleets import OPENER, Seen, jobs
 from tuner.children.measuring import GpuList
@@ -142,15 +142,14 @@ def linear(devices: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", nargs="*", default=["kills", "linear"], help="kills, linear")
-    parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=100, help="Workers to kill.")
-    parser.add_argument("--schedulers", type=int, default=20, help="Times to kill the scheduler.")
-    parser.add_argument("--out", type=Path, default=EVIDENCE)
-    given = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("what", nargs="*", default=["kills", "linear"], help="kills, linear")
+    add("--devices", type=int, default=8)
+    add("--workers", type=int, default=100, help="Workers to kill.")
+    add("--schedulers", type=int, default=20, help="Times to kill the scheduler.")
+    add("--out", type=Path, default=EVIDENCE)
+    given = options.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     if "kills" in given.what:
         results["kills"] = kills(given.devices, given.workers, given.schedulers)

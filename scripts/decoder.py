@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import json
 import os
 import shutil
 import signal
@@ -43,9 +42,11 @@ from typing import Any
 import torch
 
 import tuner
+from scripts import harness
 from scripts.decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
 from scripts.decoder_passes import Program, in_turn
 from scripts.decoder_tables import findings, text_of, where
+from scripts.harness import TUNE, Kept, listed, say, tune
 from scripts.shape_notes import keep_winners
 from tuner.cli.fleet import visible_gpus
 from tuner.core.errors import TunerError, UsageError
@@ -64,24 +65,9 @@ ENDING_S = 20.0
 """For a `tune` that is told to stop."""
 
 
-class State:
-    """What is known so far, in a file that is written after each step."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self._path = folder / "decoder.state.json"
-        self.data: dict[str, Any] = {"how": {}, "recorded": [], "tried": [], "cases": {}, "failed": {}}
-        self.read()
-
-    def read(self) -> None:
-        if self._path.is_file():
-            self.data |= json.loads(self._path.read_text())
-
-    def save(self) -> None:
-        half_done = self._path.with_suffix(".new")
-        half_done.write_text(json.dumps(self.data, indent=1) + "\n")
-        half_done.replace(self._path)
+def kept(folder: Path) -> Kept:
+    """Return what is known so far."""
+    return Kept(folder / "decoder.state.json", how={}, recorded=[], tried=[], cases={}, failed={})
 
 
 class Study:
@@ -93,8 +79,9 @@ class Study:
         operation: what multiplies; by default the winners of the database.
     """
 
-    def __init__(self, state: State, given: argparse.Namespace, operation: Any = None) -> None:
+    def __init__(self, state: Kept, given: argparse.Namespace, operation: Any = None) -> None:
         self._state, self._given, self._operation = state, given, operation
+        self.folder = state.file.parent
         self._cuda = given.device == "cuda"
         self._mode = CallMode.GRAPH if self._cuda else CallMode.EAGER
         self._until = time.monotonic() + (given.seconds or float("inf"))
@@ -106,16 +93,16 @@ class Study:
         how = {"layers": self._shape.layers, "fused": given.fused, "compiled": given.compile}
         how["device"] = given.device
         if (state.data["how"] or how) != how:
-            raise UsageError(f"{state.folder} was measured with {state.data['how']}", "name another --work")
+            raise UsageError(f"{self.folder} was measured with {state.data['how']}", "name another --work")
         state.data["how"] = how
 
     @property
     def problems(self) -> Path:
-        return self._state.folder / "problems.csv"
+        return self.folder / "problems.csv"
 
     @property
     def database(self) -> Path:
-        return self._given.db or self._state.folder / "tuning.db"
+        return self._given.db or self.folder / "tuning.db"
 
     def has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self._until
@@ -181,7 +168,7 @@ class Study:
             say(f"{case.name}: {calls}")
         together.save(self.problems)
         self._state.data["recorded"] = [case.name for case in self.cases]
-        self._state.save()
+        self._state.keep()
 
     def _left_to_tune(self) -> list[dict[str, str]]:
         if not self.problems.is_file():
@@ -198,7 +185,7 @@ class Study:
         return visible_gpus().names[0] if self._cuda else ""
 
     def _tuned(self) -> set[tuple[str, ...]]:
-        kept = self._state.folder / "winners.db"
+        kept = self.folder / "winners.db"
         if not self.database.is_file() and kept.is_file():
             shutil.copyfile(kept, self.database)
         if not self.database.is_file():
@@ -219,7 +206,7 @@ class Study:
         """Tune what has no winner, in one list: the next problem is prepared while one is raced."""
         if self._operation is not None or not (left := self._left_to_tune()) or not self.has_time(TUNE_S):
             return
-        file = self._state.folder / "next.csv"
+        file = self.folder / "next.csv"
         with file.open("w", newline="") as stream:
             writer = csv.DictWriter(stream, list(left[0]), lineterminator="\n")
             writer.writeheader()
@@ -231,18 +218,18 @@ class Study:
             [],
             ["--no-overlap"],
         ):  # a list in which nothing is found is tuned in the simpler way, too
-            status = self._tuned_until([sys.executable, "-m", "tuner", *words, *how])
+            status = self._tuned_until([*TUNE, *words, *how])
             still = self._left_to_tune()
             if status is None or len(still) < len(left):
                 break
         if status is not None and len(still) < len(left):  # it has ended by itself, and found others
             self._state.data["tried"] += [_key(row) for row in still]
         if self.database.is_file() and self._given.db is None:
-            kept = self._state.folder / "winners.new"
+            kept = self.folder / "winners.new"
             kept.unlink(missing_ok=True)
             keep_winners(self.database, kept)
-            kept.replace(self._state.folder / "winners.db")
-        self._state.save()
+            kept.replace(self.folder / "winners.db")
+        self._state.keep()
         say(f"{len(left)} problems tuned, status {status}; {len(self._left_to_tune())} are left")
 
     def _tuned_until(self, command: Sequence[str]) -> int | None:
@@ -278,7 +265,7 @@ class Study:
                 failed[case.name] = f"{type(error).__name__}: {str(error).strip()[:500]}"
                 self.broken = True
             self._state.data["where"] = where(self._given.device)
-            self._state.save()
+            self._state.keep()
             if self.broken:
                 return
             if self._cuda:
@@ -286,22 +273,18 @@ class Study:
 
     def _bundled(self) -> Any:
         """Return the winners as a program has them, compiled at once by all cores."""
-        folder = self._state.folder / "bundle"
+        folder = self.folder / "bundle"
         words = ["--kernel", "gemm", "--db", str(self.database), "--dtype", "bfloat16", "--force", "--quiet"]
-        subprocess.run([sys.executable, "-m", "tuner", "bundle", *words, "-o", str(folder)], check=True)
+        tune("bundle", *words, "-o", str(folder))
         return tuner.load("gemm", bundle=folder)
 
     def _measured(self, case: Case, operation: Any) -> dict[str, Any]:
         model = self._decoder()
         inputs = model.inputs(case)
         original, calls = self._recorded(inputs)
-        replacement = Replacement(
-            operation,
-            calls,
-            decisions=self._state.folder / "decisions.json",
-            device=self._given.device,
-            modes=(self._mode,),
-        )
+        decisions = self.folder / "decisions.json"
+        how = {"decisions": decisions, "device": self._given.device, "modes": (self._mode,)}
+        replacement = Replacement(operation, calls, **how)
         replacement.decide()
         tuned = self._program(inputs, replacement)
         true = model(inputs, wide=True)
@@ -314,13 +297,9 @@ class Study:
         rows = answers(replacement)
         say(f"{case.name}: {ratio.median:.4f}\n{replacement}")
         return {
-            "torch_us": statistics.median(own) / 1000,
-            "tuned_us": measured / 1000,
-            "ratio": ratio.median,
-            "ratio_low": ratio.low,
-            "ratio_high": ratio.high,
-            "predicted_us": predicted / 1000,
-            "prediction_error": predicted / measured - 1,
+            **{"torch_us": statistics.median(own) / 1000, "tuned_us": measured / 1000},
+            **{"ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high},
+            **{"predicted_us": predicted / 1000, "prediction_error": predicted / measured - 1},
             "output_errors": {"torch": errors[0], "tuned": errors[1]},
             "shares": shares(rows),
             "products": [row.to_json() for row in rows],
@@ -332,41 +311,30 @@ def _key(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row[name] for name in ("m", "n", "k", "layout", "dtype"))
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--work", type=Path, required=True, help="Folder for everything that is known so far."
-    )
-    parser.add_argument("--out", type=Path, help="Folder for decoder.json and decoder.txt.")
-    parser.add_argument("--db", type=Path, help="Database of winners; tuning.db in --work without it.")
-    parser.add_argument("--steps", default=",".join(STEPS), help="With commas between.")
-    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
-    parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--fused", action="store_true", help="q, k, v as one product, and gate and up.")
-    parser.add_argument("--compile", action="store_true", help="Both sides by torch.compile, then in graphs.")
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--time", type=float, default=10.0, help="Seconds of each search.")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--tiny", action="store_true", help="A decoder of two small layers, to try it.")
-    given = parser.parse_args(words)
-    given.steps = [step for step in given.steps.split(",") if step]
-    if unknown := [step for step in given.steps if step not in STEPS]:
-        parser.error(f"no step {unknown[0]!r}: choose from {', '.join(STEPS)}")
-    return given
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--work", type=Path, required=True, help="Folder for everything that is known so far.")
+    add("--out", type=Path, help="Folder for decoder.json and decoder.txt.")
+    add("--db", type=Path, help="Database of winners; tuning.db in --work without it.")
+    add("--steps", type=listed(STEPS), default=",".join(STEPS), help="With commas between.")
+    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    add("--layers", type=int, default=32)
+    add("--fused", action="store_true", help="q, k, v as one product, and gate and up.")
+    add("--compile", action="store_true", help="Both sides by torch.compile, then in graphs.")
+    add("--trials", type=int, default=200)
+    add("--time", type=float, default=10.0, help="Seconds of each search.")
+    add("--rounds", type=int, default=ROUNDS)
+    add("--device", default="cuda", choices=["cuda", "cpu"])
+    add("--tiny", action="store_true", help="A decoder of two small layers, to try it.")
+    return options.parse_args(words)
 
 
 def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
     """Do what the command line asks for; return 0 if nothing is left and all holds, else 1."""
     given = parsed(words)
     began = time.monotonic()
-    state = State(given.work)
+    state = kept(given.work)
     try:
         study = Study(state, given, operation)
         study.run(given.steps)
@@ -381,10 +349,7 @@ def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
     text = text_of(state.data, study.cases)
     print(text)
     asked = findings(state.data, study.cases)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "decoder.json").write_text(json.dumps({**state.data, "asked": asked}, indent=1) + "\n")
-        (given.out / "decoder.txt").write_text(text + "\n")
+    harness.write(given.out, "decoder", {**state.data, "asked": asked}, text)
     return 0 if asked and all(one["holds"] for one in asked.values()) else 1
 
 

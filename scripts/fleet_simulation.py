@@ -33,6 +33,7 @@ from typing import Any
 
 from msgspec import structs
 
+from scripts import harness
 from tests.fleets import RECORDING, Seen, cards, jobs, searchers
 from tuner.database.database import Database
 from tuner.fleet.head import Head
@@ -236,15 +237,16 @@ def table(devices: int, count: int = 24) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, overlap, table")
-    parser.add_argument("--devices", type=int, action="append", help="of linear; 8 and 64")
-    parser.add_argument("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
-    parser.add_argument("--out", type=Path, default=EVIDENCE)
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--problems", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--trials", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = harness.parser(__doc__.splitlines()[0])
+    add = options.add_argument
+    add("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, overlap, table")
+    add("--devices", type=int, action="append", help="of linear; 8 and 64")
+    add("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
+    add("--out", type=Path, default=EVIDENCE)
+    add("--serve", type=Path, help=argparse.SUPPRESS)
+    add("--problems", type=int, help=argparse.SUPPRESS)
+    add("--trials", type=int, help=argparse.SUPPRESS)
+    given = options.parse_args()
     if given.serve:
         serve(given.serve, given.problems, given.trials)
         return
@@ -266,7 +268,7 @@ def main() -> None:
             case "table":
                 found["table"] = table(8)
             case _:
-                parser.error(f"no section {section}")
+                options.error(f"no section {section}")
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(found, indent=1) + "\n")
         print(

@@ -6,8 +6,6 @@ python scripts/gpu_faults.py --only hangs --scale 0.1
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -15,10 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts import harness
 from tests.faults import planted, short_deadline
 from tuner import __version__
 from tuner.core.model import Configuration, Measurement, Status
@@ -89,15 +87,8 @@ class Bench:
         return child.pid if child is not None else 0
 
     def record(self, section: str, fault: str, found: Measurement, **more: Any) -> None:
-        self.records.append(
-            {
-                "section": section,
-                "fault": fault,
-                "status": str(found.status),
-                "error": found.error[:200],
-                **more,
-            }
-        )
+        what = {"section": section, "fault": fault, "status": str(found.status), "error": found.error[:200]}
+        self.records.append({**what, **more})
 
     def verdict(self, name: str, passed: bool, text: str) -> bool:
         self.say(f"  {'PASS' if passed else 'FAIL'}  {name}: {text}")
@@ -106,9 +97,7 @@ class Bench:
 
 def spread(values: Sequence[float], unit: str = "s", digits: int = 2) -> str:
     """Return the median, the 95th percentile and the largest of some values."""
-    ordered = sorted(values)
-    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    figures = (statistics.median(ordered), p95, ordered[-1])
+    figures = (statistics.median(values), p95(values), max(values))
     return ", ".join(
         f"{n} {v:.{digits}f} {unit}" for n, v in zip(("p50", "p95", "max"), figures, strict=True)
     )
@@ -143,12 +132,11 @@ def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
         bench.say(f"  {fault}: {'; '.join(f'{number} x {text}' for text, number in seen.most_common())}")
     for line in wrong[:10]:
         bench.say(f"  wrong status: {line}")
+    again = bench.restarts - restarts
     passed = [
         bench.verdict("classified", not wrong, f"{count - len(wrong)} of {count}"),
         bench.verdict("next candidate correct", right == count, f"{right} of {count}"),
-        bench.verdict(
-            "new processes", bench.restarts - restarts == count, f"{bench.restarts - restarts} of {count}"
-        ),
+        bench.verdict("new processes", again == count, f"{again} of {count}"),
         bench.verdict(
             "fault to the next candidate's result",
             p95(waits) <= RESPAWN_P95_S,
@@ -283,18 +271,15 @@ def campaign(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", type=int, default=0, help="number of the GPU")
-    parser.add_argument(
-        "--only", action="append", choices=[*SECTIONS], help="this section; repeat for several"
-    )
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of faults")
-    parser.add_argument("--jobs", type=int, help="compiling processes")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write the lines here as well, as they come"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write a record of each fault")
-    given = parser.parse_args()
+    options = harness.parser(__doc__.splitlines()[0])
+    add = options.add_argument
+    add("--device", type=int, default=0, help="number of the GPU")
+    add("--only", action="append", choices=[*SECTIONS], help="this section; repeat for several")
+    add("--scale", type=float, default=1.0, help="of the number of faults")
+    add("--jobs", type=int, help="compiling processes")
+    add("-o", "--output", type=Path, metavar="FILE", help="write the lines here as well, as they come")
+    add("--json", type=Path, metavar="FILE", help="write a record of each fault")
+    given = options.parse_args()
     out = given.output.open("w") if given.output else None
 
     def say(line: str) -> None:
@@ -310,12 +295,13 @@ def main() -> int:
 
         def save() -> None:
             if given.json:
-                given.json.write_text(json.dumps(bench.records, indent=1) + "\n")
+                harness.write_json(given.json, bench.records)
 
         try:
             say(f"python {' '.join(sys.argv)}")
-            day = datetime.now(UTC).date().isoformat()
-            say(f"{device.gpu.name}, driver {device.gpu.driver}, kernel-tune {__version__}, {day}")
+            say(
+                f"{device.gpu.name}, driver {device.gpu.driver}, kernel-tune {__version__}, {harness.today()}"
+            )
             bench.begin()
             return 0 if campaign(bench, given.only or [*SECTIONS], given.scale, save) else 1
         finally:

@@ -9,7 +9,6 @@ differs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from contextlib import closing
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
+from scripts import harness
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
 from tuner.cli.history import problem_filter
@@ -85,17 +85,16 @@ def differing(context: Context, helpers: Helpers, sm_count: int, unit: Unit, cal
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--db", type=Path, default=paths.DATABASE)
-    parser.add_argument("--kernel", required=True, help="Built-in kernel, or a .toml file.")
-    parser.add_argument("--dtype", action="append", default=[], help="Only winners of this dtype.")
-    parser.add_argument("--option", action="append", default=[], help="Only of this option: layout=nt.")
-    parser.add_argument("--calls", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="Of the inputs.")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--db", type=Path, default=paths.DATABASE)
+    add("--kernel", required=True, help="Built-in kernel, or a .toml file.")
+    add("--dtype", action="append", default=[], help="Only winners of this dtype.")
+    add("--option", action="append", default=[], help="Only of this option: layout=nt.")
+    add("--calls", type=int, default=3)
+    add("--seed", type=int, default=0, help="Of the inputs.")
+    add("--json", action="store_true")
+    given = options.parse_args()
     cache = paths.cache() / "cubins"
     context = Context(0)
     gpu = context.describe()

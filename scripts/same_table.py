@@ -18,8 +18,6 @@ command, stopped by ``--seconds``, goes on. Exit status 1 if something is left t
 # ruff: noqa: E402 - threads are settled before NumPy is loaded
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import sys
@@ -32,6 +30,7 @@ from typing import Any
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+from scripts import harness
 from scripts.reproducing.measured import measure
 from scripts.reproducing.simulated import Run, Study, compared, run, totals
 from tuner.core import paths
@@ -96,23 +95,22 @@ def table(studies: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["simulate", "gpu"])
-    parser.add_argument("--out", type=Path, help="Folder for same-table.json and .txt, or same-table-gpu.*.")
-    parser.add_argument("--work", type=Path, default=Path("work/same-table"))
-    parser.add_argument("--seconds", type=float, default=540.0, help="gpu: begin nothing new after so long.")
-    parser.add_argument("--problems", type=int, default=40, help="gpu: only the first so many.")
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--again", type=int, default=100, help="gpu: trials where the two do not agree.")
-    parser.add_argument("--jobs", type=int, help="gpu: compiling processes for each GPU.")
-    parser.add_argument("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")
-    parser.add_argument("--cards", type=int, default=Study.cards)
-    parser.add_argument("--share", type=float, default=Study.share)
-    parser.add_argument("--margin", type=float, help="simulate: as for tune run, in percent.")
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    given = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("what", choices=["simulate", "gpu"])
+    add("--out", type=Path, help="Folder for same-table.json and .txt, or same-table-gpu.*.")
+    add("--work", type=Path, default=Path("work/same-table"))
+    add("--seconds", type=float, default=540.0, help="gpu: begin nothing new after so long.")
+    add("--problems", type=int, default=40, help="gpu: only the first so many.")
+    add("--trials", type=int, default=200)
+    add("--again", type=int, default=100, help="gpu: trials where the two do not agree.")
+    add("--jobs", type=int, help="gpu: compiling processes for each GPU.")
+    add("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")
+    add("--cards", type=int, default=Study.cards)
+    add("--share", type=float, default=Study.share)
+    add("--margin", type=float, help="simulate: as for tune run, in percent.")
+    add("--processes", type=int, default=os.cpu_count())
+    given = options.parse_args()
     if given.what == "gpu":
         return measure(given)
     studies = []
@@ -123,10 +121,7 @@ def main() -> int:
         studies.append({"study": asdict(study), "totals": totals(rows), "problems": rows})
     text = table(studies)
     sys.stdout.write(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "same-table.json").write_text(json.dumps(studies, indent=1) + "\n")
-        (given.out / "same-table.txt").write_text(text)
+    harness.write(given.out, "same-table", studies, text)
     return 0
 
 

@@ -21,13 +21,11 @@ or could not be done.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,12 +37,13 @@ from typing import Any
 import torch
 
 import tuner
+from scripts import harness
 from scripts.calling.host import host_us
+from scripts.harness import Kept, listed, say, today, tune
 from tests.stored_winners import store_defaults
 from tests.torch_cases import OperatorCase, cases, error_ratios
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
-from tuner.core.files import whole_file
 from tuner.core.model import Gpu
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,9 +91,7 @@ class Operations:
         shutil.rmtree(bundle, ignore_errors=True)
         store_defaults(database, kernel, problems, self._gpu)
         words = ["bundle", "--kernel", case.kernel, "--db", str(database), "-o", str(bundle), "--quiet"]
-        subprocess.run(
-            [sys.executable, "-m", "tuner", *words, "--jobs", "1"], check=True, stdout=subprocess.DEVNULL
-        )
+        tune(*words, "--jobs", "1")
         return tuner.load(case.kernel, bundle=bundle)
 
 
@@ -106,9 +103,9 @@ class Study:
     """Does steps for cases, and keeps what came out."""
 
     def __init__(self, make: Make, device: str, state: Path, seconds: float = 0.0) -> None:
-        self._make, self._device, self._state = make, device, state
+        self._make, self._device, self._kept = make, device, Kept(state)
         self._until = time.monotonic() + (seconds or math.inf)
-        self.data: dict[str, Any] = json.loads(state.read_text()) if state.is_file() else {}
+        self.data = self._kept.data
         self.broken = False
         """Whether a fault has ended all work on the GPU by this process."""
 
@@ -142,9 +139,8 @@ class Study:
         except Exception as error:  # noqa: BLE001 - a finding: the others are tried all the same
             self.data[key] = {"error": f"{type(error).__name__}: {str(error).strip()[:500]}"}
             self.broken = not self._computes()
-        print(f"{key}: {json.dumps(self.data[key])}", file=sys.stderr, flush=True)
-        with whole_file(self._state, replace=True) as partly:
-            partly.write_text(json.dumps(self.data, indent=1) + "\n")
+        say(f"{key}: {json.dumps(self.data[key])}")
+        self._kept.keep()
 
     def _computes(self) -> bool:
         """Return whether the device still draws and adds: not after a capture that broke, or an illegal address."""
@@ -228,11 +224,8 @@ def table(data: Mapping[str, Any]) -> str:
         largest = max((max(row["ratios"]) for row in rows if "ratios" in row), default=None)
         worst = f"; largest error {largest:.2f} of what is allowed" if largest is not None else ""
         lines.append(f"{step}: {len(rows) - len(wrong)} of {len(rows)} pass{worst}")
-    hosts = {
-        key.split(" ", 1)[1]: row["us"]
-        for key, row in data.items()
-        if key.startswith("host ") and "us" in row
-    }
+    timed = {key: row for key, row in data.items() if key.startswith("host ") and "us" in row}
+    hosts = {key.split(" ", 1)[1]: row["us"] for key, row in timed.items()}
     if hosts:
         lines.append("\nhost's time of a call, us:")
         names = list(dict.fromkeys(name for row in hosts.values() for name in row))
@@ -240,26 +233,21 @@ def table(data: Mapping[str, Any]) -> str:
         lines.append(" " * width + "".join(f"  {name}" for name in names))
         for key, row in hosts.items():
             cells = (f"{row[name]:.2f}" if name in row else "" for name in names)
-            lines.append(
-                key.ljust(width)
-                + "".join(f"  {cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True))
-            )
+            texts = (f"  {cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True))
+            lines.append(key.ljust(width) + "".join(texts))
     return "\n".join(lines)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure; return 0 where all is as it should be."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", default=",".join(STEPS), help=f"Of {', '.join(STEPS)}.")
-    parser.add_argument("--dtypes", default=",".join(DTYPES))
-    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
-    parser.add_argument(
-        "--work", type=Path, default=Path("torch_ops"), help="Databases, and what is known so far."
-    )
-    parser.add_argument("--out", type=Path, help="Folder for torch-ops.json and torch-ops.txt.")
-    given = parser.parse_args(words)
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--steps", type=listed(STEPS), default=",".join(STEPS), help=f"Of {', '.join(STEPS)}.")
+    add("--dtypes", type=listed(), default=",".join(DTYPES))
+    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
+    add("--work", type=Path, default=Path("torch_ops"), help="Databases, and what is known so far.")
+    add("--out", type=Path, help="Folder for torch-ops.json and torch-ops.txt.")
+    given = options.parse_args(words)
     from scripts.calling.races import describe
 
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -267,25 +255,20 @@ def main(words: Sequence[str] | None = None) -> int:
     given.work.mkdir(parents=True, exist_ok=True)
     operations = Operations(gpu, given.work)
     study = Study(operations, "cuda", given.work / "torch_ops.json", given.seconds)
-    began, what = time.monotonic(), (given.steps.split(","), given.dtypes.split(","))
+    began, what = time.monotonic(), (given.steps, given.dtypes)
     operations.prepare((case, dtype) for _, _, case, dtype in study.left(*what))
     whole = study.run(*what)
     if study.broken and words is None and any(key not in study.data for key, *_ in study.left(*what)):
         left = [f"--seconds={given.seconds - (time.monotonic() - began):.0f}"] if given.seconds else []
-        print("the GPU's work has ended: the rest by a new process", file=sys.stderr, flush=True)
+        say("the GPU's work has ended: the rest by a new process")
         os.execv(sys.executable, [sys.executable, *sys.argv, *left])
     where = {
         "gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "torch": torch.__version__,
-        "python": sys.version.split()[0], "day": time.strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0], "day": today(),
     }  # fmt: skip
     text = f"{', '.join(f'{name} {value}' for name, value in where.items())}\n{table(study.data)}"
     print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "torch-ops.json").write_text(
-            json.dumps({"where": where, "rows": study.data}, indent=1) + "\n"
-        )
-        (given.out / "torch-ops.txt").write_text(f"{text}\n")
+    harness.write(given.out, "torch-ops", {"where": where, "rows": study.data}, text)
     wrong = faults(study.data) + ([] if whole else ["not all was done: start it again"])
     print(*wrong, sep="\n", file=sys.stderr)
     return int(bool(wrong))

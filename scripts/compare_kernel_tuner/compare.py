@@ -10,7 +10,6 @@ of the search, with the cubin cache off. The two run in turn, and the better of 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from scripts import harness
 from tuner.core.model import RunOptions
 from tuner.core.observer import Observer
 from tuner.database.database import Database
@@ -33,12 +33,11 @@ BLOCKS = list(range(32, 1025, 32))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--rounds", type=int, default=3)
+    add("--out", type=Path)
+    arguments = options.parse_args()
     rounds = []
     for _ in range(arguments.rounds):
         rounds.append({"ours": _ours(), "kernel_tuner": _kernel_tuner()})
@@ -49,9 +48,7 @@ def main() -> None:
         f"{best['ours'] / best['kernel_tuner']:.1f} times"
     )
     if arguments.out:
-        arguments.out.write_text(
-            json.dumps({"n": N, "configurations": len(BLOCKS), "rounds": rounds}, indent=1) + "\n"
-        )
+        harness.write_json(arguments.out, {"n": N, "configurations": len(BLOCKS), "rounds": rounds})
 
 
 def _ours() -> dict[str, Any]:

@@ -12,19 +12,18 @@ status 1 if one is left.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.core.files import whole_file
+from scripts import harness
+from scripts.harness import TUNE, output_of, say
 
 HERE = Path(__file__).resolve().parent
 
@@ -63,21 +62,9 @@ PROBLEM_S = 75.0
 """What one takes, most of it Triton's compiler: none is begun that there is no time for."""
 
 
-def output_of(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return what a command prints.
-
-    Raises:
-        RuntimeError: it fails; with the end of what it said.
-    """
-    done = subprocess.run(words, env=environment, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words[:4])}: exit status {done.returncode}: {done.stderr[-1500:]}")
-    return done.stdout
-
-
 def tune(environment: Mapping[str, str], *words: str) -> Any:
     """Return what a command of the tuner prints as JSON."""
-    return json.loads(output_of([sys.executable, "-m", "tuner", *words, "--json", "--quiet"], environment))
+    return json.loads(output_of([*TUNE, *words, "--json", "--quiet"], environment))
 
 
 def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int) -> dict[str, Any]:
@@ -105,13 +92,12 @@ def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, tria
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("--trials", type=int, default=200)
+    add("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
+    add("--out", type=Path)
+    arguments = options.parse_args()
     if importlib.util.find_spec("triton") is None:
         print("Triton is not installed: pip install triton", file=sys.stderr)
         return 2
@@ -127,7 +113,7 @@ def main() -> int:
         try:
             results.append(compared(kernel, function, sizes, dtype, arguments.trials))
         except (RuntimeError, ValueError) as error:
-            print(f"{function} {sizes} {dtype}: {error}", file=sys.stderr, flush=True)
+            say(f"{function} {sizes} {dtype}: {error}")
             left += 1
             continue
         one = results[-1]
@@ -135,8 +121,7 @@ def main() -> int:
             json.dumps({key: one[key] for key in ("kernel", "sizes", "dtype", "tune", "triton")}), flush=True
         )
         if arguments.out:
-            with whole_file(arguments.out, replace=True) as partial:
-                partial.write_text(json.dumps(results, indent=1) + "\n")
+            harness.write_json(arguments.out, results)
     return int(left > 0)
 
 

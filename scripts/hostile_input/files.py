@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import random
 import shutil
@@ -15,6 +14,7 @@ from typing import Any
 from scripts.harness import ROOT
 from scripts.hostile_input import values
 from scripts.hostile_input.runner import Command
+from tests.formats import foreign_files
 
 BOMB_BYTES = 2 << 30
 CSV = "n,dtype\n2**20,float32\n1024,float16\n67108864,float32\n"
@@ -24,56 +24,20 @@ TOMLS = (
 )
 
 
-def _row(bx: int, by: int) -> dict[str, Any]:
-    time = "CompilationFailedConfig" if bx == 128 else 1 + abs(bx - 64) / 64 + abs(by - 2)
-    row = {"bx": bx, "by": by, "time": time, "compile_time": 100.0, "benchmark_time": 5.0}
-    return row if bx == 128 else {**row, "times": [time, time, time]}
-
-
-ROWS = [_row(bx, by) for bx, by in itertools.product((16, 32, 64, 128), (1, 2, 4))]
-CACHE = {
-    "device_name": "Some GPU", "kernel_name": "stencil", "problem_size": [512, 256],
-    "tune_params_keys": ["bx", "by"], "tune_params": {"bx": [16, 32, 64, 128], "by": [1, 2, 4]},
-    "objective": "time", "cache": {f"{row['bx']},{row['by']}": row for row in ROWS},
-}  # fmt: skip
-T4 = {
-    "metadata": {"timeunit": "miliseconds"},
-    "schema_version": "1.0.0",
-    "results": [
-        {
-            "timestamp": "",
-            "configuration": {"bx": row["bx"], "by": row["by"]},
-            "times": {"compilation": 100.0, "runtimes": row.get("times", [])},
-            "invalidity": "compile" if row["bx"] == 128 else "correct",
-            "correctness": 1,
-            "measurements": [{"name": "time", "value": row["time"], "unit": ""}],
-            "objectives": ["time"],
-        }
-        for row in ROWS
-    ],
-}
-T1 = {
-    "ConfigurationSpace": {
-        "TuningParameters": [
-            {"Name": "bx", "Type": "int", "Values": "[16 * 2**i for i in range(4)]", "Default": 32},
-            {"Name": "by", "Type": "int", "Values": "[1, 2, 4]", "Default": 1},
-        ],
-        "Conditions": [{"Parameters": ["bx", "by"], "Expression": "bx * by <= 512 and (by < 4 or bx > 16)"}],
-    },
-    "KernelSpecification": {"KernelName": "stencil"},
-}
+CACHE, T1 = foreign_files.cache(), foreign_files.t1()
+T4 = foreign_files.t4(CACHE)
 KTT = {
     "Metadata": {"Device": "Some GPU", "TimeUnit": "Microseconds", "KttVersion": "2.1"},
     "Results": [
         {
             "KernelName": "stencil",
-            "Status": "CompilationFailed" if row["bx"] == 128 else "Ok",
+            "Status": "CompilationFailed" if isinstance(row["time"], str) else "Ok",
             "Configuration": [{"Name": n, "Value": row[n]} for n in ("bx", "by")],
             "ComputationResults": [{"Duration": 5.0, "KernelFunction": "f"}],
             "TotalDuration": 5.0,
             "TotalOverhead": 1.0,
         }
-        for row in ROWS
+        for row in CACHE["cache"].values()
     ],
 }
 

@@ -8,7 +8,6 @@ ten measurements see the card after all kinds of work.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -16,26 +15,20 @@ import tempfile
 import time
 from pathlib import Path
 
+from scripts import harness
 from scripts.measuring.spread import MEASUREMENTS, measure_if_due
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "--work", type=Path, help="Folder of intermediate results; an interrupted call goes on there."
-    )
-    parser.add_argument(
-        "--every", type=float, default=64.0, metavar="SECONDS", help="From one spread to the next."
-    )
-    parser.add_argument(
-        "--until", type=float, default=1e9, metavar="SECONDS", help="End after so long, finished or not."
-    )
-    given = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("folder", type=Path)
+    add("--work", type=Path, help="Folder of intermediate results; an interrupted call goes on there.")
+    add("--every", type=float, default=64.0, metavar="SECONDS", help="From one spread to the next.")
+    add("--until", type=float, default=1e9, metavar="SECONDS", help="End after so long, finished or not.")
+    given = options.parse_args()
     work = given.work or Path(tempfile.mkdtemp())
     work.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + given.until

@@ -7,13 +7,13 @@ Equal measurements give equal files: each SVG's identifiers come from a fixed sa
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scripts import harness
 from scripts.measuring.drawing import in_bytes, logarithmic, percent, raised, sheet, signed, three_digits
 from tuner.core.errors import TunerError
 from tuner.report.plots import COLOURS
@@ -59,12 +59,11 @@ PERCENT = (-50, -20, -10, -5, 0, 5, 10, 20, 50, 100, 200, 500)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("evidence", type=Path, help="Folder of the measurements.")
-    parser.add_argument("images", type=Path, help="Folder of the figures.")
-    given = parser.parse_args()
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("evidence", type=Path, help="Folder of the measurements.")
+    add("images", type=Path, help="Folder of the figures.")
+    given = options.parse_args()
     drawings: dict[str, Callable[[Any, Path], None]] = {
         "modes": modes, "twins": twins, "spread": spread, "tools": tools, "ten-runs": ten_runs
     }  # fmt: skip

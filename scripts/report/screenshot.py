@@ -10,7 +10,6 @@ Without --png every theme and width is taken, the whole page each. Needs seleniu
 
 from __future__ import annotations
 
-import argparse
 import base64
 import io
 import shutil
@@ -25,6 +24,8 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+
+from scripts import harness
 
 WIDTHS = {"wide": 1280, "narrow": 390}
 
@@ -73,21 +74,22 @@ def take(page: Path, theme: str, width: int, height: int | None, png: Path) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("pages", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--png", type=Path)
-    parser.add_argument("--width", type=int, default=1160)
-    parser.add_argument("--height", type=int)
-    parser.add_argument("--theme", choices=["light", "dark"], default="light")
-    options = parser.parse_args()
-    for page in options.pages:
-        if options.png:
-            take(page, options.theme, options.width, options.height, options.png)
+    options = harness.parser(__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("pages", type=Path, nargs="+")
+    add("--out", type=Path, default=Path())
+    add("--png", type=Path)
+    add("--width", type=int, default=1160)
+    add("--height", type=int)
+    add("--theme", choices=["light", "dark"], default="light")
+    given = options.parse_args()
+    for page in given.pages:
+        if given.png:
+            take(page, given.theme, given.width, given.height, given.png)
             continue
         for name, width in WIDTHS.items():
             for theme in ("light", "dark"):
-                take(page, theme, width, None, options.out / f"{page.stem}-{name}-{theme}.png")
+                take(page, theme, width, None, given.out / f"{page.stem}-{name}-{theme}.png")
 
 
 if __name__ == "__main__":

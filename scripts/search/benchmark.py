@@ -35,6 +35,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 
+from scripts import harness
 from scripts.search.cases import NEAR, Case, read_cases
 from scripts.search.tables import BUDGETS, stopping_table, table
 from tuner import __version__
@@ -227,36 +228,31 @@ def teach(search: Search, job: Job) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("paths", nargs="+", type=Path, help="folders of recordings, or files")
-    parser.add_argument("--samplers", default="gp-ei,tpe,random")
-    parser.add_argument("--spaces", default="", help="only files with one of these words in their names")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=1, help="ask for so many before telling")
-    parser.add_argument("--first", choices=["random", "default"], default="random")
-    parser.add_argument(
-        "--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel"
-    )
-    parser.add_argument(
+    options = harness.parser(__doc__)
+    add = options.add_argument
+    add("paths", nargs="+", type=Path, help="folders of recordings, or files")
+    add("--samplers", default="gp-ei,tpe,random")
+    add("--spaces", default="", help="only files with one of these words in their names")
+    add("--seeds", type=int, default=20)
+    add("--first-seed", type=int, default=0)
+    add("--trials", type=int, default=200)
+    add("--batch", type=int, default=1, help="ask for so many before telling")
+    add("--first", choices=["random", "default"], default="random")
+    add("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
+    add(
         "--initial",
         dest="initial",
         action="store_true",
         help="begin with the initial configurations of the kernel's file, where there are any",
     )
-    parser.add_argument(
-        "--stop", default="", help="noise floors at which to try an early stop, such as 0.002"
-    )
-    parser.add_argument("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
-    parser.add_argument("--ahead", type=int, default=0, help="results are told so many questions late")
-    parser.add_argument("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
-    parser.add_argument("--seconds", default="0.3,0.1", help="to compile and to time, with --compilers")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="every run, and the table")
-    return parser.parse_args()
+    add("--stop", default="", help="noise floors at which to try an early stop, such as 0.002")
+    add("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
+    add("--ahead", type=int, default=0, help="results are told so many questions late")
+    add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
+    add("--seconds", default="0.3,0.1", help="to compile and to time, with --compilers")
+    add("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    add("--json", type=Path, help="every run, and the table")
+    return options.parse_args()
 
 
 def jobs_of(

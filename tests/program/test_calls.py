@@ -23,7 +23,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("backend", ["", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["", "inductor"])
 def test_products_are_counted_in_eager_and_compiled_code(backend: str) -> None:
     model, x = TwoLayers(), torch.randn(2, 5, 64)
     program = torch.compile(model, backend=backend, fullgraph=True) if backend else model

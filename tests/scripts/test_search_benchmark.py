@@ -1,14 +1,15 @@
-"""``scripts/search/benchmark.py`` replays a small recording in each of its ways."""
+"""``scripts/search/benchmark.py`` replays a small recording in each of its ways, in this process."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts.search import benchmark
+from tuner.core import paths
+
 HEADINGS = {
     "--batch 4": "batches of 4",
     "--ahead 6": "results 6 questions late",
@@ -17,14 +18,22 @@ HEADINGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def cases() -> list[Any]:
+    return benchmark.read_cases([paths.recordings()], ["mean_matvec"])
+
+
 @pytest.mark.parametrize("how", HEADINGS)
-def test_a_recording_is_replayed(how: str) -> None:
-    words = ["results/recorded", "--spaces", "mean_matvec", "--samplers", "gp-ei", "--seeds", "1"]
-    done = subprocess.run(
-        [sys.executable, "scripts/search/benchmark.py", *words, "--trials", "12", "--jobs", "1", *how.split()],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert HEADINGS[how] in done.stdout.partition("\n")[0]
-    runs = [line.split() for line in done.stdout.splitlines() if line.startswith(("mean_matvec", "all runs"))]
+def test_a_recording_is_replayed(
+    how: str, cases: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark, "CASES", [])
+    monkeypatch.setattr(benchmark, "read_cases", lambda *_: cases)
+    monkeypatch.setattr(benchmark, "run_all", lambda jobs, _: [benchmark.replay(job) for job in jobs])
+    words = ["recorded", "--samplers", "gp-ei", "--seeds", "1", "--trials", "12", *how.split()]
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", *words])
+    benchmark.main()
+    said = capsys.readouterr().out
+    assert HEADINGS[how] in said.partition("\n")[0]
+    runs = [line.split() for line in said.splitlines() if line.startswith(("mean_matvec", "all runs"))]
     assert len(runs) == 3 and all(words[-2] == "100%" for words in runs)  # all come near the best
