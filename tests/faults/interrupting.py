@@ -1,4 +1,4 @@
-"""Runs on recordings that are interrupted at random moments and resumed, beside the unbroken run.
+"""Runs on recordings that are interrupted at random moments and resumed.
 
 Each leg of a run is a process of its own, forked from this one; ``kill -9`` is real.
 """
@@ -27,6 +27,8 @@ from tuner.kernel.load import load_kernel
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 
+Ended = tuple[int, Configuration, Status, tuple[float, ...]]
+"""Number, configuration, status and samples of a trial."""
 ENDS = ("kill", "ctrl-c", "ctrl-c twice")
 MEASURE_S = (0.02, 0.05, 0.1)
 COMPILE_S = (0.2, 0.3, 0.5)
@@ -127,45 +129,34 @@ class Plan:
 
 
 @dataclass
-class Comparison:
-    """An interrupted run beside the unbroken one."""
+class Broken:
+    """An interrupted run, at its end."""
 
-    plan: Plan
     ends: list[str]
-    same_sequence: bool
-    same_winner: bool
-    trials: int
+    """How its legs ended."""
+    kept: list[list[Ended]]
+    """What was recorded at the end of each leg."""
 
 
-def compare(plan: Plan, folder: Path, draw: random.Random, most: int = 3) -> Comparison:
-    """Run a plan unbroken, and again with up to ``most`` interruptions at random moments."""
-    unbroken, broken = folder / "unbroken.db", folder / "broken.db"
-    calls = 0
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-
-    for file in (unbroken, broken):
-        if not plan.from_scratch:
-            _run_other(plan, file, plan.seed + 1000)
-    with Database.open(unbroken) as database:
-        tune(plan.request(), plan.device(0, count), database, Watcher())
+def interrupted(plan: Plan, folder: Path, draw: random.Random, most: int = 3) -> Broken:
+    """Run a plan with up to ``most`` interruptions at random moments, and then to its end."""
+    file = folder / "broken.db"
+    if not plan.from_scratch:
+        _run_other(plan, file, plan.seed + 1000)
     ends: list[str] = []
+    kept: list[list[Ended]] = []
     while len(ends) < most:
-        moment, end = draw.randrange(1, calls), draw.choice(ENDS)
-        ended = _in_a_process(plan, broken, moment, end, shuffle=draw.randrange(100), resume=bool(ends))
+        moment, end = draw.randrange(1, 3 * plan.trials // 2), draw.choice(ENDS)
+        ended = _in_a_process(plan, file, moment, end, shuffle=draw.randrange(100), resume=bool(kept))
+        kept.append(_recorded(plan, file))
         ends.append(end if ended != 0 else "to its end")
         if ended == 0:
-            break
+            return Broken(ends, kept)
         if not plan.from_scratch:
-            _run_other(plan, broken, plan.seed + 2000 + len(ends))
-    if ends[-1] != "to its end":
-        code = _in_a_process(plan, broken, None, "", shuffle=draw.randrange(100), resume=True)
-        assert code == 0, f"{plan}: the last leg ended with {code}"
-    sequences, winners = zip(*(_result(plan, file) for file in (unbroken, broken)), strict=True)
-    same = sequences[0] == sequences[1]
-    return Comparison(plan, ends, same, winners[0] == winners[1], len(sequences[1]))
+            _run_other(plan, file, plan.seed + 2000 + len(ends))
+    code = _in_a_process(plan, file, None, "", shuffle=draw.randrange(100), resume=True)
+    assert code == 0, f"{plan}: the last leg ended with {code}"
+    return Broken(ends, [*kept, _recorded(plan, file)])
 
 
 def _in_a_process(plan: Plan, file: Path, moment: int | None, end: str, *, shuffle: int, resume: bool) -> int:
@@ -212,8 +203,8 @@ def _run_other(plan: Plan, file: Path, seed: int) -> None:
         tune(request, plan.device(0), database, Watcher(), finish=True)
 
 
-def _result(plan: Plan, file: Path) -> tuple[list[Any], Any]:
-    """Return what a run tried, in its order, and its winner."""
+def _recorded(plan: Plan, file: Path) -> list[Ended]:
+    """Return the trials of a run, in the order of their numbers."""
     with Database.open(file, write=False) as database:
         ((run_id,),) = [
             tuple(row.values())
@@ -222,7 +213,4 @@ def _result(plan: Plan, file: Path) -> tuple[list[Any], Any]:
             )
         ]
         trials = database.trials(run_id)
-        winners = database.select(
-            "SELECT variant, configuration, time_ns, ratio, verdict FROM winners WHERE run_id = ?", run_id
-        )
-    return [(t.number, t.configuration, t.status, t.samples_ns) for t in trials], winners
+    return [(trial.number, trial.configuration, trial.status, trial.samples_ns) for trial in trials]

@@ -18,7 +18,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ladder import choose_steps
-from tuner.tuning.lookahead import AHEAD, LONG_NS, lookahead_of
+from tuner.tuning.opening import AHEAD, LONG_NS, lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 

@@ -111,7 +111,7 @@ def test_the_study_of_a_resumed_run_is_rebuilt(
     trials = as_ended(resumed.state.trials)
     assert len(before) >= 9
     assert device.submitted == [t.configuration for t in resumed.state.trials[len(before) :]]
-    assert studies == [trials[:count] for count in range(20)]
+    assert studies == [trials[:count] for count in range(len(before), 20)]
     assert len({t.configuration for t in resumed.state.trials}) == 20
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.compiling_device import CompilingDevice
+from tests.faults.interrupting import Plan, interrupted
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, run, sequence
 from tuner.children.measuring import Raced, RaceFailed
@@ -16,9 +19,12 @@ from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.devices.base import Outcome, RaceRequest
+from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import State
+
+RECORDED = Path(__file__).resolve().parents[2] / "results" / "recorded"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,27 @@ def test_resume_goes_on_and_repeats_nothing(
     )
     assert result.finish is not None
     assert not database.pending_attempts(run_id)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "lookahead", "compilers", "from_scratch"),
+    [("gp-ei", 12, 4, False), ("tpe", 8, 0, True), ("random", 6, 0, False)],
+)
+def test_nothing_recorded_is_lost_or_measured_twice(
+    tmp_path: Path, sampler: str, lookahead: int, compilers: int, from_scratch: bool
+) -> None:
+    """Interrupted at random moments by ``kill -9`` and Ctrl-C; other runs may end in between."""
+    problem = load_kernel("vector_add").problem(preset="small")
+    (recording,) = RECORDED.glob("vector_add-*")
+    plan = Plan(recording, problem, sampler, 3, 20, lookahead, compilers, from_scratch)
+    broken = interrupted(plan, tmp_path, random.Random(str(plan)), most=2)
+    assert broken.ends[0] != "to its end"
+    for before, after in itertools.pairwise(broken.kept):
+        assert set(before) <= set(after)
+    numbers, configurations, *_ = zip(*broken.kept[-1], strict=True)
+    assert len(set(numbers)) == len(set(configurations)) == 20
+    begun = {number for number, *_ in broken.kept[0]}
+    assert min({*numbers} - begun, default=20) > max(begun, default=-1), "the numbers go on"
 
 
 def test_resumed_brute_force_is_the_unbroken_run(
@@ -237,18 +264,15 @@ def killed(kernel: KernelSpec, database: Database, killer: Configuration, times:
     return devices
 
 
-def test_what_was_begun_is_tried_again_in_its_turn(
-    database: Database, kernel: KernelSpec, tmp_path: Path
-) -> None:
-    expected = unbroken(kernel, tmp_path)
-    killed(kernel, database, expected[12], 1)
+def test_what_was_begun_is_tried_again_first(database: Database, kernel: KernelSpec, tmp_path: Path) -> None:
+    killed(kernel, database, unbroken(kernel, tmp_path)[12], 1)
     run_id, _ = only_run(database)
     begun = [configuration for _, configuration, _ in database.pending_attempts(run_id)]
     assert len(begun) > 1
     device = StubDevice(lookahead=6)
     run(kernel, database, device, resume=True)
     assert device.submitted[: len(begun)] == begun
-    assert sequence(database, run_id) == expected
+    assert len(set(sequence(database, run_id))) == len(sequence(database, run_id)) == 40
     assert {trial.status for trial in database.trials(run_id)} == {Status.OK}
 
 
@@ -265,7 +289,7 @@ def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec
     (crashed,) = [trial for trial in database.trials(run_id) if trial.status is Status.CRASHED]
     assert crashed.configuration == expected[12]
     assert "3 times" in crashed.error
-    assert sequence(database, run_id) == expected, "a random search does not mind"
+    assert len(set(sequence(database, run_id))) == len(sequence(database, run_id)) == 40
     assert result.state.failures == {"crashed": 1}
     assert not database.pending_attempts(run_id)
 

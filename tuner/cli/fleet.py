@@ -28,8 +28,8 @@ from tuner.fleet.links import ChildLink, Events, Link
 from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
+from tuner.tuning.opening import adopt
 from tuner.tuning.request import Request
-from tuner.tuning.runs import adopt
 
 OPENER = ""
 """What opens a searcher's device in place of this package; tests put their own there."""

@@ -26,8 +26,8 @@ from tuner.kernel.cost import tuning_seconds
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import roof_of
 from tuner.tuning.accuracy import Best
+from tuner.tuning.opening import interrupted_run
 from tuner.tuning.request import Request
-from tuner.tuning.runs import interrupted_run
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tuner.core.errors import Interrupted, SpaceError
 from tuner.core.model import SUSPECT, Configuration, Status, Trial
@@ -19,17 +20,19 @@ from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.finalists import fastest
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
-from tuner.tuning.lookahead import lookahead_of
+from tuner.tuning.opening import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
 from tuner.tuning.state import State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import metrics, told_time, trial_of
-from tuner.tuning.unfinished import MAX_ATTEMPTS, UnfinishedRun
 
 POLL_S = 0.1
 PATIENCE_S = 2.5
 """After Ctrl-C, how long the measurement under way may still take."""
+SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
+"""A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have
+killed the tuner. Begun three times without a result, it is recorded as crashed."""
 
 
 class SearchLoop:
@@ -39,8 +42,7 @@ class SearchLoop:
     trial is recorded, the study is told. Trials are told in the order asked, whatever the order of the answers, so that
     a seed gives the same run.
 
-    A resumed run takes the same steps from its beginning, and what it has results of is neither measured nor recorded
-    again (:class:`tuner.tuning.unfinished.UnfinishedRun`).
+    A resumed run tells its study what it has results of, begins again what it had begun without a result, and goes on.
 
     Args:
         state: of the run; filled in as it goes on.
@@ -68,12 +70,13 @@ class SearchLoop:
         self._expected_ns = request.expected_ns
         selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
-        self._recorded: set[int] = set()
-        """Numbers of the trials that have ended."""
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()
-        self._before = UnfinishedRun()
+        self._left: deque[Configuration] = deque()
+        """Begun without a result by the interrupted run, and not begun again yet."""
+        self._attempts: Mapping[Configuration, int] = {}
+        """How often the interrupted run has begun what it left without a result."""
         self._pending: dict[int, Configuration] = {}
         """Begun, but not answered yet."""
         self._held: deque[int] = deque()
@@ -92,7 +95,9 @@ class SearchLoop:
         self._opening = True
         """Whether the default and the initial configurations are still to be tried."""
         self._begun = 0
-        """How many trials were begun; the number of the next, unless an interrupted run asked for another then."""
+        """How many trials were begun, those of the interrupted run among them."""
+        self._numbers = itertools.count()
+        """Of the trials to come."""
         self._told_ns: dict[Configuration, float] = {}
         """Times of this run that the study was told."""
         self._deadline = math.inf
@@ -101,7 +106,7 @@ class SearchLoop:
     # -- before
 
     def begin(self, *, resumed: bool) -> None:
-        """Record the run, or bring the search to where the interrupted run was; teach earlier results."""
+        """Record the run, or recall what the interrupted run has recorded; teach earlier results."""
         if resumed:
             self.store.resume_run(self.run.id)
             left = self.store.left_behind(self.run.id)
@@ -119,18 +124,24 @@ class SearchLoop:
             self._recall(left)
 
     def _recall(self, left: LeftBehind) -> None:
-        """Take up what the interrupted run left."""
-        trials = left.trials
-        for trial in trials:
+        """Take up what the interrupted run left: the study is told its trials, and none of them is measured again."""
+        tried = set[Configuration]()
+        for trial in left.trials:
             self._count(trial)
-            self._recorded.add(trial.number)
-        # What could not be confirmed was told as it had been timed.
-        told = [
-            dataclasses.replace(t, status=Status.OK) if t.status is Status.UNSTABLE else t for t in trials
-        ]
-        self._before = UnfinishedRun(told, left.attempts)
-        self._drift.recall(trials)
-        self.state.resumed_trials = len(trials)
+            if trial.configuration not in tried:  # else it was timed again
+                tried.add(trial.configuration)
+                # What could not be confirmed was told as it had been timed.
+                unstable = trial.status is Status.UNSTABLE
+                told = dataclasses.replace(trial, status=Status.OK) if unstable else trial
+                self._note_told(told)
+                self.study.recall(trial.configuration, told_time(told))
+        self._attempts = {configuration: count for _, configuration, count in left.attempts}
+        self._left.extend(c for c in self._attempts if c not in tried and self.study.space.contains(c))
+        self._drift.recall(left.trials)
+        self.state.resumed_trials = self._begun = len(left.trials)
+        self.state.retimed = len(left.trials) - len(tried)
+        numbers = [trial.number for trial in left.trials] + [number for number, _, _ in left.attempts]
+        self._numbers = itertools.count(max(numbers, default=-1) + 1)
 
     # -- the loop
 
@@ -168,7 +179,6 @@ class SearchLoop:
 
         Answers and the attempts that follow from them share a transaction: the disk is waited for once.
         """
-        replaying = not self._before.over
         outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
         with self.store.transaction():
             for outcome in outcomes:
@@ -179,11 +189,7 @@ class SearchLoop:
             while self._untold and self._untold[0] in self._answered and not self._waiting:
                 self._tell(self._answered.pop(self._untold.popleft()))
                 self._begin_trials()
-                if not self._before.over:  # all of them at once would lock the file for long
-                    break
             released = self._release()
-        if replaying and self._before.over:
-            self._start_clock()
         for number in released:
             self.device.submit(number, self._pending[number], self._incumbent_ns)
         self.observer.step(self.state, len(self.state.trials))
@@ -200,17 +206,10 @@ class SearchLoop:
         depth = shortlist.depth if (shortlist := self._chosen_from) else self._lookahead()
         if len(self._untold) >= depth:
             return False
-        if self._timed_again is not None:  # a suspect time is left out of the race unless it is taken again
+        if self._drift.waiting:  # a suspect time is left out of the race unless it is taken again
             return True
         going_on = self._stopped is None and time.monotonic() < self._deadline
-        return self._begun < self.state.budget and not self._exhausted and (going_on or not self._before.over)
-
-    @property
-    def _timed_again(self) -> Configuration | None:
-        """What is tried next because its time was suspect, or None."""
-        if not self._before.over:
-            return self._before.timed_again(self._begun)
-        return self._drift.waiting[0] if self._drift.waiting else None
+        return going_on and self._begun < self.state.budget and not self._exhausted
 
     def _incumbent_ns(self) -> float | None:
         incumbent = self.state.incumbent  # once: compiling threads ask, too
@@ -225,8 +224,13 @@ class SearchLoop:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
         if shortlist := self._chosen_from:
             shortlist.fill(self.state.budget - self._begun)
-            self._waiting = not (self._timed_again or shortlist.empty or shortlist.ready())
+            self._waiting = not (self._settled or shortlist.empty or shortlist.ready())
         return self._waiting
+
+    @property
+    def _settled(self) -> bool:
+        """Whether it is settled what is tried next."""
+        return bool(self._drift.waiting or self._left)
 
     @property
     def _chosen_from(self) -> Shortlist | None:
@@ -241,55 +245,37 @@ class SearchLoop:
 
     def _begin_next(self) -> bool:
         """Begin the next trial, and return whether there is one."""
-        if again := self._timed_again:
-            trial = self._before.take_again(self._begun)
-            if trial is None:
-                self._drift.forget(again)
-            self._retimed.add(self._begin(again, trial))
+        if self._drift.waiting:
+            again = self._drift.waiting[0]
+            self._drift.forget(again)
+            self._retimed.add(self._begin(again))
             self.state.retimed += 1
             return True
-        if shortlist := self._chosen_from:
+        if self._left:
+            configuration = self.study.ask(self._left.popleft())
+        elif shortlist := self._chosen_from:
             configuration = None if shortlist.empty else self.study.ask(shortlist.choose())
         else:
             configuration = self.study.ask()
         if configuration is None:
             return False
-        trial = self._before.take(configuration)
         if self.shortlist:
             self.shortlist.skip(configuration)
-            if trial is not None:
-                self.device.forget(configuration)
-        self._begin(configuration, trial)
+        self._begin(configuration)
         return True
 
-    def _begin(self, configuration: Configuration, trial: Trial | None) -> int:
-        """Note that a trial begins, with its result if it has one already, and return its number."""
-        if trial is None and self._before.departs(self._begun):
-            self._give_up_replaying()
-        number = trial.number if trial else self._begun
-        if trial is None and (number in self._recorded or number in self._pending):
-            number = max([*self._recorded, *self._pending]) + 1
-        if trial is None and (count := self._before.attempts(configuration)) >= MAX_ATTEMPTS:
-            error = f"the tuner died {count} times on this configuration"
-            trial = self._record(Trial(number, configuration, Status.CRASHED, error=error))
-        if trial is None:
+    def _begin(self, configuration: Configuration) -> int:
+        """Note that a trial begins, and return its number; what killed the tuner too often has ended with that."""
+        number, attempts = next(self._numbers), self._attempts.get(configuration, 0)
+        if attempts >= MAX_ATTEMPTS:
+            error = f"the tuner died {attempts} times on this configuration"
+            self._answered[number] = self._record(Trial(number, configuration, Status.CRASHED, error=error))
+        else:
             self._pending[number] = configuration
             self._held.append(number)
-        else:
-            self._answered[number] = trial
         self._untold.append(number)
         self._begun += 1
         return number
-
-    def _give_up_replaying(self) -> None:
-        """Tell at once what is left of an interrupted run: the search has asked for something else than then."""
-        first, again = self._before.give_up()
-        for trial in first:
-            if self.shortlist:
-                self.shortlist.drop(trial.configuration)
-            self.study.recall(trial.configuration, told_time(trial))
-        self.state.retimed += len(again)
-        self._begun += len(first) + len(again)
 
     def _release(self) -> list[int]:
         """Record an attempt for each trial that the device gets now, and return their numbers.
@@ -297,16 +283,19 @@ class SearchLoop:
         One that may have killed the tuner waits until it is alone, and has nothing beside it.
         """
         released: list[int] = []
-        suspect = self._before.suspect
         under_way = [c for number, c in self._pending.items() if number not in self._held]
-        while self._held and not any(map(suspect, under_way)):
+        while self._held and not any(map(self._suspect, under_way)):
             configuration = self._pending[self._held[0]]
-            if under_way and suspect(configuration):
+            if under_way and self._suspect(configuration):
                 break
             released.append(self._held.popleft())
             under_way.append(configuration)
             self.store.attempt(self.run.id, released[-1], configuration)
         return released
+
+    def _suspect(self, configuration: Configuration) -> bool:
+        """Return whether a configuration may have killed the tuner."""
+        return self._attempts.get(configuration, 0) >= SUSPECT_ATTEMPTS
 
     def _record_outcome(self, outcome: Outcome) -> None:
         """Record an answer, and mark trials before it that it makes suspect."""
@@ -321,7 +310,6 @@ class SearchLoop:
 
     def _record(self, trial: Trial) -> Trial:
         self.store.record(self.run.id, trial, metrics(self.state.roof, trial.time_ns))
-        self._recorded.add(trial.number)
         trial = dataclasses.replace(trial, sources=())
         self._count(trial)
         return trial
@@ -346,16 +334,20 @@ class SearchLoop:
     def _tell(self, trial: Trial) -> None:
         if trial.number in self._retimed:
             return
-        if time_ns := told_time(trial):
-            self._told_ns[trial.configuration] = time_ns
-        self.study.tell(trial.configuration, time_ns)
+        self._note_told(trial)
+        self.study.tell(trial.configuration, told_time(trial))
         if self.shortlist:
             self.shortlist.told(trial.compile_s, trial.measure_s)
+
+    def _note_told(self, trial: Trial) -> None:
+        if time_ns := told_time(trial):
+            self._told_ns[trial.configuration] = time_ns
 
     def _drain(self) -> None:
         """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""
         deadline = time.monotonic() + PATIENCE_S
-        self._exhausted, self._before = True, UnfinishedRun()
+        self._exhausted = True
+        self._left.clear()
         self._drift.waiting.clear()  # the database has them
         while self._held:
             del self._pending[self._held.popleft()]
