@@ -37,9 +37,10 @@ from tuner.database.database import Database
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
-from tuner.fleet.cluster import NO_ANSWER, Cluster, Described, WorkerLink, cluster_opening
+from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
 from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
 from tuner.fleet.head import Head
+from tuner.fleet.links import Event
 from tuner.fleet.workers import WorkersAsCards
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -165,8 +166,21 @@ def test_the_end_waits_for_a_searcher_that_is_starting_and_not_for_a_dead_worker
             link.kill()
             link.close()
         assert time.monotonic() - began < cluster_module.CONNECT_S / 2
-        described = cluster.described(address)
-        assert isinstance(described, Described) and described.searchers == 0
+        assert not host.processes("tuner.fleet.searcher")
+
+
+def test_a_searcher_ends_with_the_connection_to_its_head(host: Host) -> None:
+    opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with closing(Cluster(host.address, host.folder)) as cluster:
+        (address, *_) = cluster.workers()
+        WorkerLink(cluster, address, "", events, opening)
+        events.get(timeout=60)  # it is there
+        assert host.processes("tuner.fleet.searcher")
+    deadline = time.monotonic() + 10
+    while host.processes("tuner.fleet.searcher") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not host.processes("tuner.fleet.searcher")
 
 
 def test_a_connection_that_is_cut_in_the_middle_loses_nothing(host: Host, tmp_path: Path) -> None:
@@ -248,13 +262,16 @@ def test_a_worker_of_another_version_is_left_out(
 def test_gpus_of_two_models_are_not_pooled(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def described(cluster: Cluster, address: str) -> Described | str:
-        worker = ask(cluster, address)
-        assert isinstance(worker, Described)
-        return structs.replace(worker, model="NVIDIA H100") if worker.uuid == TWO.uuids[1] else worker
+    def workers(cluster: Cluster) -> dict[str, tuple[str, Described | str]]:
+        found = ask(cluster)
+        for address, (name, worker) in found.items():
+            assert isinstance(worker, Described)
+            if worker.uuid == TWO.uuids[1]:
+                found[address] = name, structs.replace(worker, model="NVIDIA H100")
+        return found
 
-    ask = Cluster.described
-    monkeypatch.setattr(Cluster, "described", described)
+    ask = Cluster.workers
+    monkeypatch.setattr(Cluster, "workers", workers)
     options = ("--folder", str(host.folder), "--kernel", "vector_add", "--db", str(tmp_path / "x.db"))
     said = call("run", *options, code=2)
     assert "NVIDIA H100 and NVIDIA H200" in said and "--gpu" in said
@@ -332,17 +349,3 @@ def test_a_start_that_fails_leaves_no_process(tmp_path: Path, monkeypatch: pytes
     said = call("start", "--folder", str(tmp_path / "c"), *options, code=1)
     assert said == f"{tmp_path}/c: No space left on device; name another --folder"
     assert not [pid for pid in children(os.getpid()) if str(tmp_path) in command_of(pid)]
-
-
-def test_a_worker_that_does_not_answer_is_asked_again(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask, asked = Cluster.described, list[str]()
-
-    def described(cluster: Cluster, address: str) -> Described | str:
-        asked.append(address)
-        return f"{NO_ANSWER} (test)" if len(asked) < 4 else ask(cluster, address)
-
-    monkeypatch.setattr(Cluster, "described", described)
-    said = tuned(host, tmp_path / "x.db", Seen(), 1, 4)
-    assert sum(NO_ANSWER in line for line in said) == 2  # once for each

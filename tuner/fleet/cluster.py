@@ -1,7 +1,7 @@
 """The head's side of a cluster: its workers as devices that come and go, and the way to their searchers.
 
-Dask brings the connections, says which workers there are, and shows what they do. Messages go straight to a worker, by
-calls that :mod:`tuner.fleet.cluster_worker` answers.
+Dask brings the connections, says which workers there are, and shows what they do. A searcher has a connection of its
+own to its worker (:mod:`tuner.fleet.cluster_worker`), and ends with it.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.messages import Record
 from tuner.core.version import __version__
 from tuner.fleet.cluster_files import require_dask, security_of
-from tuner.fleet.cluster_worker import FORGOTTEN, hold, sealed, task_name, unsealed
+from tuner.fleet.cluster_worker import hold, sealed, unsealed
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import SEARCHING, OpenDevice, Task, ToSearcher
 
 if TYPE_CHECKING:
     from distributed import Client
-    from distributed.core import ConnectionPool
+    from distributed.comm import Comm
 
 ANSWER_S = 20.0
-"""How long a worker may take to answer a call; what it waits for itself is half a second."""
+"""How long a worker may take to end a searcher."""
 CONNECT_S = 10.0
 
 
@@ -39,7 +41,8 @@ SHOWN_ON = " on "
 """Between a problem and its device in the name of the task that Dask shows."""
 
 
-NO_ANSWER = "it does not answer"
+END = "end"
+"""The last that is said to a searcher."""
 TWICE = "the GPU {uuid} is in the cluster already"
 
 
@@ -72,69 +75,51 @@ class WorkerLink:
     ) -> None:
         self._cluster, self._address, self._label, self._events = cluster, address, label, events
         self._key = secrets.token_hex(8)
-        self._ending = False
+        self._unsent: asyncio.Queue[ToSearcher | None] = asyncio.Queue()
         self._shown: list[Any] = []
-        self._in_order = asyncio.Lock()
-        self._opened = cluster.run(self._open(opening))
-        self._served = cluster.run(self._serve())
+        self._served = cluster.run(self._serve(opening))
 
     def send(self, message: ToSearcher) -> None:
         """Send a message; they arrive in order."""
-        self._cluster.run(self._send(message))
+        self._cluster.loop.call_soon_threadsafe(self._unsent.put_nowait, message)
 
     def kill(self) -> None:
         """End the searcher."""
-        if not self._ending:
-            self._ending = True
-            self._ended = self._cluster.run(self._end())
+        self._cluster.loop.call_soon_threadsafe(self._unsent.put_nowait, None)
 
     def close(self) -> None:
         """Wait until it has ended, or cannot be reached."""
         with contextlib.suppress(Exception):  # whatever becomes of the connection
-            if not self._opened.done():
-                knock(self._address)
-            if self._served.result(timeout=ANSWER_S):
-                self._ended.result(timeout=ANSWER_S)
+            self._served.result(timeout=ANSWER_S)
 
-    async def _open(self, opening: OpenDevice) -> None:
-        message = sealed(SEARCHING.requests.encode(opening))
-        async with self._in_order:
-            await self._cluster.call(self._address, "open", key=self._key, message=message)
-
-    async def _send(self, message: ToSearcher) -> None:
-        data = sealed(SEARCHING.requests.encode(message))
-        with contextlib.suppress(Exception):  # whatever it is, the reading side finds out and says so
-            async with self._in_order:
-                await self._cluster.call(self._address, "send", key=self._key, messages=[data])
-            if isinstance(message, Task):
-                name = task_name(self._key, message.key)
-                self._shown = [self._cluster.show(name, message, self._address, self._label)]
-
-    async def _serve(self) -> bool:
-        """Pass on what the searcher says; return whether its worker can be reached to the last."""
-        reason, cut = "it was ended", False
+    async def _serve(self, opening: OpenDevice) -> None:
+        """Pass on what the searcher says."""
         try:
-            await asyncio.wrap_future(self._opened)
-            while not self._ending:
-                answer = await self._cluster.call(self._address, "receive", key=self._key)
-                for data in answer[0]:
+            comm = await self._cluster.connect(self._address)
+            writing = asyncio.ensure_future(self._write(comm, opening))
+            try:
+                while not isinstance(data := await comm.read(), str):
                     self._events.put(Event(self, SEARCHING.replies.decode(unsealed(data))))
-                if answer[1]:
-                    reason, cut = answer[1], answer[1] == FORGOTTEN
-                    break
+                gone = SearcherGone(data)
+            finally:
+                writing.cancel()
+                comm.abort()
         except Exception as error:  # noqa: BLE001 - of Dask, of the network, of a message: the searcher cannot be used
-            reason, cut = f"the connection to {self._label} has failed ({type(error).__name__})", True
-            self._cluster.run(self._end())
-        finally:
-            self._shown.clear()
-            self._events.put(Event(self, SearcherGone(reason, innocent=cut)))
-        return not cut
+            reason = f"the connection to {self._label} has failed ({type(error).__name__})"
+            gone = SearcherGone(reason, innocent=True)
+        self._shown.clear()
+        self._events.put(Event(self, gone))
 
-    async def _end(self) -> None:
-        with contextlib.suppress(Exception):
-            await asyncio.wrap_future(self._opened)  # until then there is nothing to end
-        with contextlib.suppress(Exception):  # it ends itself when no head asks any more
-            await self._cluster.call(self._address, "end", key=self._key)
+    async def _write(self, comm: Comm, opening: OpenDevice) -> None:
+        """Start the searcher, and pass messages on to it until it is ended."""
+        with contextlib.suppress(OSError):  # the reading side finds out, and says so
+            first = sealed(SEARCHING.requests.encode(opening))
+            await comm.write({"op": "tune_search", "key": self._key, "message": first})
+            while (message := await self._unsent.get()) is not None:
+                await comm.write(sealed(SEARCHING.requests.encode(message)))
+                if isinstance(message, Task):
+                    self._shown = [self._cluster.show(self._key, message, self._address, self._label)]
+            await comm.write(END)
 
 
 class Cluster:
@@ -154,10 +139,9 @@ class Cluster:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what is wrong is said in one line
         self.scheduler, self._folder = scheduler, folder
         self._client = self._connected()
-        # Calls to workers go on without the scheduler, and whatever becomes of Dask's client: on a loop of our own.
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="cluster").start()
-        self._pool = self.run(self._new_pool()).result(timeout=CONNECT_S)
+        # Connections to workers go on without the scheduler, and whatever becomes of Dask's client.
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True, name="cluster").start()
 
     def _connected(self) -> Client:
         from distributed import Client
@@ -171,14 +155,18 @@ class Cluster:
         except Exception as error:  # noqa: BLE001 - Dask, TLS and the network have many
             raise _unreachable(self.scheduler, error) from None
 
-    async def _new_pool(self) -> ConnectionPool:
-        from distributed.core import ConnectionPool
+    async def connect(self, address: str) -> Comm:
+        """Return a connection to a worker.
 
+        Raises:
+            OSError: it cannot be reached.
+        """
+        from distributed.comm import connect
+
+        await asyncio.to_thread(knock, address)
         security = security_of(self._folder, self.scheduler)
         arguments = security.get_connection_args("client") if security else {}
-        pool = ConnectionPool(limit=1024, connection_args=arguments, timeout=CONNECT_S)
-        await pool.start()
-        return pool
+        return await connect(address, timeout=CONNECT_S, **arguments)
 
     def reconnect(self) -> bool:
         """Return whether there is a connection, after trying to have one."""
@@ -193,31 +181,21 @@ class Cluster:
         return True
 
     def close(self) -> None:
-        """Leave the cluster as it is."""
+        """Leave the cluster; searchers that are left end with their connections."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=5)
         with contextlib.suppress(Exception):
-            self.run(self._pool.close()).result(timeout=5)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+            self.run(_cancel_others()).result(timeout=5)
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Have the connections' own thread run a coroutine."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    async def call(self, address: str, name: str, **arguments: Any) -> Any:
-        """Return what a worker answers.
-
-        Raises:
-            OSError: it does not, or cannot be reached.
-            AttributeError: it was not started by this tool.
-        """
-        call = getattr(self._pool(address), f"tune_{name}")(**arguments)
-        return await asyncio.wait_for(call, ANSWER_S)
-
-    def workers(self) -> dict[str, str]:
-        """Return the names of the workers that there are, by address."""
+    def workers(self) -> dict[str, tuple[str, Described | str]]:
+        """Return the workers that there are by address: the name of each, and what it is or why it cannot be used."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        return {address: str(worker["name"]) for address, worker in workers.items()}
+        return {address: (str(worker["name"]), _described(worker)) for address, worker in workers.items()}
 
     def tuned_on(self) -> dict[str, list[str]]:
         """Return the problems that are tuned now, by the worker's address."""
@@ -226,30 +204,12 @@ class Cluster:
             address: [str(key).rpartition(SHOWN_ON)[0] for key in keys] for address, keys in tasks.items()
         }
 
-    def described(self, address: str) -> Described | str:
-        """Return what a worker says of itself, or why it cannot be used."""
-        try:
-            said = self.run(self.call(address, "describe")).result(timeout=ANSWER_S)
-            worker = Described(**said)
-        except (OSError, TimeoutError) as error:
-            return f"{NO_ANSWER} ({str(error) or type(error).__name__})"
-        except Exception as error:  # noqa: BLE001 - of Dask, or of a worker of something else
-            return f"it was not started by `tune cluster start` of this version ({error or type(error).__name__})"
-        if worker.version != __version__:
-            return f"it has kernel-tune {worker.version}, and this is {__version__}"
-        return worker
-
-    def all_described(self, addresses: Sequence[str]) -> dict[str, Described | str]:
-        """Return what workers say of themselves, by address; those that do not answer are waited for together."""
-        with ThreadPoolExecutor(32) as threads:
-            return dict(zip(addresses, threads.map(self.described, addresses), strict=True))
-
-    def show(self, name: str, task: Task, address: str, label: str) -> Any:
+    def show(self, key: str, task: Task, address: str, label: str) -> Any:
         """Have the dashboard show what a worker tunes, until that has ended."""
         with contextlib.suppress(Exception):  # it is only shown
             return self._client.submit(
                 hold,
-                name,
+                key,
                 key=f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}",
                 workers=[address],
                 allow_other_workers=False,
@@ -257,6 +217,25 @@ class Cluster:
                 pure=False,
             )
         return None
+
+
+def _described(worker: Mapping[str, Any]) -> Described | str:
+    """Return what a worker is, as it has told the scheduler, or why it cannot be used."""
+    try:
+        said = {**worker["tune"], "searchers": worker["metrics"].get("searchers", 0)}
+        described = msgspec.convert(said, Described)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return "it was not started by `tune cluster start` of this version"
+    if described.version != __version__:
+        return f"it has kernel-tune {described.version}, and this is {__version__}"
+    return described
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def knock(address: str) -> None:
@@ -292,12 +271,10 @@ def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:
 
 def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:
     """Return every worker by name, with what it says of itself, or why it cannot be used, and what it tunes now."""
-    workers, tuned = cluster.workers(), cluster.tuned_on()
+    tuned = cluster.tuned_on()
     rows: list[tuple[str, Described | str, Sequence[str]]] = []
     uuids: set[str] = set()
-    described = cluster.all_described([*workers])
-    for address, name in workers.items():
-        worker = described[address]
+    for address, (name, worker) in cluster.workers().items():
         if isinstance(worker, Described) and worker.uuid in uuids:
             worker = TWICE.format(uuid=worker.uuid)
         if isinstance(worker, Described):

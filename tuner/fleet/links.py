@@ -45,6 +45,13 @@ class Event:
 Events = queue.SimpleQueue[Event]
 
 
+class Sink(Protocol):
+    """What gets events."""
+
+    def put(self, event: Event, /) -> None:
+        """Take an event; called by any thread."""
+
+
 class ChildLink:
     """A searcher that is a child process of this one.
 
@@ -53,7 +60,7 @@ class ChildLink:
         opening: the first message.
     """
 
-    def __init__(self, events: Events, opening: ToSearcher) -> None:
+    def __init__(self, events: Sink, opening: ToSearcher) -> None:
         self._events = events
         self._child: Child[ToSearcher, FromSearcher] | None = None
         self._unsent: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
@@ -95,6 +102,7 @@ class ChildLink:
         finally:
             self._unsent.put(None)
             child.kill()
+            self._child = None  # another process may get its number
             self._events.put(Event(self, SearcherGone(reason)))
 
     def _write(self, child: Child[ToSearcher, FromSearcher]) -> None:

@@ -6,13 +6,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from contextlib import suppress
 
 from msgspec import structs
 
 from tuner.core.errors import TunerError
 from tuner.fleet.cards import Card
-from tuner.fleet.cluster import NO_ANSWER, TWICE, Cluster, Described, WorkerLink
+from tuner.fleet.cluster import TWICE, Cluster, Described, WorkerLink
 from tuner.fleet.head import Head
 from tuner.fleet.links import Events, Link
 from tuner.fleet.messages import GpuFacts, OpenDevice
@@ -24,15 +24,8 @@ PATIENCE_S = 120.0
 LEFT = "it has left the cluster"
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What there was in the cluster at one look."""
-
-    connected: bool
-    names: dict[str, str] | None = None
-    """Of all workers, by address; None where the scheduler has just gone."""
-    new: dict[str, Described | str] | None = None
-    """What those say of themselves that were not described before."""
+Workers = dict[str, tuple[str, Described | str]]
+"""As :meth:`Cluster.workers` has them."""
 
 
 class WorkersAsCards:
@@ -66,7 +59,8 @@ class WorkersAsCards:
         self._usable = 0.0
         """When there was last a worker that can be used; else when that was first looked for."""
         self._connected = True
-        self._seen: queue.SimpleQueue[_Seen] = queue.SimpleQueue()
+        self._seen: queue.SimpleQueue[tuple[bool, Workers | None]] = queue.SimpleQueue()
+        """Whether there was a scheduler, and the workers; None where it has just gone."""
         self._looking: threading.Thread | None = None
         """A host that is gone lets a connection wait for seconds, and the head has searchers to answer."""
 
@@ -79,49 +73,41 @@ class WorkersAsCards:
         """Add the workers that have come to a head's devices, and mark those that are gone."""
         now = time.monotonic()
         if now - self._looked >= UPDATE_S and (self._looking is None or not self._looking.is_alive()):
-            silent = [address for address, card in self._refused.items() if NO_ANSWER in card.left_out]
-            described = {*self._cards, *self._refused}.difference(silent)
-            self._looking = threading.Thread(
-                target=self._list, args=(described,), daemon=True, name="workers"
-            )
+            self._looking = threading.Thread(target=self._list, daemon=True, name="workers")
             self._looking.start()
         while not self._seen.empty():
             self._looked = now
-            self._take(self._seen.get(), head)
+            self._take(*self._seen.get(), head)
 
-    def _list(self, described: Collection[str]) -> None:
-        """Look which workers there are, and have those described that are not yet."""
+    def _list(self) -> None:
+        """Look which workers there are."""
         if not self._cluster.reconnect():
-            self._seen.put(_Seen(connected=False))
+            self._seen.put((False, None))
             return
-        try:
-            names = self._cluster.workers()
-        except Exception:  # noqa: BLE001 - the scheduler has just gone: the next look says so
-            self._seen.put(_Seen(connected=True))
-            return
-        new = self._cluster.all_described([address for address in names if address not in described])
-        self._seen.put(_Seen(True, names, new))
+        workers: Workers | None = None
+        with suppress(Exception):  # the scheduler has just gone: the next look says so
+            workers = self._cluster.workers()
+        self._seen.put((True, workers))
 
-    def _take(self, seen: _Seen, head: Head) -> None:
+    def _take(self, connected: bool, workers: Workers | None, head: Head) -> None:
         self._usable = self._usable or time.monotonic()
-        if seen.connected != self._connected:
-            self._connected = seen.connected
+        if connected != self._connected:
+            self._connected = connected
             scheduler = f"the scheduler {self._cluster.scheduler}"
-            self._say(
-                f"{scheduler} is there again" if seen.connected else f"{scheduler} is gone; waiting for it"
-            )
-        if seen.names is None or seen.new is None:
+            self._say(f"{scheduler} is there again" if connected else f"{scheduler} is gone; waiting for it")
+        if workers is None:
             return
-        for address in self._cards.keys() - seen.names.keys():
+        for address in self._cards.keys() - workers.keys():
             card = self._cards.pop(address)
             card.left_out = LEFT
             self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
             self._say(f"{card.name} has left the cluster")
             self._forget(self._refused, head)  # what was in the way of others may have left with it
-        self._forget(self._refused.keys() - seen.names.keys(), head)
+        self._forget(self._refused.keys() - workers.keys(), head)
         head.cards[:] = [card for card in head.cards if card.left_out != LEFT or card.lanes]
-        for address, worker in seen.new.items():
-            self._add(address, seen.names[address], worker, head)
+        for address, (name, worker) in workers.items():
+            if address not in self._cards and address not in self._refused:
+                self._add(address, name, worker, head)
         if any(not card.left_out for card in self._cards.values()):
             self._usable = time.monotonic()
 
@@ -134,13 +120,10 @@ class WorkersAsCards:
             worker = TWICE.format(uuid=worker.uuid)
         elif isinstance(worker, Described) and (self._model or worker.model) != worker.model:
             worker = f"this run is for {self._model}: times of two models are not pooled"
-        before = self._refused.get(address)
-        self._forget([address] if before else [], head)
         if isinstance(worker, str):
             self._refused[address] = Card(name, _never, left_out=worker)
             head.cards.append(self._refused[address])
-            if before is None or before.left_out != worker:
-                self._say(f"{name}: left out: {worker}")
+            self._say(f"{name}: left out: {worker}")
             return
         self._model = worker.model
         label = f"{worker.host} {worker.device}"
