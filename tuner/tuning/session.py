@@ -114,7 +114,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     def reject(trial: Trial, reason: str) -> None:
         store.mark_unstable(run.id, trial.number, reason)
 
-    trials = sorted(state.trials, key=lambda trial: trial.number)  # answers may have come in another order
+    # Answers may have come in another order; a database of another's may hold what the kernel does not have.
+    trials = [trial for trial in state.trials if state.space.contains(trial.configuration)]
+    trials.sort(key=lambda trial: trial.number)
     before = state.best_before[0] if state.best_before else None
     incumbent = next((trial for trial in reversed(trials) if trial.configuration == before), None)
     best_ns = state.incumbent.time_ns if state.incumbent else None
