@@ -5,8 +5,7 @@ import pytest
 
 from tests.small_spaces import build, union
 from tuner.core.model import Resources
-from tuner.search import resource_features
-from tuner.search.features import Features
+from tuner.search.features import Features, encode_resources, resource_distances
 
 
 def features_of(values, **others):
@@ -51,10 +50,10 @@ def test_a_parameter_without_a_choice_is_no_feature():
 
 
 def test_levels_of_resources():
-    unknown, plain, spilling = resource_features.encode(
+    unknown, plain, spilling = encode_resources(
         [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
     )
-    tables = resource_features.distances()
+    tables = resource_distances()
     assert [len(table) - 1 for table in tables] == unknown.tolist()
     for table in tables:
         assert np.allclose(table, table.T)

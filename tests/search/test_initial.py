@@ -20,7 +20,7 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.search.kernel_initial import MAX_INITIAL, settle
+from tuner.search.initial import MAX_INITIAL, settle
 
 H200 = ARCHITECTURES[90]
 

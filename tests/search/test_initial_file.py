@@ -16,8 +16,7 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.search.initial import gather
-from tuner.search.kernel_initial import settle
+from tuner.search.initial import gather, settle
 
 H200 = ARCHITECTURES[90]
 NAMED = 'initial = "scale.initial.toml"\n\n'

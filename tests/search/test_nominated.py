@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.small_spaces import cost, single, time_of
-from tuner.search.protocols import Nominee
+from tuner.search.base import Nominee
 from tuner.search.samplers import make_search
 
 

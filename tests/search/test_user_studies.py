@@ -7,8 +7,8 @@ import pytest
 
 from tests.small_spaces import cost, single, union
 from tuner.search.expected_improvement import GPEISampler
-from tuner.search.ordered import RandomOrderSampler
 from tuner.search.parameters import suggest
+from tuner.search.samplers import RandomOrderSampler
 
 
 def run(space, sampler, trials, storage=None, name="study", seen=None):

@@ -15,7 +15,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.search.kernel_initial import MAX_INITIAL, Settled, settle
+from tuner.search.initial import MAX_INITIAL, Settled, settle
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"

@@ -24,13 +24,11 @@ from tuner.core.model import Configuration, Measurement, Problem, RunOptions, St
 from tuner.database import cells
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
+from tuner.search.base import Expecting, Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler
-from tuner.search.mirror import METRIC
-from tuner.search.ordered import RandomOrderSampler
-from tuner.search.protocols import Expecting, Nominating, Transferring
-from tuner.search.samplers import make_search
+from tuner.search.samplers import RandomOrderSampler, make_search
 from tuner.search.stopping import StoppingCriterion
-from tuner.search.study import Search
+from tuner.search.study import METRIC, Search
 
 Ended = tuple[dict[str, object], TrialState, float | None]
 

@@ -18,7 +18,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.report.tables import picked
-from tuner.search.kernel_initial import settle
+from tuner.search.initial import settle
 
 
 def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
@@ -50,3 +51,12 @@ class MatmulSpec:
     into: tuple[ProposalSpec, ...]
     """The first whose ``when`` is true for a proposal takes it."""
     when: Expression | None = None
+
+
+def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:
+    """Return what a parameter is set to.
+
+    Raises:
+        ExpressionError: the expression has no value here.
+    """
+    return given.evaluate(names) if isinstance(given, Expression) else given

@@ -1,8 +1,8 @@
 """The contract of every sampler: an Optuna sampler that proposes valid configurations of a space, none of them twice.
 
 A sampler of one's own subclasses :class:`SpaceSampler`, and implements how it proposes and what it learns; Optuna's
-samplers are wrapped by :mod:`tuner.search.optuna_samplers`. :mod:`tuner.search.protocols` has what a sampler may offer
-beyond this.
+samplers are wrapped by :mod:`tuner.search.optuna_samplers`. What it may offer beyond this are the protocols at the end,
+each of a few methods: a sampler that has them offers them, and the tuner works without.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -20,7 +21,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.core.model import Configuration
+from tuner.core.model import Configuration, Resources
 from tuner.kernel.space import Mask, SearchSpace
 from tuner.search.parameters import configuration_of, distributions, parameters_of
 
@@ -239,3 +240,62 @@ def objective_of(time_ns: float | None) -> float | None:
     if time_ns is None or not math.isfinite(time_ns) or time_ns <= 0.0:
         return None
     return math.log2(time_ns)
+
+
+@dataclass(frozen=True)
+class Nominee:
+    """A configuration that was nominated and has been compiled."""
+
+    configuration: Configuration
+    resources: Resources | None = None
+    """Compiler statistics; None where there are none."""
+
+
+@runtime_checkable
+class Nominating(Protocol):
+    """Chooses in two steps: what is worth compiling, and later, with more results, what is tried.
+
+    The default and the initial configurations are proposed all the same, as long as the sampler is ``opening``.
+    """
+
+    def nominate(self, count: int) -> list[Configuration]:
+        """Return configurations to compile that were not proposed, added or nominated before; fewer if few are left.
+
+        Each may be chosen later, tried without having been chosen, or withdrawn.
+        """
+
+    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> Sequence[int]:
+        """Rank nominees, the most promising first: the first are tried next, as enqueued trials.
+
+        Args:
+            nominees: at least one, each nominated and neither chosen, tried nor withdrawn since.
+            count: how many of them are tried next, before there are more results.
+
+        Returns:
+            Indices into ``nominees``.
+        """
+
+    def withdraw(self, configuration: Configuration) -> None:
+        """Take a nomination back: the configuration may be proposed or nominated again."""
+
+
+@runtime_checkable
+class Transferring(Protocol):
+    """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
+
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+        """Learn the results of another task. Its configurations may be proposed like any other.
+
+        Args:
+            results: configurations, each with its time there in nanoseconds, or None for a failure.
+            distance: how unlike this task is, from 0, as :func:`tuner.search.observations.distance` says.
+        """
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """Knows the gain that it still expects, so that a stopping criterion can end the search."""
+
+    expected_improvement: float
+    """By how much the best candidate for the last proposal was expected to be faster than the best result, in log2 of
+    the time; infinite as long as it is not known."""

@@ -2,7 +2,7 @@
 
 Every proposal is the unseen valid configuration with the greatest expected improvement (Jones, Schonlau and Welch,
 "Efficient Global Optimization of Expensive Black-Box Functions", 1998), reduced where it is far from good initial
-configurations (:mod:`tuner.search.nearness`).
+configurations (:mod:`tuner.search.acquisition`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,12 @@ from numpy.typing import NDArray
 
 from tuner.core.model import Configuration, Resources
 from tuner.kernel.space import SearchSpace
-from tuner.search import resource_features
-from tuner.search.acquisition import expected_improvement, log_expected_improvement
-from tuner.search.base import Location, SpaceSampler, objective_of
+from tuner.search.acquisition import GOOD, Nearness, expected_improvement, log_expected_improvement
+from tuner.search.base import Location, Nominee, SpaceSampler, objective_of
 from tuner.search.candidates import Candidates
-from tuner.search.features import Codes, Features, Floats
+from tuner.search.features import Codes, Features, Floats, encode_resources, resource_distances
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
-from tuner.search.nearness import GOOD, Nearness
-from tuner.search.observations import Observations, OtherTask, observe
-from tuner.search.protocols import Nominee
-from tuner.search.task_distance import correlation_limit
+from tuner.search.observations import Observations, OtherTask, correlation_limit, observe
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,7 @@ class GPEISampler(SpaceSampler):
     """Proposes the configuration with the greatest expected improvement under a Gaussian process.
 
     It nominates, transfers from other tasks, and knows what it still expects to gain
-    (:mod:`tuner.search.protocols`).
+    (:mod:`tuner.search.base`).
 
     Args:
         space: what may be proposed.
@@ -102,7 +98,7 @@ class GPEISampler(SpaceSampler):
         self.features = Features(space)
         self.model = GaussianProcess(self.features.distances, settings.prior)
         self.informed_model = GaussianProcess(
-            [*self.features.distances, *resource_features.distances()], settings.prior
+            [*self.features.distances, *resource_distances()], settings.prior
         )
         self.better_informed = False
         """Whether the results are more probable with the compiler statistics, as of the last fit."""
@@ -341,7 +337,7 @@ class GPEISampler(SpaceSampler):
         compiled = sum(report is not None for report in reports)
         if not self.settings.informed or self._tasks or compiled < MIN_INFORMED:
             return None
-        everything = np.hstack([observations.codes, resource_features.encode(reports)])
+        everything = np.hstack([observations.codes, encode_resources(reports)])
         if self._informed_at != self._fitted_at:
             self._informed_at = self._fitted_at
             self.informed_model.adopt(self.model)
@@ -351,9 +347,9 @@ class GPEISampler(SpaceSampler):
             return None
         self.informed_model.condition(everything, observations.targets)
         if self._pending:
-            waiting = resource_features.encode([self._resources.get(location) for location in self._pending])
+            waiting = encode_resources([self._resources.get(location) for location in self._pending])
             self.informed_model.fantasize(np.hstack([np.stack(list(self._pending.values())), waiting]))
-        reported = resource_features.encode([nominee.resources for nominee in nominees])
+        reported = encode_resources([nominee.resources for nominee in nominees])
         return self.informed_model.posterior([np.hstack([codes, reported])])
 
     def _drawn(self, objectives: Floats) -> NDArray[np.int64]:

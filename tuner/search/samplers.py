@@ -1,4 +1,4 @@
-"""Samplers by name: every run gets its sampler here."""
+"""Samplers by name: every run gets its sampler here. Those that learn nothing are here, too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,47 @@ from optuna.samplers import BaseSampler
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import RENAMED_SAMPLERS
 from tuner.kernel.space import SearchSpace
-from tuner.search.base import SpaceSampler
+from tuner.search.base import Location, SpaceSampler
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.optuna_samplers import NearestValidSampler, sampler_classes
-from tuner.search.ordered import BruteForceSampler, RandomOrderSampler
 from tuner.search.study import Search
+
+
+class _OrderedSampler(SpaceSampler):
+    """Goes through a list of each variant's rows, and leaves out seen ones."""
+
+    def __init__(self, space: SearchSpace, seed: int = 0) -> None:
+        super().__init__(space, seed)
+        self._orders = [self._order(len(variant)) for variant in space.variants]
+        self._next = [0] * len(space.variants)
+
+    def _order(self, count: int) -> list[int] | range:
+        return range(count)
+
+    def _advance(self, number: int) -> Location:
+        order = self._orders[number]
+        while self.seen[number][order[self._next[number]]]:
+            self._next[number] += 1
+        return number, order[self._next[number]]
+
+
+class BruteForceSampler(_OrderedSampler):
+    """Proposes every configuration after the default, in the fixed order of the space."""
+
+    def _propose(self) -> Location:
+        return self._advance(next(number for number, left in enumerate(self.unseen) if left))
+
+
+class RandomOrderSampler(_OrderedSampler):
+    """Proposes every configuration after the default, once, at random: the variant first, then one of its own."""
+
+    def _order(self, count: int) -> list[int] | range:
+        order: list[int] = self.rng.permutation(count).tolist()
+        return order
+
+    def _propose(self) -> Location:
+        return self._advance(self.draw_variant())
+
 
 DEFAULT = "gp-ei"
 NAMES = (DEFAULT, "tpe", "random", "brute-force", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc")

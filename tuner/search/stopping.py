@@ -53,7 +53,7 @@ class StoppingCriterion:
         """Note a proposal.
 
         Args:
-            expected_improvement: as :class:`tuner.search.protocols.Expecting` has it, after the proposal.
+            expected_improvement: as :class:`tuner.search.base.Expecting` has it, after the proposal.
         """
         self._expected = math.inf
         if (

@@ -11,7 +11,7 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason, pruning_reason
-from tuner.search.kernel_initial import settle
+from tuner.search.initial import settle
 from tuner.studies.portfolio_prediction import Predictor
 from tuner.winners.timings import Timings
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tuner.core.model import Configuration, Status
 from tuner.database.records import KnownTrial
+from tuner.search.observations import distance
 from tuner.search.study import Search
-from tuner.search.task_distance import distance
 from tuner.tuning.state import State
 from tuner.tuning.store import Store
 

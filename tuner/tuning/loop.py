@@ -14,7 +14,7 @@ from tuner.core.model import SUSPECT, Configuration, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
 from tuner.devices.base import Device, Outcome
-from tuner.search.protocols import Nominating
+from tuner.search.base import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck

@@ -15,13 +15,11 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.search.base import SpaceSampler
+from tuner.search.base import Expecting, SpaceSampler
 from tuner.search.initial import gather, refuse
-from tuner.search.mirror import StudyMirror
-from tuner.search.protocols import Expecting
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
-from tuner.search.study import Search
+from tuner.search.study import Search, StudyMirror
 from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
 from tuner.tuning.state import State

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from tuner.core.model import Configuration
 from tuner.devices.base import Device
-from tuner.search.protocols import Nominee
+from tuner.search.base import Nominee
 from tuner.search.study import Search
 
 DEPTH = 6
