@@ -17,11 +17,11 @@ from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.requests import Requests, candidate_of
+from tuner.gpu.baselines import open_baseline
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
-from tuner.gpu.open_baseline import open_baseline
 from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import Samples, Timer
 from tuner.kernel.baselines import BaselineKind

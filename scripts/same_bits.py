@@ -27,8 +27,7 @@ from tuner.core.errors import TunerError
 from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Context, Graph
 from tuner.gpu.verify import Verifier
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel

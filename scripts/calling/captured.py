@@ -9,10 +9,9 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from tuner.gpu.candidate import Timed
-from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Context, Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.gpu.sampling import SampleGraph
+from tuner.gpu.timing import SampleGraph
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
 

@@ -26,7 +26,7 @@ from tuner.core.stats import paired_ratio, verdict
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context
-from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.timing import ClockMismatchError
 from tuner.gpu.turns import Turns
 from tuner.kernel.batching import choose_conditions

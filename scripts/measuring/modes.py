@@ -18,7 +18,7 @@ from scripts.lab import PLAIN, Lab, keep, parser, time_of, vector_add
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem
 from tuner.gpu.candidate import Loaded, Nothing
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.workload import Batch

@@ -19,7 +19,7 @@ from scripts.harness import medians, tune
 from scripts.lab import Lab, keep, parser
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Problem
-from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
+from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.kernel.load import load_kernel
 
 

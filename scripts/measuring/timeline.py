@@ -32,7 +32,7 @@ from tuner.core.conditions import Mode
 from tuner.core.errors import TunerError, UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.problem import ProblemSession
-from tuner.gpu.sampling import SampleGraph
+from tuner.gpu.timing import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render

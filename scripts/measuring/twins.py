@@ -36,7 +36,7 @@ from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
-from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
+from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec

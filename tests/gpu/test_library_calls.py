@@ -12,8 +12,7 @@ import pytest
 from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import Call, capture, make_call
-from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Context, Graph
 from tuner.kernel.baselines import BaselineKind
 from tuner.runtime.driver import check
 

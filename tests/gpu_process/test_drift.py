@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tuner.gpu import drift
-from tuner.gpu.drift import AGAIN_S, EVERY, EVERY_S, TOLERANCE, DriftWatch
+from tuner.gpu import problem
+from tuner.gpu.problem import AGAIN_S, EVERY, EVERY_S, TOLERANCE, DriftWatch
 
 NS = 150_000.0
 GONE = 1.0 + TOLERANCE + 0.005
@@ -37,7 +37,7 @@ class Scripted:
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     def clock(times: Sequence[float]) -> Scripted:
         scripted = Scripted(times)
-        monkeypatch.setattr(drift, "time", scripted)
+        monkeypatch.setattr(problem, "time", scripted)
         return scripted
 
     return clock  # type: ignore[return-value]

@@ -11,7 +11,7 @@ import pytest
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Verification
 from tuner.gpu import problem as problem_module
-from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples
 from tuner.kernel.workload import Batch, Limits

@@ -18,8 +18,7 @@ from tuner.core.model import Gpu
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
-from tuner.gpu.baselines import Captured, make_call
-from tuner.gpu.open_baseline import numpy_time_ns
+from tuner.gpu.baselines import Captured, make_call, numpy_time_ns
 from tuner.kernel.baselines import (
     BaselineKind,
     parse_baseline,

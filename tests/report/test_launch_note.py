@@ -20,7 +20,7 @@ from tuner.core.model import Configuration, Measurement, RunOptions
 from tuner.database.database import Database
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.workload import Batch

@@ -16,7 +16,7 @@ PRELUDE = """
 import ctypes, json
 from cuda.bindings import driver as cu
 from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Graph
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check, library
 from tuner.runtime.kernel import Kernel

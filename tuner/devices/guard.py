@@ -63,8 +63,8 @@ MAX_START_FAILURES = 3
 AWAITED = "waiting for the GPU: "
 """Begins what is said when another process has the GPU."""
 DRIFT = 0.02
-"""By how much the reference kernel may differ in a new process: as much as the measuring process (``tuner.gpu.drift``)
-allows from one of its own probes to the next."""
+"""By how much the reference kernel may differ in a new process: as much as the measuring process allows
+(``tuner.gpu.problem``) from one of its own probes to the next."""
 
 MeasuringChild = Child[MeasuringRequest, MeasuringReply]
 

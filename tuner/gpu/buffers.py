@@ -15,8 +15,7 @@ from cuda.bindings import driver as cu
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
-from tuner.gpu.driver import Context, fill_bytes
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Context, Graph, fill_bytes
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE

@@ -17,11 +17,9 @@ from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Timed
-from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
-from tuner.gpu.driver import Context
-from tuner.gpu.graph import Graph
-from tuner.gpu.interleaved import InterleavedTiming, TimedContestant
-from tuner.gpu.problem import ProblemSession, assemble
+from tuner.gpu.driver import Context, Graph
+from tuner.gpu.measure import InterleavedTiming, TimedContestant
+from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.kernel.render import render_ceilings

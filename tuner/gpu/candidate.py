@@ -9,8 +9,7 @@ from cuda.bindings import driver as cu
 
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
-from tuner.gpu.driver import fill_bytes
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Graph, fill_bytes
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel

@@ -14,7 +14,7 @@ from tuner.runtime.driver import check
 
 if TYPE_CHECKING:
     from tuner.gpu.buffers import Helpers, Memory
-    from tuner.gpu.graph import Graph
+    from tuner.gpu.driver import Graph
 
 # Bits of nvmlClocksEventReasons: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 _REASONS = {

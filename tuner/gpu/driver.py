@@ -1,7 +1,11 @@
-"""A GPU's context and limits, and the status of a trial that a failed driver call stands for."""
+"""A GPU's context, limits and graphs, and the status of a trial that a failed driver call stands for.
+
+Launches are nodes of CUDA graphs, in one chain: no host work lies between them.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -11,6 +15,7 @@ from tuner.core.model import Gpu, Status
 from tuner.runtime.cluster_order import Observed
 from tuner.runtime.context import ATTRIBUTES
 from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.kernel import Kernel, attributes
 
 _OUT_OF_MEMORY = 2
 
@@ -88,3 +93,91 @@ class Context:
     def synchronize(self) -> None:
         """Wait for the stream."""
         check(cu.cuStreamSynchronize(self.stream))
+
+
+class Graph:
+    """A chain of nodes, instantiated once and launched as often as wanted."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._graph = check(cu.cuGraphCreate(0))
+        self._last: list[Any] = []
+        self._ends_with_kernel = False
+        self._executable: Any = None
+        self._events: list[Any] = []
+
+    def append(self, add: Any, *arguments: Any) -> Any:
+        """Add a node that depends on the one before it; ``add`` is the driver's function."""
+        node = check(add(self._graph, self._last, len(self._last), *arguments))
+        self._last, self._ends_with_kernel = [node], False
+        return node
+
+    def kernel(self, kernel: Kernel) -> None:
+        """Append a launch, with what is bound now.
+
+        A programmatic one may begin before the node before has ended, if that is a kernel, too.
+        """
+        launch = kernel.settings
+        params = cu.CUDA_KERNEL_NODE_PARAMS()
+        params.func = kernel.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = launch.grid
+        params.blockDimX, params.blockDimY, params.blockDimZ = launch.block
+        params.sharedMemBytes = launch.shared_bytes
+        params.kernelParams = kernel.arguments
+        early = launch.programmatic and self._ends_with_kernel
+        after = [] if early else self._last
+        node = check(cu.cuGraphAddKernelNode(self._graph, after, len(after), params))
+        if early:
+            edge = cu.CUgraphEdgeData()
+            edge.from_port = cu.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+            edge.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
+            check(cu.cuGraphAddDependencies(self._graph, self._last, [node], [edge], 1))
+        self._last, self._ends_with_kernel = [node], True
+        for attribute, words in attributes(launch, node=True).items():
+            value = cu.CUkernelNodeAttrValue()
+            ctypes.memmove(value.getPtr(), (ctypes.c_uint * len(words))(*words), 4 * len(words))
+            check(cu.cuGraphKernelNodeSetAttribute(node, attribute, value))
+
+    def memset(self, address: int, byte: int, size_bytes: int) -> None:
+        """Append a memset."""
+        params = cu.CUDA_MEMSET_NODE_PARAMS()
+        # One row of at most 4 GiB - 1; a taller rectangle beyond it.
+        width = size_bytes
+        height = 1
+        while width >= 1 << 32:
+            if width % 2:
+                raise ValueError("memset of an odd number of bytes above 4 GiB")
+            width, height = width // 2, height * 2
+        params.dst, params.value, params.elementSize = address, byte, 1
+        params.width, params.height, params.pitch = width, height, width
+        self.append(cu.cuGraphAddMemsetNode, params, self._context.handle)
+
+    def copy(self, to: int, source: int, size_bytes: int) -> None:
+        """Append a copy within the device."""
+        params = cu.CUDA_MEMCPY3D()
+        params.srcMemoryType = params.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        params.srcDevice, params.dstDevice = source, to
+        params.WidthInBytes, params.Height, params.Depth = size_bytes, 1, 1
+        self.append(cu.cuGraphAddMemcpyNode, params, self._context.handle)
+
+    def event(self) -> Any:
+        """Append the recording of a new event, and give the event."""
+        event = check(cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DEFAULT.value))
+        self._events.append(event)
+        self.append(cu.cuGraphAddEventRecordNode, event)
+        return event
+
+    def launch(self) -> None:
+        """Queue the whole chain on the context's stream."""
+        if self._executable is None:
+            self._executable = check(cu.cuGraphInstantiate(self._graph, 0))
+        check(cu.cuGraphLaunch(self._executable, self._context.stream))
+
+    def close(self) -> None:
+        """Free what the driver holds; harmless after a fault."""
+        for event in self._events:
+            cu.cuEventDestroy(event)
+        if self._executable is not None:
+            cu.cuGraphExecDestroy(self._executable)
+        cu.cuGraphDestroy(self._graph)
+        self._events, self._executable = [], None

@@ -1,10 +1,15 @@
-"""Everything that is the same for all candidates of a problem: data, reference, limits, conditions of timing."""
+"""Everything that is the same for all candidates of a problem: data, reference, limits, conditions of timing.
+
+A kernel that always does the same notices that the GPU is not what it was some seconds ago.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from tuner.children.measuring import Setup
@@ -13,9 +18,8 @@ from tuner.core.model import Gpu, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
-from tuner.gpu.graph import Graph
-from tuner.gpu.sampling import SampleGraph, run_once
-from tuner.gpu.timing import MOST_WAITING_S, Samples, Timer, group_size
+from tuner.gpu.driver import Graph
+from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.verify import Truth, Verifier
 from tuner.kernel.workload import Batch, Limits
 
@@ -178,3 +182,84 @@ def assemble(
     stamps = Stamps(data.helpers, data.memory, gpu.sm_count)
     gap_ns = timer.measure_gap(data, stamps, conditions.mode) if timed else math.inf
     return ProblemSession(data, verifier, stamps, timer, limits, conditions, batch, gap_ns, set_deadline)
+
+
+VECTOR_ROUNDS = 350
+"""Of ``multiply_add``: some 200 us on an H200."""
+EVERY = 16
+EVERY_S = 30.0
+"""Candidates, or seconds, from one probe to the next."""
+TOLERANCE = 0.02
+"""Relative difference from which the GPU counts as another: several times what rested medians of one kernel differ by
+on an H200 (0.1 to 0.5 %)."""
+AGAIN_S = 0.2
+"""Wait before a second probe confirms it."""
+
+
+class ReferenceKernel:
+    """The kernel that always does the same: arithmetic, whose time shows the SM clock.
+
+    No memory: where a buffer happens to lie changes the time of a sweep by some percent, and each problem has its own.
+
+    Args:
+        session: any problem's.
+        helpers: the tuner's own kernels.
+        gpu: for its size.
+    """
+
+    def __init__(self, session: ProblemSession, helpers: Helpers, gpu: Gpu) -> None:
+        data, batch = session.data, Batch(1, 1)
+        gap_ns = session.timer.measure_gap(data, session.stamps, Mode.COLD)
+        light = Limits(0.0, 0.0, 0.0)
+        self._session = replace(session, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
+        never = data.memory.allocate("reference", 16)
+        arguments = [("int32", VECTOR_ROUNDS), ("pointer", never)]
+        self._arithmetic = helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments)
+
+    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it touches no tensor
+        """Append it."""
+        graph.kernel(self._arithmetic)
+
+    def close(self) -> None:
+        """It owns nothing."""
+
+    def time_ns(self) -> float:
+        """Take eight samples, light and cold whatever the conditions of the problem are."""
+        with closing(self._session.graph(self, 8, 2e5)) as graph:
+            return statistics.median(self._session.take(graph, 2e5).times_ns)
+
+
+class DriftWatch:
+    """Probes the reference kernel now and then.
+
+    Args:
+        reference: the kernel.
+    """
+
+    def __init__(self, reference: ReferenceKernel) -> None:
+        self._reference = reference
+        self.reference_ns = reference.time_ns()
+        self._candidates = 0
+        self._last_s = time.monotonic()
+
+    def probe(self) -> bool:
+        """Count a candidate, and probe if it is time: whether the reference has changed since the last probe.
+
+        Raises:
+            ClockMismatchError: something disturbs the reference; this was no probe.
+        """
+        self._candidates += 1
+        if self._candidates < EVERY and time.monotonic() < self._last_s + EVERY_S:
+            return False
+        time_ns = self._reference.time_ns()
+        if self._differs(time_ns):
+            time.sleep(AGAIN_S)
+            time_ns = self._reference.time_ns()
+        drifted = self._differs(time_ns)
+        self._candidates, self._last_s = 0, time.monotonic()
+        if drifted:
+            self.reference_ns = time_ns  # later probes are compared with this one
+        return drifted
+
+    def _differs(self, time_ns: float) -> bool:
+        return abs(time_ns / self.reference_ns - 1.0) > TOLERANCE

@@ -41,8 +41,7 @@ from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context, status_of
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Context, Graph, status_of
 from tuner.gpu.timing import Timer
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier

@@ -19,8 +19,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Verification
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
-from tuner.gpu.driver import fill_bytes
-from tuner.gpu.graph import Graph
+from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.host_reference import from_expressions, from_files
 from tuner.kernel.python_reference import run_function
 from tuner.kernel.reference import Expected

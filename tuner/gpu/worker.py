@@ -50,16 +50,14 @@ from tuner.core.conditions import Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
 from tuner.core.processes import ParentPipe
+from tuner.gpu.baselines import open_baseline
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.drift import DriftWatch, ReferenceKernel
 from tuner.gpu.driver import Context, status_of
-from tuner.gpu.interleaved import ContestantFailed, InterleavedTiming, TimedContestant
-from tuner.gpu.measure import CandidateMeasurement
-from tuner.gpu.open_baseline import open_baseline
-from tuner.gpu.problem import ProblemSession, open_session
+from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
 from tuner.kernel.baselines import BaselineKind
