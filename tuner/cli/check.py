@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from tuner.core.errors import UsageError
-from tuner.inspect.check.check import Checks, check_kernel
+from tuner.inspect.check.check import check_kernel
 from tuner.inspect.check.findings import Report, Watch, watch_nothing
-from tuner.inspect.check.subjects import Sampling
+from tuner.inspect.check.subjects import Checks
 from tuner.kernel.load import find_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.next_steps import show_next
@@ -39,9 +39,9 @@ def check(
             choices = ", ".join(map(str, ARCHITECTURES))
             raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
     gpus = tuple(ARCHITECTURES[cc] for cc in dict.fromkeys(ccs))
-    sampling = Sampling(gpus, _count(configurations), seed)
     with _progress() as watch:
-        report = check_kernel(find_kernel(kernel_name), Checks(sampling, jobs, cpu, watch))
+        checks = Checks(gpus, _count(configurations), seed, jobs, cpu, watch)
+        report = check_kernel(find_kernel(kernel_name), checks)
     if as_json:
         show_json(_as_json(report))
     else:

@@ -38,20 +38,6 @@ def test_a_column_for_each_counter() -> None:
     assert len(first.metrics) == len(COUNTERS)
 
 
-def test_a_row_for_each_counter() -> None:
-    text = (
-        "what the program printed, with a comma\n"
-        '"ID","Process ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
-        '"0","7","scale__ok","(32, 1, 1)","(8, 1, 1)","gpu__time_duration.sum","us","3.5"\n'
-        '"0","7","scale__ok","(32, 1, 1)","(8, 1, 1)","dram__bytes.sum","Mbyte","1,000.5"\n'
-        '"0","7","scale__ok","(32, 1, 1)","(8, 1, 1)","device__attribute_display_name","","NVIDIA H200"\n'
-        '"1","7","reduce","(32, 1, 1)","(1, 1, 1)","gpu__time_duration.sum","ms","2"\n'
-    )
-    first, second = parse_csv(text)
-    assert first.metrics == {"gpu__time_duration.sum": pytest.approx(3.5e-6), "dram__bytes.sum": 1000.5e6}
-    assert second.kernel == "reduce" and second.metrics["gpu__time_duration.sum"] == pytest.approx(2e-3)
-
-
 def test_without_a_line_of_units() -> None:
     text = '"ID","Kernel Name","Block Size","Grid Size","launch__registers_per_thread"\n"0","k","","","32"\n'
     (launch,) = parse_csv(text)

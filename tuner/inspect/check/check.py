@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,11 @@ from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression
-from tuner.inspect.check.compiling import CompiledVariants, check_compiling
+from tuner.inspect.check.compiling import check_compiling
 from tuner.inspect.check.emulation import HostChildren, check_on_host, check_references
-from tuner.inspect.check.findings import Report, Watch, load, watch_nothing
+from tuner.inspect.check.findings import Report, load
 from tuner.inspect.check.subjects import (
-    Sampling,
+    Checks,
     Subject,
     check_problems,
     problems,
@@ -34,23 +34,6 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import tolerance
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
-
-
-@dataclass(frozen=True)
-class Checks:
-    """What is checked, and with how many processes.
-
-    Attributes:
-        sampling: GPUs and configurations.
-        jobs: processes; None for one a core.
-        on_host: whether plain kernels are run on the CPU, too.
-        watch: told how far it is.
-    """
-
-    sampling: Sampling
-    jobs: int | None = None
-    on_host: bool = True
-    watch: Watch = watch_nothing
 
 
 def check_kernel(file: Path, checks: Checks) -> Report:
@@ -71,30 +54,29 @@ def check_kernel(file: Path, checks: Checks) -> Report:
 
 
 def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: Report) -> None:
-    sampling = checks.sampling
-    check_values(kernel, sampling, report)
-    check_reference(kernel, sampling.gpus[0], report)
+    check_values(kernel, checks, report)
+    check_reference(kernel, checks.gpus[0], report)
     before = len(report.findings)
-    check_references(kernel, sampling.gpus[0], children, report)
+    check_references(kernel, checks.gpus[0], children, report)
     comparable = len(report.findings) == before
-    wrong = check_conditions(kernel, sampling, report)
+    wrong = check_conditions(kernel, checks, report)
     variants = {name: variant for name, variant in kernel.variants.items() if name not in wrong}
     sound = replace(kernel, variants=variants)
-    chosen = subjects(sound, sampling, report)
-    check_problems(sound, sampling, chosen, report)
+    chosen = subjects(sound, checks, report)
+    check_problems(sound, checks, chosen, report)
     for subject in chosen:
         check_plans(kernel, subject, report)
-    compiled = CompiledVariants()
+    broken, misspelt = set[str](), set[str]()
     try:
         nvrtc_version()
     except CompileError as error:
         report.note(f"nothing was compiled: {error}")
     else:
-        compiled = check_compiling(kernel, chosen, sampling, checks.jobs, report)
-    check_uses(kernel, compiled.misspelt, report)
+        broken, misspelt = check_compiling(kernel, chosen, checks, report)
+    check_uses(kernel, misspelt, report)
     if checks.on_host and comparable:
-        running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
-        check_on_host(kernel, running, sampling.gpus[0], children, report)
+        running = [subject for subject in chosen if subject.variant.name not in broken]
+        check_on_host(kernel, running, checks.gpus[0], children, report)
 
 
 # -- values and conditions
@@ -104,9 +86,9 @@ COMBINATIONS = 64
 """Combinations of parameter values, valid or not, for which constraints are evaluated."""
 
 
-def check_values(kernel: KernelSpec, sampling: Sampling, report: Report) -> None:
+def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> None:
     """Report shapes, scalars, work and tolerances without a value, for the default problem and all presets."""
-    gpu = sampling.gpus[0]
+    gpu = checks.gpus[0]
     for key, problem in problems(kernel).items():
         for check in (tensors_of, scalars_of, _check_work, _check_reference):
             try:
@@ -131,7 +113,7 @@ def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
             tolerance(settled.reduction, settled.accumulate, tensor.dtype, settled.tolerance)
 
 
-def check_conditions(kernel: KernelSpec, sampling: Sampling, report: Report) -> set[str]:
+def check_conditions(kernel: KernelSpec, checks: Checks, report: Report) -> set[str]:
     """Report conditions whose value is no truth value, or that fail for another reason than a division.
 
     Returns:
@@ -143,7 +125,7 @@ def check_conditions(kernel: KernelSpec, sampling: Sampling, report: Report) -> 
             *((("constraints", reason), condition) for reason, condition in variant.constraints_before),
             *((("pruning", reason), condition) for reason, condition in variant.pruning_rules),
         ]
-        for place, gpus in itertools.islice(usable_places(kernel, variant, sampling), 1):
+        for place, gpus in itertools.islice(usable_places(kernel, variant, checks), 1):
             environment = kernel.environment(place, gpus[0])
             for key, condition in conditions:
                 problems_of_it = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Resources, Status
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
-from tuner.inspect.check.subjects import Sampling, Subject, alternatives
+from tuner.inspect.check.subjects import Checks, Subject, alternatives
+from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.plan import reference_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason
@@ -38,7 +39,7 @@ REFERENCE = ("reference", "cuda")
 class _Task:
     """A configuration, or the CUDA reference, for a GPU."""
 
-    key: tuple[str | int, ...]
+    key: Key
     launches: tuple[LaunchSpec, ...]
     request: RenderRequest
     subject: Subject | None = None
@@ -54,24 +55,19 @@ class _Task:
         return f"{what}, {dtypes}, on sm_{self.request.gpu.cc}"
 
 
-@dataclass(frozen=True)
-class CompiledVariants:
-    """What later checks need of the compilations: variants by name."""
-
-    broken: Set[str] = frozenset()
-    """Of which nothing can be launched, or whose arguments do not fit: running them shows no more."""
-    misspelt: Set[str] = frozenset()
-    """Whose code uses a name that there is not."""
-
-
 def check_compiling(
-    kernel: KernelSpec, chosen: Sequence[Subject], sampling: Sampling, jobs: int | None, report: Report
-) -> CompiledVariants:
-    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters."""
-    tasks = [*_reference_tasks(kernel, sampling), *(task for one in chosen for task in _tasks(kernel, one))]
+    kernel: KernelSpec, chosen: Sequence[Subject], checks: Checks, report: Report
+) -> tuple[set[str], set[str]]:
+    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters.
+
+    Returns:
+        Names of variants of which nothing can be launched, or whose arguments do not fit: running them shows no more;
+        and of those whose code uses a name that there is not.
+    """
+    tasks = [*_reference_tasks(kernel, checks), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return CompiledVariants()
-    with closing(CompilePool(min(jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
+        return set(), set()
+    with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
         compilations: list[Compilation] = []
         for wait in waits:
@@ -98,11 +94,11 @@ def check_compiling(
         if _UNDEFINED.search(text)
         for task in failed
     }
-    return CompiledVariants(({task.variant for task in tasks} - compiled) | unfit, misspelt)
+    return ({task.variant for task in tasks} - compiled) | unfit, misspelt
 
 
-def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
-    if kernel.reference.cuda is None or sampling.configurations == 0:
+def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:
+    if kernel.reference.cuda is None or checks.configurations == 0:
         return []
     none = Configuration("", ())
     return [
@@ -111,7 +107,7 @@ def _reference_tasks(kernel: KernelSpec, sampling: Sampling) -> list[_Task]:
             (kernel.reference.cuda,),
             RenderRequest(kernel.file, kernel.problem(), gpu, none, reference=True),
         )
-        for gpu in sampling.gpus
+        for gpu in checks.gpus
     ]
 
 

@@ -19,6 +19,7 @@ from tuner.core.processes import Child, ChildDied
 from tuner.inspect.check.findings import Report, Watch
 from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.check.subjects import Subject, alternatives
+from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.kernel.edge_sizes import tile_edge_problems
 from tuner.kernel.plan import make_plan, tensors_of
@@ -46,7 +47,7 @@ HostChild = Child[HostRequest, HostResult]
 class _Run:
     """What a child is asked, and the key of the file that its faults belong to."""
 
-    key: tuple[str | int, ...]
+    key: Key
     what: str
     request: HostRequest
 
@@ -64,7 +65,7 @@ def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, repor
     )
     table = "numpy" if kernel.reference.numpy else "python"
     run = _Run(("reference", table), "the reference", request)
-    _report(run, _ask(run, 0, children), report, set())
+    _report(run, children.ask(run), report, set())
 
 
 def check_on_host(
@@ -82,8 +83,8 @@ def check_on_host(
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
-        outcomes = _ask_all(runs, children, report.watch)
-    reported: set[tuple[str | int, ...]] = set()
+        outcomes = children.ask_all(runs, report.watch)
+    reported: set[Key] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
     sizes = [outcome.count for outcome in outcomes if outcome.count]
@@ -171,19 +172,59 @@ class HostChildren:
     """
 
     def __init__(self, jobs: int | None) -> None:
-        self.jobs = jobs or len(os.sched_getaffinity(0))
-        self.stopped = False
+        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._stopped = False
         self._idle: list[HostChild] = []
         self._all: set[HostChild] = set()
-        self._wrong: dict[tuple[str | int, ...], int] = {}
 
-    def is_known_wrong(self, run: _Run, number: int) -> bool:
-        """Return whether an earlier run of the same variant has failed: of those the first is reported."""
-        return self._wrong.get(run.key, number) < number
+    def ask_all(self, runs: Sequence[_Run], watch: Watch) -> list[_Outcome]:
+        """Ask about each run, some at a time; of a variant's, those behind the first that fails may be left out.
 
-    def note_wrong(self, run: _Run, number: int) -> None:
-        """Remember that a run has failed."""
-        self._wrong[run.key] = min(self._wrong.get(run.key, number), number)
+        Whatever ends this, such as Ctrl-C, ends the children.
+        """
+        wrong: dict[Key, int] = {}
+
+        def ask(number: int, run: _Run) -> _Outcome:
+            if wrong.get(run.key, number) < number:
+                return _Outcome()
+            outcome = self.ask(run)
+            if outcome.faults:
+                wrong[run.key] = min(wrong.get(run.key, number), number)
+            return outcome
+
+        with ThreadPoolExecutor(self._jobs) as threads:
+            submitted = [threads.submit(ask, number, run) for number, run in enumerate(runs)]
+            outcomes: list[_Outcome] = []
+            try:
+                for one in submitted:
+                    watch("runs on the CPU", len(outcomes), len(runs))
+                    outcomes.append(one.result())
+                return outcomes
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                self._stopped = True
+                for child in list(self._all):
+                    child.stop()
+                raise
+
+    def ask(self, run: _Run) -> _Outcome:
+        """Ask a child, and another one if that is killed, for want of memory perhaps: no fault of the kernel."""
+        outcome = self._ask_once(run)
+        return self._ask_once(run) if outcome.killed and not self._stopped else outcome
+
+    def _ask_once(self, run: _Run) -> _Outcome:
+        """Return what a child says until it stops or is stopped; it is kept for the next run, but not behind a fault.
+
+        One in which a run has failed may have anything in its memory.
+        """
+        child = self.take()
+        outcome = _heard(child, run)
+        if outcome.faults or outcome.note:
+            self._all.discard(child)
+            child.kill()
+        else:
+            self._idle.append(child)
+        return outcome
 
     def take(self) -> HostChild:
         """Return an idle child that is still alive, or start one."""
@@ -192,24 +233,11 @@ class HostChildren:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
-                self.give_back(child, sound=False)
-        child = Child("tuner.inspect.check.host_worker", HOST_RUNS, [str(self.jobs)])
+                self._all.discard(child)
+                child.kill()
+        child = Child("tuner.inspect.check.host_worker", HOST_RUNS, [str(self._jobs)])
         self._all.add(child)
         return child
-
-    def give_back(self, child: HostChild, sound: bool) -> None:
-        """Keep a child for the next run, but not where one has failed: it may have left anything in the memory."""
-        if sound:
-            self._idle.append(child)
-        else:
-            self._all.discard(child)
-            child.kill()
-
-    def stop(self) -> None:
-        """Kill those that run something; any thread may call this."""
-        self.stopped = True
-        for child in list(self._all):
-            child.stop()
 
     def close(self) -> None:
         """Kill the idle ones."""
@@ -217,57 +245,25 @@ class HostChildren:
             child.kill()
 
 
-def _ask_all(runs: Sequence[_Run], children: HostChildren, watch: Watch) -> list[_Outcome]:
-    """Ask children about each run, some at a time; whatever ends this, such as Ctrl-C, ends them."""
-    with ThreadPoolExecutor(children.jobs) as threads:
-        submitted = [threads.submit(_ask, run, number, children) for number, run in enumerate(runs)]
-        outcomes: list[_Outcome] = []
-        try:
-            for one in submitted:
-                watch("runs on the CPU", len(outcomes), len(runs))
-                outcomes.append(one.result())
-            return outcomes
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            children.stop()
-            raise
-
-
-def _ask(run: _Run, number: int, children: HostChildren) -> _Outcome:
-    """Ask a child, and another one if that is killed: for want of memory perhaps, which says nothing of the kernel."""
-    if children.is_known_wrong(run, number):
-        return _Outcome()
-    outcome = _ask_once(run, children)
-    if outcome.killed and not children.stopped:
-        outcome = _ask_once(run, children)
-    if outcome.faults:
-        children.note_wrong(run, number)
-    return outcome
-
-
-def _ask_once(run: _Run, children: HostChildren) -> _Outcome:
-    """Ask a child, and return what it says until it stops or is stopped."""
+def _heard(child: HostChild, run: _Run) -> _Outcome:
+    """Return what a child says of a run until it stops or is stopped."""
     outcome = _Outcome()
-    child = children.take()
-    sound = False
     try:
         child.send(run.request)
         for problem in run.request.problems:
             result = child.receive(DEADLINE_S)
             if result is None:
                 outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {problem}"
-                break
-            if result.unsuitable:
-                outcome.note = f"{_variant(run)} was not run on the CPU: {_reason(result.unsuitable)}"
-                break
-            if result.fault:
-                outcome.faults.append(_fault(run, result))
-                if not run.request.reference_only:
-                    break
+            elif result.unsuitable:
+                variant = run.key[-1] if run.key[0] == "variants" else run.what
+                outcome.note = f"{variant} was not run on the CPU: {_reason(result.unsuitable)}"
+            elif result.fault:
+                as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
+                outcome.faults.append(TunerError(f"{result.fault}{as_}", result.remedy))
             else:
                 outcome.count += 1
-        else:
-            sound = not outcome.faults
+            if outcome.note or (outcome.faults and not run.request.reference_only):
+                break
     except ChildDied as death:
         late, outcome.killed = "SIGXCPU" in death.reason, "SIGKILL" in death.reason
         how = "does not end" if late else f"died ({death.reason})"
@@ -276,12 +272,10 @@ def _ask_once(run: _Run, children: HostChildren) -> _Outcome:
         outcome.faults.append(TunerError(f"{run.what} {how} {where}", remedy))
     except UnsendableError as error:
         outcome.note = str(error)
-    finally:
-        children.give_back(child, sound)
     return outcome
 
 
-def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[tuple[str | int, ...]]) -> None:
+def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[Key]) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:
         report.note(outcome.note)
@@ -291,15 +285,6 @@ def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[tuple[st
     for fault in outcome.faults:
         report.error(fault, run.key)
         reported.add(run.key)
-
-
-def _fault(run: _Run, result: HostResult) -> TunerError:
-    as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
-    return TunerError(f"{result.fault}{as_}", result.remedy)
-
-
-def _variant(run: _Run) -> str:
-    return str(run.key[-1]) if run.key[0] == "variants" else run.what
 
 
 def _reason(text: str) -> str:

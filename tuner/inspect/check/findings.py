@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.core.errors import KernelError, TunerError
-from tuner.inspect.check.toml_lines import TomlLines
+from tuner.inspect.check.toml_lines import Key, TomlLines
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import KernelFile, read_file, read_toml
@@ -60,7 +60,7 @@ class Report:
     """What was looked at."""
     watch: Watch = watch_nothing
 
-    def add(self, key: tuple[str | int, ...], problem: str, remedy: str = "") -> None:
+    def add(self, key: Key, problem: str, remedy: str = "") -> None:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""
         self.at(self.file, self.lines.line(key), problem, remedy)
 
@@ -68,7 +68,7 @@ class Report:
         """Add a finding at a line of any file."""
         self.findings.add(Mistake(_shown(file), line, _one_line(problem), _one_line(remedy)))
 
-    def error(self, error: TunerError, key: tuple[str | int, ...] = ()) -> None:
+    def error(self, error: TunerError, key: Key = ()) -> None:
         """Add an error as a finding: where its text says, else at a key."""
         beside = _BESIDE.match(error.problem)
         if beside and (file := self.file.parent / beside["file"]).is_file():

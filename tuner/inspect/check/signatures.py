@@ -13,6 +13,7 @@ from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Configuration, Status, Value
 from tuner.inspect.check.findings import Report
+from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
@@ -89,7 +90,7 @@ def _said(kind: str, size_bytes: int) -> str:
 class PlannedCall:
     """A launch as it is planned, and the source of its kernel."""
 
-    key: tuple[str | int, ...]
+    key: Key
     spec: LaunchSpec
     launch: Launch
     source: str

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.inspect.check.findings import Report
+from tuner.inspect.check.findings import Report, Watch, watch_nothing
 from tuner.kernel.default import default_configuration
 from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.plan import make_plan
@@ -37,13 +37,20 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Which GPUs are checked, and how many configurations of each variant."""
+class Checks:
+    """What is checked, and with how many processes."""
 
     gpus: tuple[Gpu, ...]
     configurations: int | None = 20
-    """None for all."""
+    """Of each variant; None for all."""
     seed: int = 0
+    """Of their sample."""
+    jobs: int | None = None
+    """Processes; None for one a core."""
+    on_host: bool = True
+    """Whether plain kernels are run on the CPU, too."""
+    watch: Watch = watch_nothing
+    """Told how far it is."""
 
 
 def problems(kernel: KernelSpec) -> dict[tuple[str, ...], Problem]:
@@ -68,13 +75,13 @@ def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
                 yield kernel.problem(problem.sizes, dtypes, {**problem.options, option: value})
 
 
-def subjects(kernel: KernelSpec, sampling: Sampling, report: Report) -> list[Subject]:
+def subjects(kernel: KernelSpec, checks: Checks, report: Report) -> list[Subject]:
     """Return a subject for each variant that has one, and report the others."""
     chosen = []
     for number, variant in enumerate(kernel.variants.values()):
         report.watch("variants: valid configurations", number, len(kernel.variants))
         try:
-            subject = _subject(kernel, variant, sampling, report)
+            subject = _subject(kernel, variant, checks, report)
         except TunerError as error:
             report.error(error, ("variants", variant.name))
             continue
@@ -84,11 +91,11 @@ def subjects(kernel: KernelSpec, sampling: Sampling, report: Report) -> list[Sub
     return chosen
 
 
-def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, report: Report) -> Subject | None:
+def _subject(kernel: KernelSpec, variant: VariantSpec, checks: Checks, report: Report) -> Subject | None:
     """Return the first problem with valid configurations, on the GPUs asked for or, where there is none, on any."""
     key = ("variants", variant.name)
     usable, excluded = False, ""
-    for problem, gpus in usable_places(kernel, variant, sampling):
+    for problem, gpus in usable_places(kernel, variant, checks):
         usable = True
         space, reason = _valid(kernel, variant, problem, gpus[0])
         if space is not None:
@@ -97,7 +104,7 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
                     f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
                     f" the default sizes or any preset: {excluded}"
                 )
-            return Subject(variant, problem, gpus, _sample(kernel, space, problem, gpus[0], sampling))
+            return Subject(variant, problem, gpus, _sample(kernel, space, problem, gpus[0], checks))
         excluded = excluded or reason
     if not usable:
         assert variant.requires is not None
@@ -118,15 +125,15 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, sampling: Sampling, repor
 
 
 def usable_places(
-    kernel: KernelSpec, variant: VariantSpec, sampling: Sampling
+    kernel: KernelSpec, variant: VariantSpec, checks: Checks
 ) -> Iterator[tuple[Problem, tuple[Gpu, ...]]]:
     """Return problems with GPUs on which a variant is usable: those asked for, then one other for each problem."""
-    others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in sampling.gpus)
-    for gpus in (sampling.gpus, others):
+    others = tuple(gpu for gpu in ARCHITECTURES.values() if gpu not in checks.gpus)
+    for gpus in (checks.gpus, others):
         for problem in _candidates(kernel):
             fitting = tuple(gpu for gpu in gpus if variant.is_usable(kernel.environment(problem, gpu)))
             if fitting:
-                yield problem, fitting if gpus == sampling.gpus else fitting[:1]
+                yield problem, fitting if gpus == checks.gpus else fitting[:1]
 
 
 def _candidates(kernel: KernelSpec) -> Iterator[Problem]:
@@ -155,12 +162,12 @@ def _valid(
 
 
 def _sample(
-    kernel: KernelSpec, space: VariantSpace, problem: Problem, gpu: Gpu, sampling: Sampling
+    kernel: KernelSpec, space: VariantSpace, problem: Problem, gpu: Gpu, checks: Checks
 ) -> tuple[Configuration, ...]:
     default = Configuration.of(space.name, kernel.variants[space.name].defaults)
-    wanted = sampling.configurations
+    wanted = checks.configurations
     count = len(space) if wanted is None else min(len(space), wanted)
-    rows = np.random.default_rng(sampling.seed).choice(len(space), count, replace=False)
+    rows = np.random.default_rng(checks.seed).choice(len(space), count, replace=False)
     drawn = [space.configuration(int(row)) for row in np.sort(rows)]
     if invalid_reason(kernel, problem, gpu, default):
         return tuple(drawn)
@@ -216,14 +223,14 @@ def _has_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
         return False
 
 
-def check_problems(kernel: KernelSpec, sampling: Sampling, chosen: Sequence[Subject], report: Report) -> None:
+def check_problems(kernel: KernelSpec, checks: Checks, chosen: Sequence[Subject], report: Report) -> None:
     """Report presets for which no variant has a valid configuration."""
     if not chosen:
         return
     first = {subject.variant.name for subject in chosen}
     for key, problem in problems(kernel).items():
         reasons = []
-        for gpu in (*sampling.gpus, *ARCHITECTURES.values()):
+        for gpu in (*checks.gpus, *ARCHITECTURES.values()):
             if _has_default(kernel, problem, gpu):
                 break
             usable, refused = kernel.usable_variants(problem, gpu)

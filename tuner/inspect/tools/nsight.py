@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import re
 import subprocess
@@ -41,7 +40,6 @@ _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE)
 _TIMES = {"second": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6}
 _TIMES |= {"nsecond": 1e-9, "ns": 1e-9}
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_TEXTS = ("Kernel Name", "Grid Size", "Block Size")
 
 
 @dataclass(frozen=True)
@@ -139,35 +137,19 @@ def read_report(ncu: Path, report: Path) -> list[LaunchMetrics]:
 
 
 def parse_csv(text: str) -> list[LaunchMetrics]:
-    """Read what ``ncu --csv`` prints: a column or a row for each counter; whatever else was printed is passed over."""
-    rows = list(
-        csv.reader(io.StringIO("\n".join(line for line in text.splitlines() if not line.startswith("=="))))
-    )
-    heads = [i for i, row in enumerate(rows) if "ID" in row and "Kernel Name" in row]
-    if not heads:
-        return []
-    columns, body = rows[heads[0]], [row for row in rows[heads[0] + 1 :] if len(row) == len(rows[heads[0]])]
-    long, id_column = "Metric Name" in columns, columns.index("ID")
-    units: Sequence[str] = [""] * len(columns)
-    if not long and body and not body[0][id_column].strip():
-        units, body = body[0], body[1:]
-    launches: dict[object, tuple[dict[str, str], dict[str, float]]] = {}
-    for line, row in enumerate(body):
+    """Read ncu's raw page: names, their units, and a row for each launch; what else was printed is passed over."""
+    rows = list(csv.reader(line for line in text.splitlines() if not line.startswith("==")))
+    head = next((i for i, row in enumerate(rows) if "ID" in row and "Kernel Name" in row), len(rows))
+    columns, *body = [row for row in rows[head:] if len(row) == len(rows[head])] or [[]]
+    units = body.pop(0) if body and not body[0][columns.index("ID")].strip() else [""] * len(columns)
+    launches = []
+    for row in body:
         cells = dict(zip(columns, row, strict=True))
-        if long:
-            counters = [(cells["Metric Name"], cells.get("Metric Value", ""), cells.get("Metric Unit", ""))]
-        elif cells["ID"].strip():
-            counters = [each for each in zip(columns, row, units, strict=True) if "__" in each[0]]
-        else:
-            continue
-        _, metrics = launches.setdefault(cells["ID"] if long else line, (cells, {}))
-        values = {name: number(cell, unit) for name, cell, unit in counters}
-        metrics.update({name: value for name, value in values.items() if value is not None})
-    texts = [[cells.get(name, "") for name in _TEXTS] for cells, _ in launches.values()]
-    return [
-        LaunchMetrics(kernel, grid, block, metrics)
-        for (kernel, grid, block), (_, metrics) in zip(texts, launches.values(), strict=True)
-    ]
+        counted = [(name, number(cells[name], unit)) for name, unit in zip(columns, units, strict=True)]
+        metrics = {name: value for name, value in counted if "__" in name and value is not None}
+        kernel, grid, block = (cells.get(name, "") for name in ("Kernel Name", "Grid Size", "Block Size"))
+        launches.append(LaunchMetrics(kernel, grid, block, metrics))
+    return launches
 
 
 def number(text: str, unit: str) -> float | None:
