@@ -11,43 +11,31 @@ import glob
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
 
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
 from tuner.core.files import whole_file
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
-from tuner.formats import recorded_data
 from tuner.formats.files import unpacks_beyond
-from tuner.formats.recorded_data import Invalid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
+from tuner.kernel.spec import MAX_SIZE
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 
 FORMAT = "kernel-tune recording"
 VERSION = 2
 VERSIONS = (1, 2)
 """Those that can be read."""
-OF_FILE = (
-    "format",
-    "version",
-    "kernel",
-    "computation",
-    "gpu",
-    "recorded",
-    "versions",
-    "mode",
-    "regime",
-    "problems",
-)
-OF_PROBLEM = ("problem", "resources", "variants")
 COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
-OF_VARIANT = ("parameters", *COLUMNS)
-"""The keys of a recording, and of each problem and variant in it; others are refused."""
+"""Of a variant's rows, each a list."""
 MAX_BYTES = 256 << 20
 """Of JSON, unpacked; reading it takes several times as much memory."""
 DIGEST_LENGTH = 12
@@ -149,16 +137,23 @@ def read_recording(path: Path) -> Recording:
     Raises:
         RecordingError: it is not one, or is damaged or of a later version.
     """
-    data = _loaded(path)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
+    text = _unpacked(path)
     try:
-        version = recorded_data.whole(recorded_data.member(data, "version"), "version")
-        if version not in VERSIONS:
-            raise RecordingError(f"{path}: version {version}, this is {VERSION}", "update kernel-tune")
-        return _decode(path.name.removesuffix(".json.gz"), data, version)
-    except Invalid as finding:
-        raise RecordingError(f"{path}: damaged: {finding}", AGAIN) from None
+        head = msgspec.json.decode(text, type=_Head)
+    except RecursionError:
+        raise RecordingError(f"{path}: not a recording: nested too deep", OTHERS) from None
+    except msgspec.ValidationError:
+        head = _Head()
+    except ValueError as error:
+        raise RecordingError(f"{path}: not a recording: {error}", OTHERS) from None
+    if head.format != FORMAT:
+        raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
+    if isinstance(head.version, int) and head.version not in VERSIONS:
+        raise RecordingError(f"{path}: version {head.version}, this is {VERSION}", "update kernel-tune")
+    try:
+        return _recording(path.name.removesuffix(".json.gz"), msgspec.json.decode(text, type=_File))
+    except ValueError as error:
+        raise RecordingError(f"{path}: damaged: {error}", AGAIN) from None
 
 
 def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
@@ -180,7 +175,7 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
     return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
 
 
-def _loaded(path: Path) -> Any:
+def _unpacked(path: Path) -> bytes:
     try:
         packed = path.read_bytes()
         if not packed:
@@ -199,55 +194,158 @@ def _loaded(path: Path) -> Any:
         raise RecordingError(f"{path}: damaged: it cannot be decompressed", AGAIN) from None
     if not unpacker.eof:
         raise RecordingError(f"{path}: the compressed file is cut off", AGAIN)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise RecordingError(f"{path}: not a recording: not JSON: {error}", OTHERS) from None
-    except RecursionError:
-        raise RecordingError(f"{path}: not a recording: nested too deep", OTHERS) from None
+    return text
 
 
-def _decode(name: str, data: Mapping[str, Any], version: int) -> Recording:
-    recorded_data.refuse_unknown(data, OF_FILE, "a recording")
-    problems = recorded_data.json_list(recorded_data.member(data, "problems"), "problems")
-    if not problems:
-        raise Invalid("problems is empty")
+# What a file may hold. Without these checks a run would store whatever a recording says of its GPU, and a row with a
+# value of another type would no longer match its digest when it is read back.
+
+MIN_CC = 75
+"""CUDA 13 compiles for nothing older."""
+END = 2**63
+"""Numbers from here on fit neither the database nor NumPy's integers."""
+Text = Annotated[str, Meta(min_length=1)]
+Whole = Annotated[int, Meta(ge=1, le=MAX_SIZE)]
+Count = Annotated[int, Meta(ge=0, le=END - 1)]
+Time = Annotated[float, Meta(ge=1, lt=float(END))]
+"""In nanoseconds; recordings hold whole ones."""
+Scalar = (
+    bool
+    | Annotated[int, Meta(ge=1 - END, le=END - 1)]
+    | Annotated[float, Meta(gt=-float(END), lt=float(END))]
+    | str
+)
+
+
+class _Problem(Struct):
+    kernel: Text
+    sizes: dict[Text, Whole]
+    dtypes: dict[Text, Text]
+    options: dict[Text, Scalar] = {}
+
+
+class _Variant(Struct, forbid_unknown_fields=True):
+    parameters: list[Text]
+    values: list[list[Scalar]]
+    status: list[Status]
+    samples_ns: list[tuple[Time, ...]]
+    resources: list[list[Count] | None]
+    error: list[str]
+    source: list[str]
+
+
+class _Recorded(Struct, forbid_unknown_fields=True):
+    problem: _Problem
+    resources: list[Text]
+    variants: dict[Text, _Variant]
+
+
+def _gpu_fields() -> Iterator[tuple[Any, ...]]:
+    """Yield the fields of :class:`Gpu`, as it declares them: what has a default may be empty or 0."""
+    minima = {"cc": MIN_CC, "reserved_shared_bytes": 0}
+    kinds = get_type_hints(Gpu)
+    for one in fields(Gpu):
+        optional = one.default is not MISSING
+        types: dict[type, Any] = {
+            int: Annotated[int, Meta(ge=minima.get(one.name, 1), le=MAX_SIZE)],
+            float: Annotated[float, Meta(ge=0, lt=float(END))],
+            str: str if optional else Text,
+        }
+        yield (one.name, types[kinds[one.name]], *([one.default] if optional else []))
+
+
+_Head: Any = msgspec.defstruct("_Head", [("format", Any, None), ("version", Any, None)])
+_Gpu: Any = msgspec.defstruct("_Gpu", _gpu_fields(), forbid_unknown_fields=True)
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    kernel: Text
+    gpu: _Gpu
+    recorded: str
+    versions: dict[Text, str]
+    problems: Annotated[list[_Recorded], Meta(min_length=1)]
+    computation: dict[Text, Text] = {}
     # The first recordings do not say how they were timed; they were all taken so.
-    mode, regime = data.get("mode", Mode.COLD), data.get("regime", Regime.RESTED)
+    mode: Mode = Mode.COLD
+    regime: Regime = Regime.RESTED
+
+
+def _recording(name: str, file: _File) -> Recording:
+    """Return what a file holds.
+
+    Raises:
+        ValueError: a part of it does not fit another, or cannot be shown.
+    """
+    if file.version > 1 and not file.computation:
+        raise ValueError("computation is empty")
+    for where in ("kernel", "gpu", "recorded", "versions", "computation"):
+        _refuse_unprintable(msgspec.to_builtins(getattr(file, where)), where)
     return Recording(
         name,
-        recorded_data.text(recorded_data.member(data, "kernel"), "kernel"),
-        recorded_data.gpu(recorded_data.member(data, "gpu")),
-        recorded_data.text(recorded_data.member(data, "recorded"), "recorded", 0),
-        recorded_data.versions(recorded_data.member(data, "versions")),
-        tuple(_decode_problem(problem, f"problems[{i}]") for i, problem in enumerate(problems)),
-        Conditions(recorded_data.choice(Mode, mode, "mode"), recorded_data.choice(Regime, regime, "regime")),
-        recorded_data.computation(data.get("computation")) if version > 1 else {},
+        file.kernel,
+        Gpu(**msgspec.structs.asdict(file.gpu)),
+        file.recorded,
+        file.versions,
+        tuple(_recorded(recorded, f"problems[{i}]") for i, recorded in enumerate(file.problems)),
+        Conditions(file.mode, file.regime),
+        file.computation if file.version > 1 else {},
     )
 
 
-def _decode_problem(value: object, where: str) -> RecordedProblem:
-    data = recorded_data.json_object(value, where)
-    recorded_data.refuse_unknown(data, OF_PROBLEM, where)
-    problem = recorded_data.problem(recorded_data.member(data, "problem", where), f"{where}.problem")
-    names = recorded_data.resource_names(recorded_data.member(data, "resources", where), f"{where}.resources")
-    variants = recorded_data.json_object(recorded_data.member(data, "variants", where), f"{where}.variants")
+def _recorded(recorded: _Recorded, where: str) -> RecordedProblem:
+    names = recorded.resources
+    _refuse_unprintable(msgspec.to_builtins(recorded.problem), f"{where}.problem")
+    _refuse_twice(names, f"{where}.resources")
+    if unknown := [name for name in names if name not in RESOURCE_NAMES]:
+        raise ValueError(f"{where}.resources has {unknown[0]!r}, which this version does not know")
     rows: dict[Configuration, Row] = {}
-    for variant, columns in variants.items():
-        rows.update(_decode_rows(variant, columns, names, f"{where}.variants.{variant}"))
-    return RecordedProblem(problem, rows)
+    for variant, columns in recorded.variants.items():
+        rows.update(_rows(variant, columns, names, f"{where}.variants.{variant}"))
+    problem = recorded.problem
+    return RecordedProblem(Problem(problem.kernel, problem.sizes, problem.dtypes, problem.options), rows)
 
 
-def _decode_rows(variant: str, value: object, names: list[str], where: str) -> dict[Configuration, Row]:
-    data = recorded_data.json_object(value, where)
-    recorded_data.refuse_unknown(data, OF_VARIANT, where)
-    parameters = recorded_data.names(recorded_data.member(data, "parameters", where), f"{where}.parameters")
-    columns = recorded_data.columns(data, where, len(parameters), len(names))
+def _rows(variant: str, columns: _Variant, names: list[str], where: str) -> dict[Configuration, Row]:
+    parameters, count = columns.parameters, len(columns.values)
+    _refuse_unprintable([variant, *parameters], where)
+    _refuse_twice(parameters, f"{where}.parameters")
+    for column in COLUMNS:
+        if len(of := getattr(columns, column)) != count:
+            raise ValueError(f"{where}.{column} has {len(of)} entries, and values {count}")
     rows: dict[Configuration, Row] = {}
-    for values, status, samples, resources, error, source in zip(*columns, strict=True):
+    for number, (values, status, samples, counts, error, source) in enumerate(
+        zip(*(getattr(columns, column) for column in COLUMNS), strict=True)
+    ):
+        if len(values) != len(parameters):
+            raise ValueError(f"{where}.values[{number}] has {len(values)} values, not {len(parameters)}")
+        if counts is not None and len(counts) != len(names):
+            raise ValueError(f"{where}.resources[{number}] has {len(counts)} numbers, not {len(names)}")
+        if status.ranked and not samples:
+            raise ValueError(f"{where}.samples_ns[{number}] is empty, and its status {status}")
+        report = Resources(**dict(zip(names, counts, strict=True))) if counts else None
         configuration = Configuration(variant, tuple(zip(parameters, values, strict=True)))
-        report = Resources(**dict(zip(names, resources, strict=True))) if resources else None
-        rows[configuration] = Row(Status(status), tuple(map(float, samples)), report, error, source)
-    if len(rows) < len(columns[0]):
-        raise Invalid(f"{where}.values has a configuration twice")
+        rows[configuration] = Row(status, samples, report, error, source)
+    if len(rows) < count:
+        raise ValueError(f"{where}.values has a configuration twice")
+    _refuse_unprintable([value for values in columns.values for value in values], f"{where}.values")
     return rows
+
+
+def _refuse_twice(names: list[str], where: str) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where} has a name twice")
+
+
+def _refuse_unprintable(value: object, where: str) -> None:
+    """Raise ValueError for a text that is not one line of printable characters."""
+    if isinstance(value, str) and not value.isprintable():
+        raise ValueError(f"{where} is {value[:80]!r}, not a line of text")
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_unprintable(name, f"a name in {where}")
+            _refuse_unprintable(part, f"{where}.{name}")
+    elif isinstance(value, list):
+        for part in value:
+            _refuse_unprintable(part, where)
