@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.core.errors import RecordingError
 from tuner.core.model import Configuration
-from tuner.formats.as_kernel import read_results
+from tuner.formats.foreign import read_results
 from tuner.formats.foreign_recording import VARIANT, read_json
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1

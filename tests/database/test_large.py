@@ -22,10 +22,9 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import SORTS, Filters, StoredWinner
+from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import write_text
-from tuner.formats.kernel_tuner_cache import cache_of
 from tuner.formats.results import Results, results_of
-from tuner.formats.t4 import t4_of
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

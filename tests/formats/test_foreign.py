@@ -11,7 +11,7 @@ import pytest
 
 from tests.formats.foreign_files import cache, close_times, t1, t4, time_of, trajectory, written
 from tuner.devices.foreign_replay import NOT_RECORDED
-from tuner.formats.as_kernel import read_foreign
+from tuner.formats.foreign import read_foreign
 from tuner.kernel.space import SearchSpace
 
 pytestmark = pytest.mark.usefixtures("forked_children")

@@ -16,8 +16,7 @@ from tests.stored import t1_space
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.formats.as_kernel import read_foreign, read_results
-from tuner.formats.importing import UNVERIFIED
+from tuner.formats.foreign import UNVERIFIED, read_foreign, read_results
 from tuner.formats.t1 import t1_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES

@@ -11,7 +11,7 @@ import pytest
 
 from tests.formats.foreign_files import cache, t1, written
 from tuner.core.errors import ExpressionError
-from tuner.formats.t1_values import parse_values
+from tuner.formats.t1 import parse_values
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.stored import t1_space
 from tuner.core.errors import ExpressionError, RecordingError, SpaceError
-from tuner.formats.as_kernel import read_foreign, read_results
+from tuner.formats.foreign import read_foreign, read_results
 from tuner.formats.t1 import read_t1
 from tuner.kernel.space import SearchSpace
 

@@ -12,14 +12,12 @@ from tuner.cli.resume import given_options
 from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.formats.as_kernel import ForeignResults, read_foreign
+from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import json_text, write_text
-from tuner.formats.importing import Imported, import_foreign
-from tuner.formats.kernel_tuner_cache import cache_of
+from tuner.formats.foreign import ForeignResults, Imported, import_foreign, read_foreign
 from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
 from tuner.formats.t1 import t1_of
-from tuner.formats.t4 import t4_of
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run
 from tuner.report import tables

@@ -18,7 +18,7 @@ from tuner.core.model import Configuration, Measurement, Problem, Status, Verifi
 from tuner.core.stats import MIN_SAMPLES, median
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
-from tuner.formats.as_kernel import ForeignResults, read_foreign
+from tuner.formats.foreign import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec

@@ -1,4 +1,4 @@
-"""A file written in one step, and over one that is there only if that is asked for."""
+"""Files: one written in one step, and over one that is there only if that is asked for; a compressed one unpacked."""
 
 from __future__ import annotations
 
@@ -10,21 +10,53 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner.core.errors import DatabaseError
+from tuner.core.errors import DatabaseError, RecordingError
 from tuner.core.files import whole_file
 from tuner.core.model import ascii_json
 
+GZIP = b"\x1f\x8b"
+"""Begins a compressed file."""
 PIECE_BYTES = 1 << 22
 
 
-def unpacks_beyond(packed: bytes, most_bytes: int) -> bool:
-    """Return whether a gzip file holds more than so much; never keeps more than a piece of it.
+def unpacked(path: Path, packed: bytes, most_bytes: int, again: str = "fetch it again") -> bytes:
+    """Return the content of a gzip file with any number of members; what is too large is never kept.
+
+    Args:
+        path: of the file, for messages.
+        packed: its bytes.
+        most_bytes: that it may hold.
+        again: what to do about a damaged one.
 
     Raises:
-        zlib.error: it is damaged.
+        RecordingError: it is damaged, or holds more.
     """
+    try:
+        if _unpacks_beyond(packed, most_bytes):
+            raise too_large(path, most_bytes)
+        content = b""
+        while packed.startswith(GZIP):
+            unpacker = zlib.decompressobj(wbits=31)
+            content += unpacker.decompress(packed)
+            if not unpacker.eof:
+                raise RecordingError(f"{path}: the compressed file is cut off", again)
+            packed = unpacker.unused_data
+    except zlib.error:
+        raise RecordingError(f"{path}: damaged: it cannot be decompressed", again) from None
+    return content
+
+
+def too_large(path: Path, most_bytes: int) -> RecordingError:
+    """Return the error for a file that holds more than so much."""
+    return RecordingError(
+        f"{path}: larger than {most_bytes >> 20} MiB", "split it, or keep fewer samples in it"
+    )
+
+
+def _unpacks_beyond(packed: bytes, most_bytes: int) -> bool:
+    """Return whether a gzip file holds more than so much, with never more than a piece of it in memory."""
     size_bytes = 0
-    while packed.startswith(b"\x1f\x8b"):
+    while packed.startswith(GZIP):
         unpacker = zlib.decompressobj(wbits=31)
         while packed:
             size_bytes += len(unpacker.decompress(packed, PIECE_BYTES))

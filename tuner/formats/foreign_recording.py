@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from tuner.core.errors import RecordingError
 from tuner.core.model import Configuration, Status, Value
-from tuner.formats.files import unpacks_beyond
+from tuner.formats.files import GZIP, too_large, unpacked
 from tuner.kernel.variant_spec import ParameterSpec
 
 MAX_BYTES = 256 << 20
@@ -109,14 +108,14 @@ def read_json(path: Path) -> Any:
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise _too_large(path)
+            raise too_large(path, MAX_BYTES)
         data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = _unpacked(path, data)
+        if data.startswith(GZIP):
+            data = unpacked(path, data, MAX_BYTES)
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {error.strerror or error}", "name a file") from None
-    except (zlib.error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise RecordingError(f"{path}: damaged: {error}", "fetch it again") from None
     if not text.strip():
         raise RecordingError(f"{path} is empty", "name a T4, T1 or cache file")
@@ -129,26 +128,6 @@ def read_json(path: Path) -> Any:
         except RecursionError:
             raise RecordingError(f"{path}: nested too deep", "name a T4, T1 or cache file") from None
     raise RecordingError(f"{path}: not JSON: {first}", "name a T4, T1 or cache file")
-
-
-def _unpacked(path: Path, data: bytes) -> bytes:
-    """Return the unpacked bytes of a gzip file with any number of members, unless they are too many."""
-    if unpacks_beyond(data, MAX_BYTES):
-        raise _too_large(path)
-    unpacked = b""
-    while data[:2] == b"\x1f\x8b":
-        unpacker = zlib.decompressobj(wbits=31)
-        unpacked += unpacker.decompress(data)
-        if not unpacker.eof:
-            raise RecordingError(f"{path}: the compressed file is cut off", "fetch it again")
-        data = unpacker.unused_data
-    return unpacked
-
-
-def _too_large(path: Path) -> RecordingError:
-    return RecordingError(
-        f"{path}: larger than {MAX_BYTES >> 20} MiB", "split it, or keep fewer samples in it"
-    )
 
 
 def damaged(path: Path, error: Exception, advice: str) -> RecordingError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +23,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
 from tuner.core.files import whole_file
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
-from tuner.formats.files import unpacks_beyond
+from tuner.formats.files import GZIP, unpacked
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
 from tuner.kernel.spec import MAX_SIZE
@@ -39,7 +38,6 @@ COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
 MAX_BYTES = 256 << 20
 """Of JSON, unpacked; reading it takes several times as much memory."""
 DIGEST_LENGTH = 12
-GZIP = b"\x1f\x8b"
 AGAIN = "fetch it again, or record it anew"
 OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
 
@@ -178,23 +176,15 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
 def _unpacked(path: Path) -> bytes:
     try:
         packed = path.read_bytes()
-        if not packed:
-            raise RecordingError(f"{path} is empty", AGAIN)
-        if not packed.startswith(GZIP):
-            raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
-        if unpacks_beyond(packed, MAX_BYTES):
-            raise RecordingError(f"{path}: larger than {MAX_BYTES >> 20} MiB", "record fewer problems in it")
-        unpacker = zlib.decompressobj(wbits=31)
-        text = unpacker.decompress(packed)
     except OSError as error:
         raise RecordingError(
             f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
         ) from None
-    except zlib.error:
-        raise RecordingError(f"{path}: damaged: it cannot be decompressed", AGAIN) from None
-    if not unpacker.eof:
-        raise RecordingError(f"{path}: the compressed file is cut off", AGAIN)
-    return text
+    if not packed:
+        raise RecordingError(f"{path} is empty", AGAIN)
+    if not packed.startswith(GZIP):
+        raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
+    return unpacked(path, packed, MAX_BYTES, AGAIN)
 
 
 # What a file may hold. Without these checks a run would store whatever a recording says of its GPU, and a row with a

@@ -1,4 +1,4 @@
-"""Another tool's recording as a kernel and a recording of ours, which a session can search like any other.
+"""Another tool's recording as a kernel and a recording of ours, for a session to search, and as rows of the database.
 
 The kernel has parameters and a valid set, which is either the recorded configurations or what the conditions of a T1
 file allow. It has no launches, and nothing to render.
@@ -6,6 +6,7 @@ file allow. It has no launches, and nothing to render.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,12 @@ from typing import Any
 
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
-from tuner.core.model import FOREIGN, Configuration, Gpu, Problem, Value, digest
+from tuner.core.model import FOREIGN, Configuration, Gpu, Problem, Run, RunOptions, Trial, Value, digest
+from tuner.core.version import __version__
+from tuner.database.database import Database
+from tuner.database.records import Winner
 from tuner.expressions.arithmetic import parse
+from tuner.formats.autotuners import is_cache, is_t4, read_cache, read_t4
 from tuner.formats.foreign_recording import (
     VARIANT,
     ForeignRecording,
@@ -23,13 +28,16 @@ from tuner.formats.foreign_recording import (
     damaged,
     read_json,
 )
-from tuner.formats.kernel_tuner_cache import is_cache, read_cache
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
 from tuner.formats.t1 import T1Space, is_t1, read_t1
-from tuner.formats.t4 import is_t4, read_t4
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, ReferenceSpec, WorkSpec
 from tuner.kernel.variant_spec import VariantSpec
 
+SAMPLER = "import"
+"""The sampler of such a run."""
+TAG = "foreign"
+UNVERIFIED = "another tool's result, which nothing here has verified"
 UNKNOWN_GPU = "unknown GPU"
 CONDITIONS = Conditions(Mode.WARM, Regime.SUSTAINED)
 """How other tools time, unless a file says more: calls in a row, on the same data, without pauses."""
@@ -200,3 +208,65 @@ def _digest(results: ForeignRecording, t1: T1Space | None) -> str:
         described.append([text for text, _ in t1.conditions])
         described.append({name: list(p.values) for name, p in t1.parameters.items()})
     return digest(described)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The outcome of importing a file."""
+
+    run: Run
+    trials: int
+    failures: int
+    best: Configuration | None
+    best_ns: float | None
+    added: bool
+    """False if the same results were there already."""
+
+
+def import_foreign(database: Database, results: ForeignResults) -> Imported:
+    """Add all results of a file as one run, in one transaction; the same results are not added twice.
+
+    Raises:
+        DatabaseError: the database cannot be written.
+    """
+    run = _run(results)
+    trials = [
+        Trial(
+            number, configuration, row.status, row.time_ns, samples_ns=row.samples_ns, error=row.error,
+            compile_s=row.compile_s, measure_s=row.measure_s, tags=("replayed", TAG),
+        )
+        for number, (configuration, row) in enumerate(results.rows.items())
+    ]  # fmt: skip
+    ranked = [trial for trial in trials if trial.time_ns is not None]
+    best = min(ranked, key=lambda trial: trial.time_ns or 0.0, default=None)
+    added = run.id not in database.run_ids()
+    if added:
+        with database.transaction():
+            database.start_run(run)
+            ids = {trial.number: database.record(run.id, trial) for trial in trials}
+            if best is not None and best.time_ns is not None:
+                database.record_winner(
+                    run.id, Winner(ids[best.number], best.configuration, best.time_ns, reason=UNVERIFIED)
+                )
+            database.finish_run(run.id, "finished", {"trials": len(trials)})
+    failures = len(trials) - len(ranked)
+    configuration, best_ns = (best.configuration, best.time_ns) if best else (None, None)
+    return Imported(run, len(trials), failures, configuration, best_ns, added)
+
+
+def _run(results: ForeignResults) -> Run:
+    recording, kernel = results.recording, results.kernel
+    identity = KernelIdentity(kernel)
+    what = digest([kernel.digest, results.problem.to_json(), recording.gpu.name, str(recording.conditions)])
+    return Run(
+        id=str(uuid.uuid5(uuid.NAMESPACE_OID, what)),
+        problem=results.problem,
+        gpu=recording.gpu,
+        device=f"replay:{recording.name}",
+        options=RunOptions(sampler=SAMPLER, trials=len(results.rows)),
+        kernel_digest=identity.text,
+        computation=identity.computation,
+        kernel_file=str(kernel.file),
+        versions={"kernel-tune": __version__, **recording.versions},
+        conditions=recording.conditions,
+    )

@@ -1,4 +1,7 @@
-"""The T4 format for results: reading those of other tools, and writing trials."""
+"""Results of other auto-tuners: T4 files and cache files of Kernel Tuner are read, and trials written as such.
+
+Kernel Tuner's simulation mode can search what is written.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ from tuner.formats.foreign_recording import (
 )
 from tuner.formats.results import Results
 
-FORMAT = "T4"
+CACHE = "Kernel Tuner cache"
+AXES = ("x", "y", "z")
+"""Names for the numbers of a ``problem_size``."""
+T4 = "T4"
 SCHEMA_VERSION = "1.0.0"
 STATUSES = {
     "timeout": Status.HANG,
@@ -76,7 +82,7 @@ def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
     names = [str(name) for name in first["configuration"]]
     checked_key(path, names)
     rows = {
-        checked_key(path, [result["configuration"][name] for name in names]): _row(result, objective)
+        checked_key(path, [result["configuration"][name] for name in names]): _t4_row(result, objective)
         for result in data["results"]
     }
     correct = [result for result in data["results"] if _invalidity(result) == "correct"]
@@ -91,7 +97,7 @@ def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
         text = any(isinstance(value, str) for value in values)
         parameters[name] = tuple(values if text else sorted(values))
     return ForeignRecording(
-        stem(path), parameters, rows, FORMAT, kernel, gpu, metadata=metadata, objective=objective
+        stem(path), parameters, rows, T4, kernel, gpu, metadata=metadata, objective=objective
     )
 
 
@@ -109,7 +115,7 @@ def _measured(result: Mapping[str, Any]) -> dict[object, object]:
     return {measurement.get("name"): measurement.get("value") for measurement in measurements}
 
 
-def _row(result: Mapping[str, Any], objective: str) -> ForeignRow:
+def _t4_row(result: Mapping[str, Any], objective: str) -> ForeignRow:
     times = result.get("times") or {}
     compile_s = seconds(times.get("compilation", times.get("compilation_time")))
     measure_s = seconds(times.get("benchmark")) + seconds(times.get("validation"))
@@ -142,23 +148,23 @@ def t4_of(results: Results) -> Iterator[str]:
         },
         "results": [],
     }
-    entries = (ascii_json(_result(results, stored), indent=1) for stored in results.trials())
+    entries = (ascii_json(_t4_result(results, stored), indent=1) for stored in results.trials())
     return json_with_entries(head, entries)
 
 
-def invalidity(status: Status) -> str:
+def _invalidity_of(status: Status) -> str:
     """Return the format's word for a status."""
     return INVALIDITY.get(status, "runtime")
 
 
-def failure(status: Status) -> str:
+def _failure(status: Status) -> str:
     """Return what a failure has for a time."""
-    return FAILED.get(invalidity(status), FAILED["runtime"])
+    return FAILED.get(_invalidity_of(status), FAILED["runtime"])
 
 
-def _result(results: Results, stored: StoredTrial) -> dict[str, Any]:
+def _t4_result(results: Results, stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
-    word = invalidity(trial.status)
+    word = _invalidity_of(trial.status)
     ok = word == "correct" and trial.time_ns is not None
     times: dict[str, Any] = {
         "compilation": trial.compile_s * 1e3,
@@ -167,7 +173,7 @@ def _result(results: Results, stored: StoredTrial) -> dict[str, Any]:
         "search_algorithm": 0.0,
         "validation": 0.0,
     }
-    measurements: list[dict[str, Any]] = [{"name": "time", "value": failure(trial.status), "unit": "ms"}]
+    measurements: list[dict[str, Any]] = [{"name": "time", "value": _failure(trial.status), "unit": "ms"}]
     if ok and trial.time_ns is not None:
         times["runtimes"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
         measurements = [{"name": "time", "value": trial.time_ns / 1e6, "unit": "ms"}]
@@ -181,4 +187,95 @@ def _result(results: Results, stored: StoredTrial) -> dict[str, Any]:
         "correctness": int(ok),
         "measurements": measurements,
         "objectives": ["time"],
+    }
+
+
+def is_cache(data: object) -> bool:
+    """Return whether this is the content of a cache file."""
+    return isinstance(data, dict) and "cache" in data and "tune_params_keys" in data
+
+
+def read_cache(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
+    """Return the results in the content of a cache file.
+
+    Raises:
+        RecordingError: its objective is neither a time nor a rate, or a value cannot be a parameter's.
+        KeyError, TypeError, AttributeError: the content is damaged.
+    """
+    objective = objective_in(path, [data.get("objective") or "time"])
+    names = [str(name) for name in data["tune_params_keys"]]
+    checked_key(path, names)
+    rows = {
+        checked_key(path, [row[name] for name in names]): _cache_row(row, objective)
+        for row in data["cache"].values()
+    }
+    parameters = {
+        name: tuple(dict.fromkeys([*data["tune_params"][name], *(key[j] for key in rows)]))
+        for j, name in enumerate(names)
+    }
+    for values in parameters.values():
+        checked_key(path, values)
+    gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or stem(path))
+    sizes = _sizes(data.get("problem_size"))
+    return ForeignRecording(stem(path), parameters, rows, CACHE, kernel, gpu, sizes, {}, objective)
+
+
+def _cache_row(row: Mapping[str, Any], objective: str) -> ForeignRow:
+    time_ns = milliseconds(row.get("time"))
+    compile_s = seconds(row.get("compile_time"))
+    measure_s = seconds(row.get("benchmark_time")) + seconds(row.get("verification_time"))
+    of_rate_ns = None if objective == "time" else rate_as_ns(row.get(objective))
+    if time_ns is None or (objective != "time" and of_rate_ns is None):
+        error = row.get("time") if time_ns is None else f"no {objective}"
+        return ForeignRow(failure_named(error), None, (), compile_s, measure_s, str(error))
+    return ForeignRow(
+        Status.OK, time_ns, samples(row.get("times")), compile_s, measure_s, objective=of_rate_ns
+    )  # fmt: skip
+
+
+def _sizes(problem_size: object) -> dict[str, int]:
+    sizes = problem_size if isinstance(problem_size, list) else [problem_size]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+        return {}
+    return dict(zip(AXES, sizes, strict=False))
+
+
+def cache_of(results: Results) -> Iterator[str]:
+    """Yield the text of a cache file in pieces; times are in milliseconds."""
+    run, parameters = results.run, results.parameters
+    head = {
+        "device_name": run.gpu.name,
+        "kernel_name": run.problem.kernel,
+        "problem_size": list(run.problem.sizes.values()),
+        "tune_params_keys": list(parameters),
+        "tune_params": parameters,
+        "objective": "time",
+        "cache": {},
+    }
+    return json_with_entries(head, (_entry(results.flat(stored), stored) for stored in results.trials()))
+
+
+def _entry(flat: Mapping[str, Value], stored: StoredTrial) -> str:
+    key = ",".join(str(value) for value in flat.values())
+    return f"{ascii_json(key, indent=1)}: {ascii_json({**flat, **_cache_entry(stored)}, indent=1)}"
+
+
+def _cache_entry(stored: StoredTrial) -> dict[str, Any]:
+    trial = stored.trial
+    measured: dict[str, Any] = {"time": _failure(trial.status)}
+    if _invalidity_of(trial.status) == "correct" and trial.time_ns is not None:
+        measured["time"] = trial.time_ns / 1e6
+        measured["times"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
+        if stored.metrics.tflops:
+            measured["GFLOP/s"] = stored.metrics.tflops * 1e3
+        if stored.metrics.gbytes_per_s:
+            measured["GB/s"] = stored.metrics.gbytes_per_s
+    return {
+        **measured,
+        "compile_time": trial.compile_s * 1e3,
+        "verification_time": 0,
+        "benchmark_time": trial.measure_s * 1e3,
+        "strategy_time": 0,
+        "framework_time": 0,
+        "timestamp": stored.created_at.replace("T", " ").replace("Z", "+00:00"),
     }
