@@ -15,7 +15,7 @@ from tuner.inspect.explain import explanation
 from tuner.inspect.explain.advice import advise
 from tuner.inspect.explain.code import read_code
 from tuner.inspect.explain.report import ExplanationReport, explanation_as_json, show_explanation
-from tuner.report.launch_note import launch_note
+from tuner.report.launches import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under
 from tuner.tuning.trials import metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,6 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report import tables
-from tuner.report.flat import flat, flat_names, nested_names
 from tuner.runtime.dtypes import ITEMSIZE
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
@@ -193,3 +192,35 @@ def origin(run: Run) -> str:
     if not run.replayed:
         return "measured"
     return f"replayed ({run.foreign})" if run.foreign else "replayed"
+
+
+NESTED = ("sizes", "dtypes", "options", "parameters")
+
+
+def flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record in which each value of a nested one stands by itself, named ``outer.inner``."""
+    result: dict[str, Any] = {}
+    for name, value in record.items():
+        if name in NESTED:
+            result |= {f"{name}.{inner}": one for inner, one in (value or {}).items()}
+        else:
+            result[name] = value
+    return result
+
+
+def flat_names(columns: Sequence[str], nested: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the columns of such records, where ``nested`` has the names that occur in each nested one."""
+    return [
+        name
+        for column in columns
+        for name in ([f"{column}.{one}" for one in nested.get(column, ())] if column in NESTED else [column])
+    ]
+
+
+def nested_names(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the names that occur in the nested ones of some records, in the order of their first occurrence."""
+    names: dict[str, dict[str, None]] = {name: {} for name in NESTED}
+    for record in records:
+        for name in NESTED:
+            names[name].update(dict.fromkeys(record.get(name) or {}))
+    return {name: list(each) for name, each in names.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.filters import Listing, origin, refuse_unknown, report_damage
+from tuner.cli.filters import Listing, flat, flat_names, nested_names, origin, refuse_unknown, report_damage
 from tuner.cli.resume import given_options
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Status
@@ -17,7 +17,6 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
-from tuner.report.flat import flat, flat_names, nested_names
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
 COLUMNS: dict[str, tuple[str, Cell]] = {

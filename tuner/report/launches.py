@@ -1,12 +1,13 @@
-"""Launches for people and for programs: grid, block, shared memory and arguments."""
+"""Launches for people and for programs: grid, block, shared memory and arguments; and where their cost decides."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from tuner.core.conditions import Calibration, Conditions
 from tuner.core.model import Value
-from tuner.report.tables import picked
+from tuner.report.tables import duration, picked
 from tuner.runtime.launches import Buffer, Launch
 
 
@@ -70,3 +71,21 @@ def _argument_record(kind: str, name: str, value: Value) -> dict[str, Any]:
     if kind == "cluster_order":
         return {"kind": "cluster_order", "size": value}
     return {"kind": kind, "dtype": name, "value": value}
+
+
+def launch_note(
+    calibration: Calibration | None, conditions: Conditions, time_ns: float, *, tied: bool = False
+) -> str:
+    """Return the note that launch latency decides, with its time; empty if it does not, or was not measured.
+
+    Args:
+        calibration: of the GPU, where there is one.
+        conditions: under which the time was taken.
+        time_ns: of the fastest.
+        tied: whether others are statistically tied with it.
+    """
+    if calibration is None or not calibration.launch_decides(conditions, time_ns, tied=tied):
+        return ""
+    empty = duration(calibration.launch_ns[str(conditions.mode)])
+    same = ", and the fastest are statistically tied" if tied else ""
+    return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"

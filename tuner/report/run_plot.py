@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
 from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
-from tuner.report.tables import duration, time_unit
-from tuner.report.trajectory import trajectory
+from tuner.report.tables import duration, time_unit, trajectory
 from tuner.tuning.finish import Finish
 from tuner.tuning.state import Result
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.report.configurations import Texts
-from tuner.report.launch_note import launch_note
+from tuner.report.launches import launch_note
 from tuner.report.layout import pair_lines, wrapped
 from tuner.report.tables import (
     counted,
@@ -22,11 +22,11 @@ from tuner.report.tables import (
     percent,
     picked,
     throughput,
+    trajectory,
     trial_identity,
     why_not_the_fastest,
 )
 from tuner.report.terminal import printable
-from tuner.report.trajectory import trajectory
 from tuner.tuning.finish import Finish, WarmFinish
 from tuner.tuning.state import Result, State
 from tuner.tuning.trials import metrics

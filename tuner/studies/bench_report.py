@@ -11,7 +11,7 @@ import click
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
 from tuner.report.configurations import Texts, builtin, head_of
-from tuner.report.launch_note import launch_note
+from tuner.report.launches import launch_note
 from tuner.report.plots import Bar, BarGroup, plot_times
 from tuner.report.tables import (
     comparison_record,

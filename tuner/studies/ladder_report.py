@@ -10,7 +10,7 @@ import click
 from tuner.core.model import value_text
 from tuner.core.stats import UNDECIDED
 from tuner.report.configurations import Texts, head_of
-from tuner.report.launch_note import launch_note
+from tuner.report.launches import launch_note
 from tuner.report.tables import (
     configuration_record,
     duration,
