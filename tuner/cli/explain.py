@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.configuration import ChosenConfiguration, choose, launching, refuse_beyond_memory
@@ -11,10 +12,10 @@ from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.inspect.explain import explanation
-from tuner.inspect.explain.advice import advise
 from tuner.inspect.explain.code import read_code
-from tuner.inspect.explain.report import ExplanationReport, explanation_as_json, show_explanation
+from tuner.inspect.explain.explanation import Explanation
+from tuner.inspect.explain.explanation import explain as explain_code
+from tuner.inspect.explain.report import explanation_as_json, show_explanation
 from tuner.report.launches import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under
@@ -33,34 +34,32 @@ def explain(
     chosen = choose(given, gpu)
     refuse_beyond_memory(chosen)
     with launching(chosen):
-        report = _report(given.db, chosen, calibration)
+        explanation = _explained(given.db, chosen, calibration)
     if as_json:
-        show_json(explanation_as_json(report))
+        show_json(explanation_as_json(explanation))
     else:
-        show_explanation(report)
+        show_explanation(explanation)
 
 
-def _report(db: Path, chosen: ChosenConfiguration, calibration: Calibration | None) -> ExplanationReport:
+def _explained(db: Path, chosen: ChosenConfiguration, calibration: Calibration | None) -> Explanation:
     """Compile and read the configuration, and add what the database has of it."""
     kernel, problem, gpu = chosen.kernel, chosen.problem, chosen.gpu
     code = read_code(kernel, problem, gpu, chosen.configuration)
-    explained = explanation.explain(kernel, problem, gpu, chosen.configuration, code)
+    explained = explain_code(kernel, problem, gpu, chosen.configuration, code)
     time_ns, conditions, stored = _stored(db, chosen)
     calibration = calibration or stored
     warm = conditions is not None and conditions.mode is Mode.WARM
     roof = roof_under(explained.roof, Mode.WARM) if warm else explained.roof
     ceiling = ceiling_of(kernel, problem, gpu, explained.roof, calibration)
-    note = launch_note(calibration, conditions, time_ns) if conditions and time_ns else ""
-    return ExplanationReport(
+    return replace(
         explained,
-        advise(explained),
-        chosen.source,
-        chosen.notes,
-        time_ns,
-        conditions,
-        metrics(roof, time_ns),
-        ceiling if not warm or explained.binding != "bandwidth" else None,
-        note,
+        source=chosen.source,
+        notes=chosen.notes,
+        time_ns=time_ns,
+        conditions=conditions,
+        metrics=metrics(roof, time_ns),
+        ceiling=ceiling if not warm or explained.binding != "bandwidth" else None,
+        launch_note=launch_note(calibration, conditions, time_ns) if conditions and time_ns else "",
     )
 
 

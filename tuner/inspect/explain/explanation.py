@@ -1,12 +1,14 @@
-"""Why a configuration is as fast as it is, by its numbers: work, code, occupancy, waves, bytes under way."""
+"""Why a configuration is as fast as it is, by its numbers: work, code, occupancy, waves, bytes under way, its time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Gpu, Problem, Resources
+from tuner.database.records import Metrics
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
 from tuner.kernel.plan import make_plan
@@ -20,6 +22,7 @@ from tuner.kernel.roofline import (
 )
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Launch
+from tuner.tuning.ceiling import Ceiling
 
 REGISTER_BYTES = 4
 
@@ -71,6 +74,18 @@ class Explanation:
     pipe: str
     """The units that do the arithmetic: ``matrix`` or ``vector``."""
     launches: tuple[LaunchExplanation, ...]
+    source: str = ""
+    """Where the configuration comes from."""
+    notes: tuple[str, ...] = ()
+    time_ns: float | None = None
+    """As it is stored."""
+    conditions: Conditions | None = None
+    """Under which the time was taken."""
+    metrics: Metrics = field(default_factory=Metrics)
+    ceiling: Ceiling | None = None
+    """What one of the tuner's own kernels would take for the same work on this GPU."""
+    launch_note: str = ""
+    """That the time is the launch's more than the kernel's, if it is."""
 
     @property
     def binding(self) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import click
 from msgspec import structs
 
-from tuner.core.conditions import Conditions
-from tuner.database.records import Metrics
-from tuner.inspect.explain.advice import Advice, AdviceVerdict, one_more, size_text
+from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
 from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
 from tuner.inspect.explain.sass import GLOBAL, Kind
 from tuner.kernel.occupancy import Limit
-from tuner.kernel.roofline import LATENCY_NS
+from tuner.kernel.roofline import LATENCY_NS, Roof
 from tuner.report import tables
 from tuner.report.terminal import printable
 from tuner.tuning.ceiling import Ceiling
@@ -28,81 +26,51 @@ URGENCY = (AdviceVerdict.PROBLEM, AdviceVerdict.TRY, AdviceVerdict.UNKNOWN, Advi
 """The order of the advice."""
 
 
-@dataclass(frozen=True)
-class ExplanationReport:
-    """An explanation with what is stored about its configuration."""
-
-    explanation: Explanation
-    advice: tuple[Advice, ...]
-    source: str
-    """Where the configuration comes from."""
-    notes: tuple[str, ...] = ()
-    time_ns: float | None = None
-    conditions: Conditions | None = None
-    """Under which the time was taken."""
-    metrics: Metrics = field(default_factory=Metrics)
-    ceiling: Ceiling | None = None
-    """What one of the tuner's own kernels would take for the same work on this GPU."""
-    launch_note: str = ""
-    """That the time is the launch's more than the kernel's, if it is."""
-
-
-def show_explanation(report: ExplanationReport) -> None:
+def show_explanation(explanation: Explanation) -> None:
     """Print everything."""
-    explanation = report.explanation
-    tables.show_pairs([*_what(report), *_problem(report)])
+    tables.show_pairs([*_what(explanation), *_problem(explanation)])
+    several = len(explanation.launches) > 1
     for number, launch in enumerate(explanation.launches, 1):
-        name = (
-            f"launch {number} of {len(explanation.launches)}" if len(explanation.launches) > 1 else "launch"
-        )
+        name = f"launch {number} of {len(explanation.launches)}" if several else "launch"
         click.echo(f"\n--- {name}: {printable(launch.code.name)}")
         tables.show_pairs(_launch(explanation, launch))
         click.echo()
-        tables.show(
-            ("limit", "blocks", "binds", "one more block takes"),
-            _limits(launch),
-            right=("blocks",),
-        )
+        columns = ("limit", "blocks", "binds", "one more block takes")
+        tables.show(columns, _limits(launch), right=("blocks",))
         if launch.facts is not None:
             _show_code(launch.facts)
     click.echo("\n--- advice")
-    several = len(explanation.launches) > 1
-    tables.show(
-        ("verdict", "about", *(("launch",) if several else ()), "because"), _advice(report.advice, several)
-    )
+    columns = ("verdict", "about", *(("launch",) if several else ()), "because")
+    tables.show(columns, _advice(advise(explanation), several))
 
 
-def _what(report: ExplanationReport) -> Iterator[tuple[str, object]]:
-    explanation, gpu = report.explanation, report.explanation.gpu
+def _what(explanation: Explanation) -> Iterator[tuple[str, object]]:
+    gpu = explanation.gpu
     yield "problem", explanation.problem
     yield "GPU", f"{gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
     yield "configuration", explanation.configuration
-    yield "from", report.source
-    yield from (("note", note) for note in report.notes)
+    yield "from", explanation.source
+    yield from (("note", note) for note in explanation.notes)
 
 
-def _problem(report: ExplanationReport) -> Iterator[tuple[str, object]]:
-    roof, explanation = report.explanation.roof, report.explanation
+def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
+    roof, ceiling, time_ns = explanation.roof, explanation.ceiling, explanation.time_ns
     yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
     yield "roof", f"{explanation.binding}: {_roof(explanation)} by the data sheet, at the highest clock"
-    if report.ceiling is not None and report.time_ns != 0:
-        yield "measured ceiling", _ceiling(report)
+    if ceiling is not None and time_ns != 0:
+        yield "measured ceiling", _ceiling(roof, ceiling)
     if roof.speed_of_light_ns:
         yield "speed of light", tables.duration(roof.speed_of_light_ns)
-    if report.time_ns:
-        how = f", {report.conditions}" if report.conditions else ""
-        yield "stored time", f"{tables.duration(report.time_ns)}{how}"
-        yield "rate", tables.throughput(report.metrics)
-        share = tables.percent(report.metrics.speed_of_light)
-        yield "of the speed of light", share
-        if report.ceiling is not None:
-            yield (
-                f"of the {report.ceiling.name} ceiling",
-                tables.percent(report.ceiling.time_ns / report.time_ns),
-            )
-        yield "note", report.launch_note
+    if time_ns:
+        how = f", {explanation.conditions}" if explanation.conditions else ""
+        yield "stored time", f"{tables.duration(time_ns)}{how}"
+        yield "rate", tables.throughput(explanation.metrics)
+        yield "of the speed of light", tables.percent(explanation.metrics.speed_of_light)
+        if ceiling is not None:
+            yield f"of the {ceiling.name} ceiling", tables.percent(ceiling.time_ns / time_ns)
+        yield "note", explanation.launch_note
 
 
 def _roof(explanation: Explanation) -> str:
@@ -116,9 +84,7 @@ def _rate(rate: float, unit: str) -> str:
     return "not known" if math.isinf(rate) else tables.si(rate, unit)
 
 
-def _ceiling(report: ExplanationReport) -> str:
-    assert report.ceiling is not None
-    roof, ceiling = report.explanation.roof, report.ceiling
+def _ceiling(roof: Roof, ceiling: Ceiling) -> str:
     work, unit = (roof.bytes, "B/s") if ceiling.name in ("copy", "read") else (roof.flops, "FLOP/s")
     rate = tables.si(work / ceiling.time_ns * 1e9, unit)
     return f"{ceiling.name} {rate} on this GPU: {tables.duration(ceiling.time_ns)}"
@@ -315,27 +281,26 @@ def _extent(sizes: tuple[int, int, int]) -> str:
 # -- for programs
 
 
-def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
+def explanation_as_json(explanation: Explanation) -> dict[str, Any]:
     """Return everything as plain data; times in nanoseconds, sizes in bytes, shares between 0 and 1."""
-    explanation = report.explanation
     roof, (least_bytes, most_bytes) = explanation.roof, explanation.wanted_bytes
     return {
         **explanation.problem.to_json(),
         "gpu": explanation.gpu.name,
         "cc": explanation.gpu.cc,
         **tables.configuration_record(explanation.configuration),
-        "source": report.source,
-        "notes": [*report.notes, *([report.launch_note] if report.launch_note else [])],
+        "source": explanation.source,
+        "notes": [*explanation.notes, *([explanation.launch_note] if explanation.launch_note else [])],
         "roofline": {
             **tables.picked(roof, "flops bytes intensity ridge"),
             "binding": explanation.binding,
             **tables.picked(roof, "peak_flops peak_bytes_per_s speed_of_light_ns"),
-            "measured_ceiling": asdict(report.ceiling) if report.ceiling else None,
+            "measured_ceiling": asdict(explanation.ceiling) if explanation.ceiling else None,
         },
-        "time_ns": report.time_ns,
-        "mode": report.conditions.mode if report.conditions else None,
-        "regime": report.conditions.regime if report.conditions else None,
-        **structs.asdict(report.metrics),
+        "time_ns": explanation.time_ns,
+        "mode": explanation.conditions.mode if explanation.conditions else None,
+        "regime": explanation.conditions.regime if explanation.conditions else None,
+        **structs.asdict(explanation.metrics),
         "wanted_bytes_in_flight": {
             "latency_ns": LATENCY_NS,
             "bytes": [least_bytes, most_bytes],
@@ -350,7 +315,7 @@ def explanation_as_json(report: ExplanationReport) -> dict[str, Any]:
                 "rule_of_thumb": line.rule_of_thumb,
                 "because": line.text,
             }
-            for line in report.advice
+            for line in advise(explanation)
         ],
     }
 
