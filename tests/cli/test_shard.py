@@ -19,9 +19,8 @@ from click.testing import CliRunner
 from tests.commands import said_by
 from tests.faults.command_line import trials_in
 from tests.stored import CALIBRATION, GPU, PROBLEM, filled, make_run
-from tuner.cli.batch import TuningJob
 from tuner.cli.commands.results import db
-from tuner.cli.shard import shard_of
+from tuner.cli.jobs import TuningJob, shard_of
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import Problem
 from tuner.database.database import Database

@@ -89,12 +89,13 @@ def test_time_is_shared_by_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(worth, "monotonic", lambda: now)
     budget = Budget(60.0, [0.5, 0.25, 0.25])
-    assert budget.next() == 30.0
+    assert budget.of(0, ()) == 30.0
     now += 10  # it needed less than its share: the rest is for the others
-    assert budget.next() == 25.0
+    assert budget.of(1, {0}) == 25.0
+    assert budget.of(1, {0}, devices=2) == 50.0
     now += 60
-    assert (budget.next() or 0) <= 0
-    assert Budget(None, [1.0]).next() is None
+    assert (budget.of(2, {0, 1}) or 0) <= 0
+    assert Budget(None, [1.0]).of(0, ()) is None
 
 
 def test_what_the_time_does_not_suffice_for_is_left_out(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,35 +1,42 @@
-"""Several problems, or several GPUs: which there are, what goes on, and the head that tunes."""
+"""The jobs of a command on GPUs of this host or of a cluster: which there are, and the head that tunes."""
 
 from __future__ import annotations
 
+import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool, default_jobs
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.children.nvrtc import nvrtc_version
-from tuner.cli.batch import TuningJob
-from tuner.cli.fleet_jobs import FleetJobs, FleetSettings
+from tuner.cli.jobs import Ended, Jobs, TuningJob
+from tuner.cli.worth import Budget
+from tuner.core.conditions import Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.core.files import temporary_folder
+from tuner.core.model import Gpu, Problem, RunOptions
 from tuner.core.processes import ChildDied, ask_once
-from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
-from tuner.fleet.head import Head
+from tuner.fleet.head import OUT_OF_TIME, Head
 from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
-from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice
+from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
-from tuner.tuning.opening import adopt
-from tuner.tuning.request import Request
+from tuner.kernel.batching import choose_conditions
+from tuner.kernel.cost import tuning_seconds
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.roofline import roof_of
+from tuner.tuning.accuracy import Best
+from tuner.tuning.opening import adopt, interrupted_run
 
 OPENER = ""
 """What opens a searcher's device in place of this package; tests put their own there."""
@@ -156,45 +163,130 @@ def devices_of(device: str) -> list[str]:
     return [f"cuda:{number}" for number in numbers]
 
 
-def run_fleet(
-    jobs: Sequence[TuningJob],
-    request: Request,
-    database: Database,
-    stop: Callable[[], bool],
-    settings: FleetSettings,
-    *,
-    resume: bool,
-) -> bool:
-    """Tune problems on GPUs, each in searchers of its own; return whether one of them failed.
+@dataclass(frozen=True)
+class FleetSettings:
+    """Where a head tunes, and how."""
+
+    devices: Sequence[str]
+    compilers: int | None
+    """Compiling processes of all searchers together; None for one per core."""
+    cache: Path | None
+    overlap: bool
+    total_s: float | None
+    cluster: Cluster | None = None
+    """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
+    model: str = ""
+    """Of the workers that count; empty for that of the first."""
+
+
+def run_fleet(jobs: Jobs, settings: FleetSettings, stop: Callable[[], bool]) -> None:
+    """Tune the problems of some jobs on GPUs, each in searchers of its own.
 
     Args:
         jobs: they collect the results.
-        request: of each, but for the problem.
-        database: where every trial goes.
-        stop: called often; once it returns true, nothing new is tried.
         settings: where, and how.
-        resume: go on with interrupted runs on any of the devices.
+        stop: called often; once it returns true, nothing new is tried.
 
     Raises:
         Interrupted: ``stop`` said so.
-        TunerError: nothing is left to do.
+        TunerError: a run cannot go on.
     """
-    adopt(database, request.kernel)
-    problems = FleetJobs(jobs, request, database, settings, resume=resume)
+    kernel = jobs.request.kernel
+    adopt(jobs.database, kernel)
+    left = jobs.left
+    given_out = _given_out(jobs)
+
+    def done(job: Job, result: TaskDone) -> None:
+        own, problem, _ = left[job.number]
+        jobs.done(own, problem, _ended(jobs, own, result))
+
+    def fail(job: Job, error: str) -> None:
+        own, problem, _ = left[job.number]
+        jobs.fail(own, problem, error, inaccurate=job.too_inaccurate, fault=error != OUT_OF_TIME)
+
     with (
         temporary_folder() as folder,
-        closing(Announcer(problems.done, problems.fail, quiet=settings.printing.quiet)) as announcer,
+        closing(Announcer(done, fail, quiet=jobs.printing.quiet)) as announcer,
     ):
-        cards = _cards(settings, request.kernel.name, folder / "compilers")
-        members = _members(settings, request.kernel.name, announcer)
-        head = Head(database, problems.jobs, cards, announcer, stop, members)
-        _share_time(head, problems.shares, settings)
+        cards = _cards(settings, kernel.name, folder / "compilers")
+        members = _members(settings, kernel.name, announcer)
+        head = Head(jobs.database, given_out, cards, announcer, stop, members)
+        budget = Budget(settings.total_s, jobs.shares)
+        for job in given_out:
+            job.time_s = lambda job=job: budget.of(
+                job.number, {one.number for one in head.ended}, len(head.cards)
+            )
         try:
             head.run()
         finally:
             if settings.cache is not None:
                 CubinCache(settings.cache).trim()
-    return bool(problems.failed)
+
+
+def _given_out(jobs: Jobs) -> list[Job]:
+    """Return the problems that are left as what a head gives out; dtypes that are compared stay on one device.
+
+    Raises:
+        TunerError: a run cannot go on.
+    """
+    request, database = jobs.request, jobs.database
+    kernel, text = request.kernel, KernelIdentity(request.kernel).text
+    made: list[Job] = []
+    for number, (own, problem, run) in enumerate(jobs.left):
+        truth = own.comparison.truth if own.comparison is not None else None
+        options, mark = replace(request.options, truth=truth), None
+        if run is not None:
+            run = interrupted_run(database, replace(request, problem=problem), run.device)
+            mark = database.mark_of(run.id)
+            options = replace(options, trials=run.options.trials)
+        task = Task(
+            "",
+            kernel.file.resolve(),
+            text,
+            problem,
+            options,
+            database=str(database.path),
+            full=jobs.printing.full,
+        )
+        # What is worth most to a program begins first, as its file has it; else what takes longest.
+        estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.options.trials)
+        job = Job(number, task, estimate_s, run, mark, worth=str(own.worth or ""))
+        job.trials = len(database.rows(run.id)) if run is not None else 0
+        made.append(job)
+    for own in jobs.listed:
+        if own.comparison is not None and own.to_do:
+            together = [job for job, (other, _, _) in zip(made, jobs.left, strict=True) if other is own]
+            estimates_s = [job.estimate_s for job in together]
+            for job in together:
+                job.compared, job.settle = together, _settled(jobs, own, together)
+                job.estimate_s = max(estimates_s) if own.worth else sum(estimates_s)
+    return made
+
+
+def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job]) -> Callable[[Gpu], RunOptions]:
+    """Return what says how a problem's dtypes are timed on a GPU."""
+    kernel, regime = jobs.request.kernel, jobs.request.options.regime
+
+    def settle(gpu: Gpu) -> RunOptions:
+        def mode_of(problem: Problem) -> Mode:
+            return choose_conditions(roof_of(kernel, problem, gpu), None, regime)[0].mode
+
+        return jobs.options_of(own, mode_of, [job.going_on for job in together])
+
+    return settle
+
+
+def _ended(jobs: Jobs, own: TuningJob, result: TaskDone) -> Ended:
+    database, compares = jobs.database, own.comparison is not None
+    winners = database.winners(Filters(run=result.run)).rows if compares else []
+    return Ended(
+        result.summary,
+        json.loads(result.record),
+        result.nothing,
+        database.run(result.run),
+        database.trials(result.run) if compares else (),
+        Best.stored(winners[-1]) if winners else None,
+    )
 
 
 def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> WorkersAsCards | None:
@@ -210,7 +302,7 @@ def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> Work
 def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
     if settings.cluster is not None:
         return []
-    total = settings.jobs or default_jobs()
+    total = settings.compilers or default_jobs()
     compilers = Compilers(total, max(1, total // len(settings.devices)), slots)
 
     def card(device: str) -> Card:
@@ -220,20 +312,3 @@ def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
         return Card(device, start, settings.overlap)
 
     return [card(device) for device in settings.devices]
-
-
-def _share_time(head: Head, shares: Sequence[float], settings: FleetSettings) -> None:
-    """Let each problem have its share of a time for all of them, as of the moment in which it begins."""
-    if settings.total_s is None:
-        return
-    until = time.monotonic() + settings.total_s
-
-    def time_of(job: Job) -> float | None:
-        rest = sum(shares[other.number] for other in head.jobs if other not in head.ended)
-        left_s = (until - time.monotonic()) * max(1, len(head.cards)) * shares[job.number] / (rest or 1.0)
-        left_s = min(left_s, until - time.monotonic())
-        time_s = job.task.options.time_s
-        return left_s if time_s is None else min(left_s, time_s)
-
-    for job in head.jobs:
-        job.time_s = lambda job=job: time_of(job)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.cli import batch
-from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
-from tuner.cli.fleet_jobs import FleetSettings
+from tuner.cli.batch import run_here
+from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on, workers_of
+from tuner.cli.jobs import Jobs, Printing, TuningJob, make_jobs, shard_of
 from tuner.cli.problems import ProblemTexts
-from tuner.cli.shard import shard_of
 from tuner.cli.stopping import stopping
 from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
@@ -26,6 +26,7 @@ from tuner.fleet.cluster import Cluster
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import RULES, parse_rules, with_rules
 from tuner.kernel.space import narrow
+from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
 from tuner.search.samplers import find_sampler
@@ -80,6 +81,16 @@ class Arguments:
             self.sizes, self.dtypes, self.options, self.presets, self.problem_texts, self.problem_file
         )
 
+    @property
+    def printing(self) -> Printing:
+        """What is printed and drawn."""
+        return Printing(self.quiet, self.as_json, self.full, self.plot)
+
+    @property
+    def cache(self) -> Path | None:
+        """Folder of the cubin cache; None for none."""
+        return None if self.no_cache else paths.cubins()
+
     def run_options(self) -> RunOptions:
         """Return how each problem is tuned.
 
@@ -111,89 +122,127 @@ def run(given: Arguments, cluster: Cluster | None = None, gpu: str = "") -> None
 
     With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
-    options, max_error, plot, quiet = given.run_options(), given.max_error, given.plot, given.quiet
-    tell = say_nothing if quiet else say
+    options = given.run_options()
+    tell = say_nothing if given.quiet else say
     foreign = open_foreign(given.kernel_name, given.device_name, given.space_file, tell)
     if foreign:
-        batch.refuse_recording(foreign, max_error)
+        _refuse_recording(foreign, given)
+        options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
     wanted = str(given.kernel_name) if foreign else kernel_for(given.device_name, str(given.kernel_name))
     kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), options.rules)
-    jobs_to_do = batch.make_jobs(kernel, given.problems, max_error)
+    listed = make_jobs(kernel, given.problems, given.max_error)
     if given.shard is not None:
-        jobs_to_do = shard_of(jobs_to_do, kernel, given.shard, given.trials)
-        if not jobs_to_do:
+        listed = shard_of(listed, kernel, given.shard, given.trials)
+        if not listed:
             say(f"shard {given.shard}: there are fewer problems than shards, and none is left for this one")
             return
-    batch.check_figure(plot, jobs_to_do)
-    narrow(
-        kernel, options.variants, options.fixed
-    )  # these refuse what is not there, before a device says anything
+    _refuse_figure(given.plot, listed)
+    # These refuse what is not there, before a device says anything.
+    narrow(kernel, options.variants, options.fixed)
     find_sampler(options.sampler)
     initial_configurations.refuse(kernel, options.initial)
-    if foreign:  # to study a search, a seed must give the same run
-        options = replace(options, from_scratch=True)
-    request = Request(kernel, jobs_to_do[0].choices[0], options)
-    cache = None if given.no_cache else paths.cubins()
-    printing = batch.Printing(quiet, given.as_json, given.full, plot)
+    request = Request(kernel, listed[0].choices[0], options)
     failed = False
-    model, gpus = "", list[str]()
-    if cluster is not None:
-        model, gpus = workers_of(cluster, gpu)
-    elif foreign is None:
-        gpus = searched_on(
-            given.device_name,
-            len(jobs_to_do),
-            overlap=not given.no_overlap,
-            spread=given.spread,
-            compares=max_error is not None,
-        )
-    if plot is not None and (gpus or cluster is not None):
-        raise UsageError("--plot draws a run that this process tunes", "name one GPU, or use tune report")
     try:
         with stopping() as stopped:
-            if gpus or cluster is not None:
-                for note in () if quiet else kernel.old_keys:
+            if (settings := _elsewhere(given, listed, cluster, gpu, foreign)) is not None:
+                for note in () if given.quiet else kernel.old_keys:
                     say(note)
-                settings = FleetSettings(
-                    gpus,
-                    given.jobs,
-                    cache,
-                    not given.no_overlap,
-                    printing,
-                    given.total_time_s,
-                    cluster,
-                    model,
-                )
                 with Database.open(given.db) as database:
-                    failed = run_fleet(jobs_to_do, request, database, stopped, settings, resume=given.resume)
+                    jobs = Jobs(listed, request, database, given.printing)
+                    if given.resume:
+                        jobs.resume(settings.devices, in_order=False)
+                    run_fleet(jobs, settings, stopped)
             else:
-                if given.spread and foreign is None:
-                    opened: Device = open_spread(given.device_name, given.jobs, cache, tell)
-                else:
-                    opened = foreign or open_device(given.device_name, kernel.name, given.jobs, cache, tell)
-                with closing(opened) as device:
-                    batch.refuse_recording(device, max_error)
-                    _introduce(device, request, changed=wanted != str(given.kernel_name), quiet=quiet)
+                with closing(foreign or _opened(given, kernel.name, tell)) as device:
+                    _refuse_recording(device, given)
+                    _introduce(device, request, changed=wanted != str(given.kernel_name), quiet=given.quiet)
                     named = given.sizes or given.presets or given.problem_texts or given.problem_file
                     if isinstance(device, ReplayDevice) and not named:
-                        batch.recorded_instead(jobs_to_do, kernel, device)
+                        for job in listed:
+                            job.replace([device.recorded_instead(kernel, one) for one in job.choices])
                     with Database.open(given.db) as database:
+                        jobs = Jobs(listed, request, database, given.printing)
                         if given.resume:
-                            batch.resume_jobs(jobs_to_do, kernel, database, device)
-                        failed = batch.run_jobs(
-                            jobs_to_do, request, device, database, stopped, printing, given.total_time_s
-                        )
+                            jobs.resume([device.name], in_order=True)
+                        run_here(jobs, device, stopped, given.total_time_s)
+            failed = jobs.failed
     finally:
-        records = [record for job in jobs_to_do for record in job.to_json()]
+        records = [record for job in listed for record in job.to_json()]
         if given.as_json and (records or failed):
             show_json(records)
-    failures = [line for job in jobs_to_do for line in job.failures(given.db)]
+    failures = [line for job in listed for line in job.failures()]
     for line in failures:
         say(line)
-    if len(jobs_to_do) > 1 and (without := sum(job.without_result(given.db) for job in jobs_to_do)):
-        say(f"{without} of {len(jobs_to_do)} problems have no winner")
+    if len(listed) > 1 and (without := sum(job.without_result for job in listed)):
+        say(f"{without} of {len(listed)} problems have no winner")
     if failed or failures:
         sys.exit(1)
+
+
+def _elsewhere(
+    given: Arguments,
+    listed: Sequence[TuningJob],
+    cluster: Cluster | None,
+    gpu: str,
+    foreign: Device | None,
+) -> FleetSettings | None:
+    """Return where searchers of their own tune; None where this process tunes by itself.
+
+    Raises:
+        UsageError, NoGpuError: a device is none.
+    """
+    model, devices = "", list[str]()
+    if cluster is not None:
+        model, devices = workers_of(cluster, gpu)
+    elif foreign is None:
+        devices = searched_on(
+            given.device_name,
+            len(listed),
+            overlap=not given.no_overlap,
+            spread=given.spread,
+            compares=given.max_error is not None,
+        )
+    if not devices and cluster is None:
+        return None
+    if given.plot is not None:
+        raise UsageError("--plot draws a run that this process tunes", "name one GPU, or use tune report")
+    return FleetSettings(
+        devices, given.jobs, given.cache, not given.no_overlap, given.total_time_s, cluster, model
+    )
+
+
+def _opened(given: Arguments, kernel: str, tell: Callable[[str], None]) -> Device:
+    """Open the device of the command line in this process."""
+    if given.spread:
+        return open_spread(given.device_name, given.jobs, given.cache, tell)
+    return open_device(given.device_name, kernel, given.jobs, given.cache, tell)
+
+
+def _refuse_recording(device: Device, given: Arguments) -> None:
+    """Refuse ``--max-error`` for a recording, which has no errors to choose by.
+
+    Raises:
+        UsageError: that.
+    """
+    if given.max_error is not None and device.recorded:
+        raise UsageError(
+            f"{device.name} is a recording, and a recording has no errors to choose by",
+            "leave out --max-error, or measure with --device cuda",
+        )
+
+
+def _refuse_figure(path: Path | None, jobs: Sequence[TuningJob]) -> None:
+    """Refuse, before anything is measured, a ``--plot`` that cannot be drawn.
+
+    Raises:
+        UsageError, TunerError: there is nothing to draw, or no way to.
+    """
+    if path is None:
+        return
+    if len(jobs) > 1:
+        raise UsageError(f"--plot draws one problem, and these are {len(jobs)}", "give one problem")
+    check_plot(path)
 
 
 def _introduce(device: Device, request: Request, *, changed: bool, quiet: bool) -> None:

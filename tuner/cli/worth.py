@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -86,21 +86,27 @@ def _operations(kernel: KernelSpec, problem: Problem) -> float:
 
 
 class Budget:
-    """A time for several problems, shared by what they are worth; what one leaves over goes to those after it.
+    """A time for several problems, shared by what they are worth; what one leaves over goes to the others.
 
     Args:
         total_s: the time; None for no limit.
-        shares: of each problem, in the order in which they come.
+        shares: of each problem, by its number.
     """
 
     def __init__(self, total_s: float | None, shares: Sequence[float]) -> None:
         self._until = math.inf if total_s is None else monotonic() + total_s
-        self._shares = list(shares)
+        self._shares = shares
 
-    def next(self) -> float | None:
-        """Return the seconds of the next problem: 0 or less where nothing is left; None without a limit."""
-        rest = sum(self._shares)
-        share = self._shares.pop(0)
+    def of(self, number: int, ended: Collection[int], devices: int = 1) -> float | None:
+        """Return the seconds of a problem that begins now: 0 or less where nothing is left; None without a limit.
+
+        Args:
+            number: the problem's.
+            ended: numbers of those that need no time any more.
+            devices: how many problems are tuned at a time.
+        """
         if math.isinf(self._until):
             return None
-        return (self._until - monotonic()) * (share / rest if rest else 1.0)
+        left_s = self._until - monotonic()
+        rest = sum(share for other, share in enumerate(self._shares) if other not in ended)
+        return min(left_s, left_s * max(1, devices) * self._shares[number] / (rest or 1.0))

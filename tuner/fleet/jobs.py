@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from tuner.core.conditions import Mode, Regime
-from tuner.core.model import Gpu, Run
+from tuner.core.model import Gpu, Run, RunOptions
 from tuner.database.records import Mark
 from tuner.fleet.messages import Task
 
@@ -38,14 +37,14 @@ class Job:
 
     compared: Sequence[Job] = ()
     """The problems whose times will be compared with its own, with itself; they stay on one device."""
-    settle: Callable[[Gpu], tuple[Mode | None, Regime]] | None = None
-    """Returns how it is timed on a GPU; None leaves that to the task."""
+    settle: Callable[[Gpu], RunOptions] | None = None
+    """Returns how it is tuned on a GPU; None leaves that to the task."""
     too_inaccurate: bool = False
     """Whether it failed because no kernel of its dtype can be within the bound on the error."""
     worth: str = ""
     """What it is worth to a program, where that is known."""
     time_s: Callable[[], float | None] | None = None
-    """Returns how long it may be searched if it begins now; None leaves that to the task."""
+    """Returns how long it may be searched if it begins now, within the time of the task; None for no limit."""
 
     @property
     def has_time(self) -> bool:
@@ -57,12 +56,9 @@ class Job:
         """Return the task to send to a device now, which has such a GPU."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
-        options = self.task.options
-        if self.time_s is not None:
-            options = replace(options, time_s=self.time_s())
-        if self.settle is not None and gpu is not None:
-            mode, regime = self.settle(gpu)
-            options = replace(options, mode=mode, regime=regime)
+        options = self.settle(gpu) if self.settle is not None and gpu is not None else self.task.options
+        limits_s = [self.time_s() if self.time_s is not None else None, options.time_s]
+        options = replace(options, time_s=min((s for s in limits_s if s is not None), default=None))
         return structs.replace(self.task, key=key, options=options, going_on=self.going_on, mark=self.mark)
 
     @property
