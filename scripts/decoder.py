@@ -53,9 +53,9 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.core.stats import paired_ratio
 from tuner.database.database import Database
 from tuner.program.calls import Calls
+from tuner.program.decisions import answers, shares
 from tuner.program.kinds import CallMode
 from tuner.program.replace import Replacement
-from tuner.program.report import answers, shares
 
 STEPS = ("record", "tune", "measure")
 ROUNDS = 60

@@ -19,8 +19,8 @@ import tuner  # noqa: E402
 from tuner.core.errors import CallError, TunerError, UsageError  # noqa: E402
 from tuner.program import products  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
+from tuner.program.decisions import answers  # noqa: E402
 from tuner.program.kinds import CallMode  # noqa: E402
-from tuner.program.report import answers  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,7 @@ import torch
 from tuner.core.errors import UsageError
 from tuner.core.files import write_csv
 from tuner.core.stats import median
-from tuner.program.graphs import watched_graphs
-from tuner.program.interception import Function, Interception, default_device
+from tuner.program.interception import Function, Interception, default_device, watched_graphs
 from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
 from tuner.program.timing import times_in_turn
 from tuner.report.terminal import printable

@@ -1,16 +1,24 @@
-"""Which calls are replaced: what was measured, kept in a small JSON file so that the next start measures nothing."""
+"""Which calls are replaced and why: kept in a small JSON file, so that the next start measures nothing, and as text."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import torch
 
 from tuner.core.errors import UsageError
 from tuner.core.files import read_at_most, whole_file
+from tuner.program.calls import as_table
+from tuner.program.kinds import CallKind, CallMode
+
+if TYPE_CHECKING:
+    from tuner.program.replace import Replacement
 
 PROBLEM = 2
 """Where a decision's key has the problem."""
@@ -18,6 +26,7 @@ FORMAT, VERSION = "kernel-tune decisions", 1
 WRITABLE = "name a file in a folder that exists and can be written"
 MOST_BYTES = 64 << 20
 """Of a file; a decision takes some 700."""
+NUMERICS = "sums are in float32, as torch's; each replaced product was compared with the true one, beside torch's own"
 
 
 @dataclass(frozen=True)
@@ -116,3 +125,116 @@ def _read(path: Path) -> list[Decision]:
         return msgspec.json.decode(kept.decisions, type=list[Decision])
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}", remedy) from None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one kind of calls in one mode."""
+
+    kind: CallKind
+    mode: CallMode
+    calls: int
+    """How many were recorded; 0 if they were not recorded."""
+    share: float
+    """Of the operations of all products that were recorded."""
+    outcome: str
+    """``replaced``, ``not faster``, ``refused``, ``no kernel`` or ``not timed``."""
+    reason: str
+    decision: Decision | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary."""
+        return {
+            "problem": self.kind.problem,
+            "call": self.kind.call,
+            "mode": str(self.mode),
+            "calls": self.calls,
+            "share": self.share,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "decision": asdict(self.decision) if self.decision else None,
+        }
+
+
+def answers(replacement: Replacement) -> list[Answer]:
+    """Return what became of each kind of product, the one with the most operations first."""
+    recorded = replacement.calls
+    counts = {
+        key: count
+        for key, count in (recorded.counts if recorded else {}).items()
+        if key[0].kernel in ("gemm", "")
+    }
+    listed = {kind for kind, _ in counts}
+    for kind in replacement.seen():
+        if kind not in listed:
+            counts[kind, CallMode.EAGER] = 0
+    total = sum(count * kind.flop for (kind, _), count in counts.items()) or 1.0
+    ordered = sorted(counts, key=lambda key: (-counts[key] * key[0].flop, key[0].problem, key[1]))
+    return [
+        Answer(
+            kind,
+            mode,
+            counts[kind, mode],
+            counts[kind, mode] * kind.flop / total,
+            *_outcome(replacement, kind, mode),
+        )
+        for kind, mode in ordered
+    ]
+
+
+def _outcome(replacement: Replacement, kind: CallKind, mode: CallMode) -> tuple[str, str, Decision | None]:
+    if kind.obstacle:
+        return "no kernel", kind.obstacle, None
+    decision = replacement.decision(kind, mode)
+    if decision is None:
+        return "not timed", "pass the calls of tuner.record() that has seen it", None
+    said = "; ".join(
+        [decision.reason, *(f"{n} calls: {why}" for why, n in replacement.refusals(kind).items())]
+    )
+    if decision.replaced:
+        return "replaced", said, decision
+    return ("refused" if decision.ratio is None else "not faster"), said, decision
+
+
+def shares(rows: list[Answer]) -> dict[str, float]:
+    """Return the share of the operations of each outcome."""
+    total: dict[str, float] = {}
+    for row in rows:
+        total[row.outcome] = total.get(row.outcome, 0.0) + row.share
+    return total
+
+
+def report(replacement: Replacement) -> str:
+    """Return what became of a program's products, as text."""
+    rows = answers(replacement)
+    where = f"{replacement.gpu}, torch {torch.__version__}"
+    if not rows:
+        return f"{where}: no products"
+    parts = ", ".join(f"{outcome} {100 * share:.1f} %" for outcome, share in shares(rows).items())
+    shared = "of the operations: " if any(row.calls for row in rows) else "not recorded: "
+    head = ("calls", "mode", "share", "torch us", "tuned us", "torch / tuned", "outcome", "problem", "why")
+    lines = [f"{where}; {shared}{parts}", as_table(head, list(_cells(rows))), *_times(rows), NUMERICS]
+    return "\n".join(lines)
+
+
+def _times(rows: list[Answer]) -> Iterator[str]:
+    timed = [(row, row.decision) for row in rows if row.calls and row.decision and row.decision.torch_ns]
+    if timed:
+        own = sum(row.calls * (decision.torch_ns or 0) for row, decision in timed)
+        gain = sum(
+            row.calls * ((decision.torch_ns or 0) - (decision.tuned_ns or 0))
+            for row, decision in timed
+            if decision.replaced
+        )
+        after = f"with what is replaced {(own - gain) / 1000:.1f} us"
+        yield f"torch takes {own / 1000:.1f} us for all that was timed; {after}"
+
+
+def _cells(rows: list[Answer]) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        decision, times = row.decision, ("", "", "")
+        if decision and decision.torch_ns and decision.tuned_ns and decision.ratio:
+            interval = f"{decision.ratio:.3f} ({decision.ratio_low:.3f} to {decision.ratio_high:.3f})"
+            times = (f"{decision.torch_ns / 1000:.2f}", f"{decision.tuned_ns / 1000:.2f}", interval)
+        share = f"{100 * row.share:.1f} %"
+        yield (str(row.calls), str(row.mode), share, *times, row.outcome, row.kind.problem, row.reason)

@@ -1,8 +1,10 @@
-"""A tuned operation in the place of torch's products: how it is called, what would run, and whether it is faster."""
+"""A tuned operation in the place of torch's products: how it is called, what would run, and whether it is faster; as
+linear layers it stays with a model."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from tuner.core.errors import CallError, TunerError
 from tuner.core.model import canonical_json
 from tuner.core.stats import Verdict, median, paired_ratio, verdict
 from tuner.program.decisions import Decision
-from tuner.program.kinds import CallKind, CallMode
+from tuner.program.kinds import DTYPES, CallKind, CallMode
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.winners.load import load
 
@@ -138,3 +140,64 @@ def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerE
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
     what = "no valid configuration: " if isinstance(error, CallError) else ""
     return Decision(*where, False, f"{what}{error.problem}")
+
+
+class TunedLinear(torch.nn.Linear):  # type: ignore[misc]
+    """A linear layer without bias that calls a tuned product for some numbers of rows, and torch for others.
+
+    Attributes:
+        tuned_rows: those numbers.
+        tuned: ``tuned(x, weight)`` is ``x @ weight.T``.
+    """
+
+    tuned_rows: frozenset[int]
+    tuned: Callable[[Any, Any], Any]
+
+    def forward(self, x: Any) -> Any:
+        """Return ``x @ weight.T``."""
+        if x.numel() // self.in_features in self.tuned_rows and x.dtype == self.weight.dtype:
+            return self.tuned(x, self.weight)
+        return super().forward(x)
+
+
+def replace_linear(product: TunedProduct, kinds: Iterable[CallKind], model: Any) -> list[str]:
+    """Turn linear layers of a model into tuned ones, where they are of some kinds; return their names.
+
+    Weights and the names of the state stay as they are.
+
+    Args:
+        product: the tuned one.
+        kinds: which are to be replaced.
+        model: a module.
+    """
+    rows: dict[tuple[int, int, str], set[int]] = {}
+    for kind in kinds:
+        sizes = dict(kind.sizes)
+        if dict(kind.options)["layout"] == "nt":
+            rows.setdefault((sizes["n"], sizes["k"], kind.dtype), set()).add(sizes["m"])
+    names = []
+    for name, layer in model.named_modules():
+        if type(layer) is not torch.nn.Linear or layer.bias is not None:
+            continue
+        weight = layer.weight
+        wanted = rows.get((*weight.shape, DTYPES.get(weight.dtype, "")))
+        if wanted and weight.device.type == product.device and weight.is_contiguous():
+            layer.__class__ = TunedLinear
+            layer.tuned_rows, layer.tuned = frozenset(wanted), _linear(product)
+            names.append(name)
+    return names
+
+
+def _linear(product: TunedProduct) -> Callable[[Any, Any], Any]:
+    """Return the linear function of an operation: torch's custom op where it has one, which compiled code can hold."""
+    as_op = getattr(product.operation, "torch", None)
+    if as_op is not None:
+        linear: Callable[[Any, Any], Any] = as_op().linear
+        return linear
+
+    def function(x: Any, weight: Any) -> Any:
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            return torch.nn.functional.linear(x, weight)  # a plain function has no gradient
+        return product(x.reshape(-1, x.shape[-1]), weight.t()).view(*x.shape[:-1], weight.shape[0])
+
+    return function

@@ -14,12 +14,17 @@ import torch
 
 from tuner.core.errors import CallError, DeviceError, TunerError
 from tuner.program.calls import Calls
-from tuner.program.decisions import Decision, Decisions
+from tuner.program.decisions import Decision, Decisions, report
 from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, product_kind
-from tuner.program.linear import replace_linear
-from tuner.program.products import TunedProduct, gpu_name, measured, operation_of, refused
-from tuner.program.report import report
+from tuner.program.products import (
+    TunedProduct,
+    gpu_name,
+    measured,
+    operation_of,
+    refused,
+    replace_linear,
+)
 
 MOST_SHAPES = 4096
 """Shapes of calls that are remembered; beyond it, the oldest is forgotten, and looked at again when it comes."""
@@ -107,27 +112,28 @@ class Replacement:
                 entry.eager = self._replaces(entry.kind, CallMode.EAGER)
                 entry.graph = self._replaces(entry.kind, CallMode.GRAPH)
 
-    def _decide(self, kind: CallKind, mode: CallMode) -> None:
+    def _decide(self, kind: CallKind, mode: CallMode, *, measure: bool = True) -> None:
+        """Decide on a kind, by what the file has decided or by timing it."""
         if (kind.problem, mode) in self._decided:
             return
+        decision: Decision | None = None
         try:
             configuration = self.product.configuration(kind)
-            decision = self._kept(kind, mode, configuration)
-            if decision is None:
-                decision = measured(
-                    self.product, kind, mode, configuration, (nullcontext(), self._forced(kind))
-                )
+            decision = self._decisions.find(
+                self.gpu, torch.__version__, kind.problem, str(mode), configuration
+            )
+            if decision is None and measure:
+                around = (nullcontext(), self._forced(kind))
+                decision = measured(self.product, kind, mode, configuration, around)
                 self._decisions.add(decision)
-            elif decision.replaced:
+            elif decision is not None and decision.replaced and not self._capturing():
                 self.product.warm(kind)
         except TunerError as error:
             decision = refused(self.product, kind, mode, error)
         except torch.OutOfMemoryError:
             decision = refused(self.product, kind, mode, DeviceError("no memory is left to time it"))
-        self._decided[kind.problem, mode] = decision
-
-    def _kept(self, kind: CallKind, mode: CallMode, configuration: str) -> Decision | None:
-        return self._decisions.find(self.gpu, torch.__version__, kind.problem, str(mode), configuration)
+        if decision is not None:
+            self._decided[kind.problem, mode] = decision
 
     def _forced(self, kind: CallKind) -> Interception:
         """Return an interception that replaces all products of a kind, to time what that is like."""
@@ -223,16 +229,7 @@ class Replacement:
     def _entry(self, kind: CallKind) -> _Substitution:
         """Return what is done with a kind that is seen for the first time; what a file has decided counts."""
         for mode in self._modes if self._decisions.has(kind.problem) else ():
-            if (kind.problem, mode) not in self._decided:
-                try:
-                    decision = self._kept(kind, mode, self.product.configuration(kind))
-                except TunerError as error:
-                    decision = refused(self.product, kind, mode, error)
-                else:
-                    if decision is not None and decision.replaced and not self._capturing():
-                        self.product.warm(kind)
-                if decision is not None:
-                    self._decided[kind.problem, mode] = decision
+            self._decide(kind, mode, measure=False)
         eager, graph = (self._replaces(kind, mode) for mode in (CallMode.EAGER, CallMode.GRAPH))
         return _Substitution(kind, eager, graph)
 
@@ -250,7 +247,7 @@ class Replacement:
             mode: how it will be called: ``eager`` or ``graph``.
         """
         self.decide()
-        return replace_linear(self, model, mode)
+        return replace_linear(self.product, self.decided(CallMode(mode)), model)
 
     # -- what came of it
 
@@ -293,20 +290,8 @@ class Replacement:
         return report(self)
 
 
-def replace(
-    operation: Any,
-    calls: Calls | None = None,
-    *,
-    decisions: str | Path | None = None,
-    device: str = "",
-    modes: Sequence[CallMode | str] = (),
-) -> Replacement:
-    """Return a context manager that replaces torch's products by tuned ones where these are faster.
-
-    ``with tuner.replace("results/tuning.db", calls) as report: ...``; then ``print(report)``. The arguments are those
-    of :class:`Replacement`, which also has forms for permanent use.
-    """
-    return Replacement(operation, calls, decisions=decisions, device=device, modes=modes)
+replace = Replacement
+"""``with tuner.replace("results/tuning.db", calls) as report: ...``; then ``print(report)``."""
 
 
 def _key_of(kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
