@@ -51,7 +51,7 @@ from tuner.kernel.load import load_kernel
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.manifest_records import Manifest
+from tuner.runtime.entries import Manifest
 from tuner.studies.portfolio import Built, PortfolioRequest, build
 from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session

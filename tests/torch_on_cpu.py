@@ -17,12 +17,13 @@ from tuner.kernel.load import load_kernel
 from tuner.runtime import libraries
 from tuner.runtime.call import PreparedCall
 from tuner.runtime.dtypes import ITEMSIZE
-from tuner.runtime.interpret import scalar_values
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.matching import match
 from tuner.runtime.operation import Operation
-from tuner.winners.records import computation_record
+from tuner.runtime.plans import scalar_values
+from tuner.winners.manifest import json_of
+from tuner.winners.records import computation_of
 
 Compute = Callable[..., None]
 
@@ -97,10 +98,10 @@ class OnCpu(Operation):
         computation = self._manifest.computations[meant.computation]
         entries = [entry for entry in (*meant.inputs, *meant.outputs) if entry is not None]
         tensors = {
-            entry.name: at(address, meant.shapes[entry.name], entry.dtype, transposed=entry.transposed)
+            entry.name: at(address, meant.shapes[entry.name], entry.dtype, transposed=bool(entry.transposed))
             for entry, address in zip(entries, addresses, strict=True)
         }
-        own = {entry.name: entry.value for entry in computation.scalars}
+        own = {entry.name: entry.value.evaluate({}) for entry in computation.scalars}
         values = scalar_values(computation, {**own, **scalars})  # type: ignore[dict-item]
         with torch.no_grad():
             self.compute(tensors, **values, **computation.options)
@@ -123,7 +124,7 @@ def on_cpu(
     for problem in problems:
         dtypes = {key: str(value) for key, value in problem.items() if key in kernel.dtypes}
         options = {key: value for key, value in problem.items() if key in kernel.options}
-        computations.append(computation_record(kernel, kernel.problem({}, dtypes, options)))
+        computations.append(json_of(computation_of(kernel, kernel.problem({}, dtypes, options))))
     return of_manifest(kernel.name, kernel.summary, list(kernel.sizes), computations, compute, **choices)
 
 

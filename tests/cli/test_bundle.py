@@ -23,10 +23,10 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.validity import invalid_reason
 from tuner.runtime.dispatch import dispatch
-from tuner.runtime.interpret import interpret
+from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.manifest_records import Manifest
+from tuner.runtime.plans import interpret
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

@@ -16,9 +16,9 @@ from tests.on_host import HostConfiguration
 from tuner.children.nvrtc import compile_source, header_folders
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions import array
+from tuner.expressions.arithmetic import FUNCTION_NAMES, operations, uses
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
-from tuner.expressions.evaluation import FUNCTION_NAMES, operations, uses
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.host_reference import expected_on_host

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tuner.core.errors import DivisionByZeroError, ExpressionError
-from tuner.expressions.arithmetic import MAX_LENGTH, Expression, parse
-from tuner.expressions.evaluation import ceil_div, round_up
+from tuner.expressions.arithmetic import MAX_LENGTH, Expression, ceil_div, parse, round_up
 
 NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
 

@@ -18,11 +18,12 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.winners.baked_sizes import baked_sizes
+from tuner.winners.manifest import json_of
 from tuner.winners.records import (
     BundledConfiguration,
     CompiledLaunch,
-    computation_record,
-    configuration_record,
+    computation_of,
+    configuration_of,
 )
 
 EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[2] / "docs" / "examples").glob("*/*.toml"))
@@ -70,14 +71,14 @@ def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
     configurations = []
     for number, bundled in enumerate(one.bundled for one in drawn):
         compiled = {launch: CompiledLaunch(SHA, SHA, f"entry_{launch}") for launch in bundled.launches}
-        configurations.append(configuration_record(bundled, number, compiled, None))
+        configurations.append(json_of(configuration_of(bundled, number, compiled, None)))
     kernel = drawn[0].bundled.kernel
     data = {
         **MANIFEST,
         "kernel": kernel.name,
         "sizes": list(kernel.sizes),
         "probe": {str(cc): MANIFEST["probe"]["90"] for cc in CAPABILITIES},
-        "computations": [computation_record(kernel, one.bundled.problem) for one in drawn],
+        "computations": [json_of(computation_of(kernel, one.bundled.problem)) for one in drawn],
         "configurations": configurations,
         "winners": [],
         "defaults": [],

@@ -12,10 +12,10 @@ import pytest
 
 from tests.cpp_interface import sanitized
 from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
-from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Launch
 from tuner.runtime.manifest import read_manifest
+from tuner.runtime.plans import ConcretePlan, InvalidForProblemError, interpret
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

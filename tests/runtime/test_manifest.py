@@ -24,19 +24,25 @@ def test_everything_is_read() -> None:
     assert manifest.sizes == ("m", "n", "k")
     assert manifest.probe[90].entry == "whereabouts"
     assert manifest.computations[0].options == {"layout": "nt", "fast": True, "scale": 2.0}
-    assert [tensor.transposed for tensor in manifest.computations[0].tensors] == [False, True, False, False]
+    assert [bool(tensor.transposed) for tensor in manifest.computations[0].tensors] == [
+        False, True, False, False
+    ]  # fmt: skip
     tiled = manifest.configurations[1]
     assert str(tiled) == "tiled block_m=128 split=True schedule=stream_k ratio=0.5"
     assert [(item.name, item.zeroed, item.zeroed_once) for item in tiled.scratch] == [
         ("copy", False, False), ("partials", True, False), ("tickets", False, True)
     ]  # fmt: skip
     pad, launch = tiled.launches
-    assert (pad.shared_bytes, pad.cluster, pad.carveout, pad.alignment) == (0, (), None, 1)
-    assert (pad.cooperative, pad.programmatic, pad.resident, launch.when) == (False, False, 0, 1)
+    assert (pad.shared_bytes.tree, pad.cluster, pad.carveout, pad.alignment) == (0, (), None, None)
+    assert (pad.cooperative, pad.programmatic, pad.resident, launch.when) == (False, False, None, None)
     assert (launch.cubin, launch.source, launch.entry) == ("f" * 32, "e" * 32, "tiled")
-    assert launch.grid == (("*", 2, ("ceil_div", "m", 128)), ("ceil_div", "n", 128))
-    assert launch.arguments[0].names == ("copy", "a")
-    assert [argument.kind for argument in launch.arguments[-3:]] == ["scalar", "value", "value"]
+    assert [side.tree for side in launch.grid] == [
+        ("*", 2, ("ceil_div", "m", 128)), ("ceil_div", "n", 128)
+    ]  # fmt: skip
+    assert launch.arguments[0].name == "copy"
+    assert launch.arguments[0].map is not None
+    assert launch.arguments[0].map.instead == ("a",)
+    assert [argument.kind for argument in launch.arguments[-3:]] == ["scalar", "", ""]
     assert (manifest.winners[0].time_ns, manifest.winners[1].time_ns) == (174000.5, 9000.0)
 
 

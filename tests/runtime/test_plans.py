@@ -15,10 +15,10 @@ from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.validity import invalid_reason
-from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
+from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.manifest_records import Manifest
+from tuner.runtime.plans import ConcretePlan, InvalidForProblemError, interpret
 from tuner.winners.records import BundledConfiguration
 
 PETABYTE = 2**50

@@ -14,8 +14,7 @@ from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.initial_tables import INITIAL, with_initial
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
-from tuner.expressions.arithmetic import Expression, parse
-from tuner.expressions.evaluation import ceil_div
+from tuner.expressions.arithmetic import Expression, ceil_div, parse
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace

@@ -26,7 +26,7 @@ from tuner.kernel.render import render
 from tuner.runtime.dispatch import Dispatched, Match, dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.manifest_records import Manifest
+from tuner.runtime.entries import Manifest
 from tuner.studies.portfolio import Built, PortfolioRequest, build
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_choosing import choose

@@ -20,8 +20,7 @@ from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_evaluation import Evaluation, Number, Plain, WithMagnitudes
 from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
-from tuner.expressions.evaluation import COMPARE
-from tuner.expressions.parsing import parse_tree, shown, unparse
+from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown, unparse
 
 Array = npt.NDArray[np.float64]
 
@@ -136,7 +135,7 @@ class ArrayExpression:
                 return self._check(node.left) | self._check(node.right)
             case ast.UnaryOp(op=ast.USub()):
                 return self._check(node.operand)
-            case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
+            case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE_SIGNS:
                 return self._check(node.left) | self._check(right)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 name, texts, _ = _choice(test, self.text)

@@ -18,13 +18,13 @@ from tuner.core.errors import ExpressionError
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_functions import FUNCTIONS, ArrayFunction, MagnitudeRule, Takes
-from tuner.expressions.evaluation import BINARY, COMPARE
-from tuner.expressions.magnitudes import NUMPY, Sized
-from tuner.expressions.parsing import shown
+from tuner.expressions.magnitudes import NUMPY, OPERATIONS, Sized
+from tuner.expressions.parsing import COMPARE_SIGNS, shown
+from tuner.runtime.expressions import COMPARISONS
 
 MAX_ELEMENTS = 1 << 28
 """Of a result that is more than twice as large as the largest tensor: 2 GiB, and as much for its magnitudes."""
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**BINARY, ast.MatMult: operator.matmul}
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**OPERATIONS, ast.MatMult: operator.matmul}
 
 Number = TypeVar("Number")
 
@@ -248,11 +248,11 @@ class WithMagnitudes(Evaluation[Sized]):
         return Sized(a.value @ b.value, a.magnitude @ b.magnitude, False, operations)
 
     def _compared(self, op: ast.cmpop, a: Sized, b: Sized) -> Sized:
-        holds = COMPARE[type(op)](a.value, b.value)
+        holds = COMPARISONS[COMPARE_SIGNS[type(op)]](a.value, b.value)
         return Sized(holds, holds, True)
 
     def _chosen(self, op: ast.cmpop, left: Sized, right: Sized, a: Sized, b: Sized) -> Sized:
-        holds = COMPARE[type(op)](left.value, right.value)
+        holds = COMPARISONS[COMPARE_SIGNS[type(op)]](left.value, right.value)
         return magnitudes.chosen(holds, left, right, a, b, NUMPY)
 
     def _applied(self, name: str, arguments: tuple[Sized, ...]) -> Sized:
@@ -307,10 +307,10 @@ class Plain(Evaluation[Any]):
         return _OPERATORS[type(op)](a, b)
 
     def _compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
-        return COMPARE[type(op)](a, b)
+        return COMPARISONS[COMPARE_SIGNS[type(op)]](a, b)
 
     def _chosen(self, op: ast.cmpop, left: Any, right: Any, a: Any, b: Any) -> Any:
-        return np.where(COMPARE[type(op)](left, right), a, b)
+        return np.where(COMPARISONS[COMPARE_SIGNS[type(op)]](left, right), a, b)
 
     def _applied(self, name: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(np, name)(*arguments)

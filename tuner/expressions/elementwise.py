@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tuner.core.errors import ExpressionError, suggestion
-from tuner.expressions.parsing import parse_tree, shown
+from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown
 
 FUNCTIONS = {
     "abs": 1,
@@ -30,14 +30,6 @@ FUNCTIONS = {
     "where": 3,
 }
 """The functions with their numbers of arguments: those that NumPy applies element by element."""
-COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
 MAX_LENGTH = 500
 MAX_OPERATIONS = 64
 """Rounding errors add up; with at most so many, the allowed error that ``operations`` implies covers the worst case."""
@@ -144,7 +136,7 @@ def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
             if name != "where":
                 return ast.Call(ast.Name(name), [child(item) for item in arguments], [])
             match arguments[0]:
-                case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+                case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE_SIGNS:
                     condition = ast.Compare(child(left), [op], [child(right)])
                     return ast.Call(ast.Name(name), [condition, child(arguments[1]), child(arguments[2])], [])
             part = ast.unparse(arguments[0])
@@ -209,7 +201,7 @@ def _text(node: ast.expr, binds: int = 0) -> str:
             sign, own = SIGNS[type(op)]
             text = f"{_text(left, own)} {sign} {_text(right, own + 1)}"
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
-            return f"{_text(left)} {COMPARISONS[type(comparison)]} {_text(right)}"
+            return f"{_text(left)} {COMPARE_SIGNS[type(comparison)]} {_text(right)}"
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return f"{name}({', '.join(map(_text, arguments))})"
         case _:

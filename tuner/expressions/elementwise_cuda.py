@@ -15,7 +15,6 @@ import numpy as np
 
 from tuner.expressions import magnitudes
 from tuner.expressions.elementwise import (
-    COMPARISONS,
     FUNCTIONS,
     SIGNS,
     ElementExpression,
@@ -23,6 +22,7 @@ from tuner.expressions.elementwise import (
     parse_element,
 )
 from tuner.expressions.magnitudes import ANYTHING, Sized
+from tuner.expressions.parsing import COMPARE_SIGNS
 
 _C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin", "power": "pow"}
 
@@ -79,7 +79,7 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
         case ast.BinOp(left=left, op=op, right=right):
             return f"({run(left)} {SIGNS[type(op)][0]} {run(right)})"
         case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
-            sign = COMPARISONS[type(condition.ops[0])]
+            sign = COMPARE_SIGNS[type(condition.ops[0])]
             comparison = f"{run(condition.left)} {sign} {run(condition.comparators[0])}"
             return f"({comparison} ? {run(then)} : {run(otherwise)})"
         case ast.Call(func=ast.Name(id=name), args=arguments):
@@ -197,7 +197,7 @@ def _sized(node: ast.expr, recorder: _Recorder) -> Sized:
             return magnitudes.combined(op, run(left), run(right), functions)
         case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
             a, b = run(condition.left), run(condition.comparators[0])
-            sign = COMPARISONS[type(condition.ops[0])]
+            sign = COMPARE_SIGNS[type(condition.ops[0])]
             holds = recorder.write(f"{a.value} {sign} {b.value}", "bool")
             return magnitudes.chosen(holds, a, b, run(then), run(otherwise), functions)
         case ast.Call(func=ast.Name(id=name), args=arguments):

@@ -1,60 +1,41 @@
-"""Expressions of a kernel's file as JSON: names with a known value are worked in, and what is left are numbers and
-operators that need no Python (``docs/bundles.md`` lists them)."""
+"""Expressions of a kernel's file as those of a bundle: names with a known value are worked in, and what is left are
+numbers and operators that need no Python (``docs/bundles.md`` lists them)."""
 
 from __future__ import annotations
 
-import ast
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.errors import ExpressionError, KernelError
-from tuner.expressions.arithmetic import Expression
-from tuner.expressions.evaluation import COMPARE, COMPARE_SIGNS, FUNCTION_NAMES, evaluate
-from tuner.expressions.parsing import names_in
+from tuner.expressions.arithmetic import WIDE
+from tuner.runtime.expressions import COMPARISONS, MAX_INTEGER, MIN_INTEGER, Expression, Tree
 
-Folded = int | float | bool | str | list[Any]
-"""JSON: a number, a truth value, a name, or ``[operator, operand, ...]``."""
-
-NO_VALUE: list[Any] = ["//", 1, 0]
+NO_VALUE = ("//", 1, 0)
 """What stands for a part that has no value, such as a division by zero, where a lazy operator may pass it by."""
-
-_BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-}
-_TRUTHS = (*COMPARE_SIGNS.values(), "and", "or", "not", "is_pow2")
+_TRUTHS = (*COMPARISONS, "and", "or", "not", "is_pow2")
 """Operators that give a truth value."""
-_INTEGERS = range(-(2**63), 2**63)
 
 
-def fold(expression: Expression, constants: Mapping[str, Any]) -> Folded:
-    """Return an expression as JSON in which only names without a known value are left.
+def fold(expression: Expression, constants: Mapping[str, Any]) -> Expression:
+    """Return an expression in which only names without a known value are left, with its text and place for messages.
 
     Args:
-        expression: checked; a program evaluates what is left as :meth:`Expression.evaluate` does.
+        expression: of a kernel's file.
         constants: values of the names that are known: numbers, truth values, text.
 
     Raises:
         KernelError: its value is text, or it chooses between texts by what is not known.
     """
     try:
-        return _json(_folded(expression.tree, constants))
+        tree = _written(_folded(expression.tree, constants))
     except _TextLeftError:
         raise KernelError(
             f"{expression.where or 'an expression'}: {expression.text!r} gives text for some sizes",
             "write it with numbers: a program that calls a winner knows sizes only",
         ) from None
+    return Expression(tree, expression.text, expression.where)
 
 
 class _TextLeftError(Exception):
@@ -68,76 +49,50 @@ class _Constant:
     value: Any
 
 
-_Part = _Constant | str | list[Any]
-"""A part as JSON, or its value: so that a text is not taken for a name."""
+_Part = _Constant | str | tuple[Any, ...]
+"""A part as a tree, or its value: so that a text is not taken for a name."""
 
 
-def _folded(node: ast.expr, constants: Mapping[str, Any]) -> _Part:
-    if names_in(node) - FUNCTION_NAMES <= constants.keys():
-        return _value(node, constants)
-
-    def run(child: ast.expr) -> _Part:
-        return _folded(child, constants)
-
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.BinOp(left=left, op=op, right=right):
-            return _operation(_BINARY[type(op)], run(left), run(right))
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return run(operand)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return ["not", _truth(run(operand))]
-        case ast.UnaryOp(operand=operand):
-            return _operation("neg", run(operand))
-        case ast.BoolOp(op=op, values=values):
-            return _joined(map(run, values), every=isinstance(op, ast.And))
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            condition = run(test)
+def _folded(tree: Tree, constants: Mapping[str, Any]) -> _Part:
+    if isinstance(tree, str):
+        return _Constant(constants[tree]) if tree in constants else tree
+    if not isinstance(tree, tuple):
+        return _Constant(tree)
+    name, operands = str(tree[0]), tree[1:]
+    if name == "text":
+        return _Constant(operands[0])
+    parts = (_folded(operand, constants) for operand in operands)
+    match name:
+        case "and" | "or":
+            return _joined(parts, every=name == "and")
+        case "if":
+            test, then, otherwise = operands
+            condition = _folded(test, constants)
             if isinstance(condition, _Constant):
-                return run(body if condition.value else orelse)
-            return ["if", condition, _json(run(body)), _json(run(orelse))]
-        case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[choices]):
-            assert isinstance(choices, ast.List | ast.Tuple)
-            one = run(left)
-            contained = _joined((_compared(one, ast.Eq(), run(item)) for item in choices.elts), every=False)
-            return contained if isinstance(op, ast.In) else _negated(contained)
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            sides = [run(side) for side in (left, *comparators)]
-            pairs = zip(sides, ops, sides[1:], strict=False)
-            return _joined((_compared(a, op, b) for a, op, b in pairs), every=True)
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _operation(name, *map(run, arguments))
-    raise AssertionError(node)
+                return _folded(then if condition.value else otherwise, constants)
+            if condition == NO_VALUE:
+                return NO_VALUE
+            branches = (_written(_folded(branch, constants)) for branch in (then, otherwise))
+            return name, condition, *branches
+    return _operation(name, *parts)
 
 
-def _value(node: ast.expr, constants: Mapping[str, Any]) -> _Part:
-    """Return the value of a part that needs nothing unknown."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of NumPy's logarithm of zero
-            return _Constant(evaluate(node, constants, None))
-    except (ExpressionError, ArithmeticError, TypeError, ValueError):
+def _operation(name: str, *parts: _Part) -> _Part:
+    """Return an operator that needs all of its operands; text has no value in it, unless it is compared."""
+    if NO_VALUE in parts:
         return NO_VALUE
-
-
-def _operation(operator: str, *operands: _Part) -> _Part:
-    """Return an operator with numbers; with text it has no value."""
-    if any(isinstance(part, _Constant) and isinstance(part.value, str) for part in operands):
-        return NO_VALUE
-    return [operator, *map(_json, operands)]
-
-
-def _compared(left: _Part, op: ast.cmpop, right: _Part) -> _Part:
-    if isinstance(left, _Constant) and isinstance(right, _Constant):
+    if all(isinstance(part, _Constant) for part in parts):
         try:
-            return _Constant(COMPARE[type(op)](left.value, right.value))
-        except TypeError:
+            return _Constant(WIDE.apply(name, *(part.value for part in parts if isinstance(part, _Constant))))
+        except (ExpressionError, ArithmeticError, TypeError, ValueError):
             return NO_VALUE
-    texts = [part for part in (left, right) if isinstance(part, _Constant) and isinstance(part.value, str)]
-    if texts and isinstance(op, ast.Eq | ast.NotEq):  # what is not known is a number
-        return _Constant(isinstance(op, ast.NotEq))
-    return _operation(COMPARE_SIGNS[type(op)], left, right)
+    if name == "not":
+        return name, *map(_truth, parts)
+    if any(isinstance(part, _Constant) and isinstance(part.value, str) for part in parts):
+        if name in ("==", "!="):  # what is not known is a number
+            return _Constant(name == "!=")
+        return NO_VALUE
+    return name, *map(_written, parts)
 
 
 def _joined(parts: Iterable[_Part], *, every: bool) -> _Part:
@@ -145,6 +100,8 @@ def _joined(parts: Iterable[_Part], *, every: bool) -> _Part:
     left: list[_Part] = []
     for part in parts:
         if not isinstance(part, _Constant):
+            if part == NO_VALUE and not left:
+                return NO_VALUE
             left.append(part)
         elif bool(part.value) is not every:  # what follows is not reached
             if not left:
@@ -153,30 +110,22 @@ def _joined(parts: Iterable[_Part], *, every: bool) -> _Part:
             break
     if not left:
         return _Constant(every)
-    if len(left) == 1 and _is_truth(left[0]):
+    if len(left) == 1 and isinstance(left[0], tuple) and left[0][0] in _TRUTHS:
         return left[0]
-    return ["and" if every else "or", *map(_truth, left)]
+    return "and" if every else "or", *map(_truth, left)
 
 
-def _negated(part: _Part) -> _Part:
-    return _Constant(not part.value) if isinstance(part, _Constant) else ["not", part]
-
-
-def _truth(part: _Part) -> Folded:
-    """Return a condition as JSON: text counts as Python counts it."""
+def _truth(part: _Part) -> Tree:
+    """Return a condition as a tree: text counts as Python counts it."""
     return bool(part.value) if isinstance(part, _Constant) else part
 
 
-def _is_truth(part: _Part) -> bool:
-    return isinstance(part, list) and part[0] in _TRUTHS
-
-
-def _json(part: _Part) -> Folded:
+def _written(part: _Part) -> Tree:
     if not isinstance(part, _Constant):
         return part
     value = part.value
     if isinstance(value, str):
         raise _TextLeftError
     if isinstance(value, int):
-        return value if value in _INTEGERS else float(value)
+        return value if MIN_INTEGER <= value <= MAX_INTEGER else float(value)
     return float(value) if math.isfinite(value) else NO_VALUE

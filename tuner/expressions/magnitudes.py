@@ -16,6 +16,7 @@ beyond rounding of sqrtf and division).
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from tuner.expressions.elementwise import FUNCTIONS
-from tuner.expressions.evaluation import BINARY
 
 UNIT = 2.0**-24
 MAX_CONDITION = 2.0**14
@@ -31,6 +31,13 @@ MAX_CONDITION = 2.0**14
 uncertain. The logarithm, the root or the inverse of such a value may be anything."""
 ANYTHING = 1e300
 """A magnitude that allows any error; infinite as float32."""
+
+OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def combined(op: ast.operator, a: Sized, b: Sized, functions: Functions) -> Size
     """Return ``a + b``, ``a - b``, ``a * b`` or ``a / b``."""
     if isinstance(op, ast.Div):
         return divided(a, b, functions)
-    value = BINARY[type(op)](a.value, b.value)
+    value = OPERATIONS[type(op)](a.value, b.value)
     magnitude = a.magnitude * b.magnitude if isinstance(op, ast.Mult) else a.magnitude + b.magnitude
     return Sized(value, magnitude, False, a.operations + b.operations + 1)
 

@@ -14,6 +14,15 @@ MAX_DEPTH = 100
 """Levels of nesting."""
 _NO_LEVEL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 """Nodes that are only part of the one above them."""
+COMPARE_SIGNS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+"""Comparisons as they are written in Python, in C++ and in trees."""
 
 
 def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:

@@ -19,6 +19,7 @@ from tuner.formats.foreign_recording import MAX_VALUES, damaged, read_json, stor
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
+from tuner.runtime import expressions as trees
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
@@ -143,7 +144,7 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
     }
 
 
-def python_of(expression: Expression, constants: Mapping[str, Any]) -> str:
+def python_of(expression: trees.Expression, constants: Mapping[str, Any]) -> str:
     """Return an expression as plain Python over the parameters alone.
 
     Raises:
@@ -188,13 +189,13 @@ def _type_of(values: tuple[Value, ...]) -> str:
     return "int"
 
 
-def _shared(size: Expression, constants: Mapping[str, Any]) -> dict[str, int]:
+def _shared(size: trees.Expression, constants: Mapping[str, Any]) -> dict[str, int]:
     """Return the shared memory if it is a constant, which is all that the format allows."""
     text = python_of(size, constants)
     return {"SharedMemory": int(text)} if text.isdecimal() else {}
 
 
-def _axes(sizes: tuple[Expression, ...], constants: Mapping[str, Any]) -> dict[str, str]:
+def _axes(sizes: tuple[trees.Expression, ...], constants: Mapping[str, Any]) -> dict[str, str]:
     texts = [python_of(size, constants) for size in sizes] + ["1", "1"]
     return dict(zip("XYZ", texts, strict=False))
 

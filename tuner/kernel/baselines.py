@@ -17,8 +17,9 @@ from tuner.expressions.parsing import parse_tree
 from tuner.kernel.plan import settle_launch
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import CallSpec, KernelSpec
-from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec
+from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.entries import ArgumentEntry
 from tuner.runtime.launch_limits import ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch
 
@@ -183,7 +184,8 @@ def launch_spec(baseline: Baseline) -> LaunchSpec:
         shared_bytes = _expression(shape[2]) if len(shape) == 3 else parse("0")
     except ExpressionError as error:
         raise UsageError(f"{baseline.name}: cannot read {baseline.text!r}: {error}") from None
-    return LaunchSpec(baseline.file, match["entry"].strip(), arguments, grid, block, shared_bytes)
+    entry = match["entry"].strip()
+    return LaunchSpec(entry, arguments, grid, block, shared_bytes, template=baseline.file)
 
 
 def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
@@ -257,13 +259,13 @@ def _triple(node: ast.expr) -> tuple[Expression, ...]:
     return (_expression(node),)
 
 
-def _argument(node: ast.expr) -> ArgumentSpec:
+def _argument(node: ast.expr) -> ArgumentEntry:
     match node:
         case ast.Name(id=name):
-            return ArgumentSpec(name=name)
+            return ArgumentEntry(name=name)
         case ast.Call(func=ast.Name(id=dtype), args=[value], keywords=[]) if dtype in ITEMSIZE:
-            return ArgumentSpec(value=_expression(value), dtype=dtype)
-    return ArgumentSpec(value=_expression(node))
+            return ArgumentEntry(value=_expression(value), dtype=dtype)
+    return ArgumentEntry(value=_expression(node))
 
 
 def _expression(node: ast.expr) -> Expression:

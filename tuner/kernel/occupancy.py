@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.core.model import Gpu
-from tuner.expressions.evaluation import ceil_div, round_up
+from tuner.expressions.arithmetic import ceil_div, round_up
 
 WARP = 32
 PARTITIONS = 4

@@ -26,8 +26,8 @@ from tuner.core import paths
 from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.core.processes import bounded_memory
+from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
-from tuner.expressions.evaluation import ceil_div, operations, round_up, uses
 from tuner.kernel.baselines import Baseline, launch_spec
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
 from tuner.kernel.spec import KernelSpec

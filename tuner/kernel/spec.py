@@ -19,33 +19,8 @@ from tuner.expressions.elementwise import parse_element
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.initial_spec import InitialSpec, MatmulSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, first_unmet
-from tuner.runtime.launch_limits import DEVICE_LIMITS
-
-MAX_SIZE = 2**62
-"""Arithmetic with sizes, on NumPy arrays of 64-bit integers, must not overflow too easily."""
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An array that the kernel reads or writes, row-major unless ``transposed`` is true."""
-
-    name: str
-    shape: tuple[Expression, ...]
-    dtype: str
-    role: str = "input"
-    init: str = "normal"
-    transposed: Expression | None = None
-    when: Expression | None = None
-    """Where it is false, the problem has no such tensor, and kernels get a null pointer."""
-
-
-@dataclass(frozen=True)
-class ScalarSpec:
-    """A number passed to the kernel by value."""
-
-    name: str
-    dtype: str
-    value: Expression
+from tuner.runtime.entries import ScalarEntry, TensorEntry
+from tuner.runtime.launch_limits import DEVICE_LIMITS, MAX_SIZE
 
 
 @dataclass(frozen=True)
@@ -126,8 +101,8 @@ class KernelSpec:
     options: Mapping[str, tuple[Value, ...]]
     """Each option with its values, the default first; for an element expression the default alone."""
     presets: Mapping[str, Mapping[str, Value]]
-    tensors: Mapping[str, TensorSpec]
-    scalars: Mapping[str, ScalarSpec]
+    tensors: Mapping[str, TensorEntry]
+    scalars: Mapping[str, ScalarEntry]
     reference: ReferenceSpec
     work: WorkSpec
     variants: Mapping[str, VariantSpec]
@@ -208,7 +183,7 @@ class KernelSpec:
             )
         return launches
 
-    def present(self, problem: Problem) -> dict[str, TensorSpec]:
+    def present(self, problem: Problem) -> dict[str, TensorEntry]:
         """Return the tensors that a problem has."""
         names = {**problem.sizes, **problem.dtypes, **problem.options}
         return {

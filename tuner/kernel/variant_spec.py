@@ -1,6 +1,7 @@
 """How a kernel is computed: its variants, their parameters, constraints, scratch memory and launches.
 
-Expressions stay unevaluated here; ``tuner.kernel.plan`` evaluates them for one configuration.
+Expressions stay unevaluated here; ``tuner.kernel.plan`` evaluates them for one configuration. Launches and scratch
+memory are entries as a bundle has them (``tuner.runtime.entries``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
+from tuner.runtime.entries import LaunchEntry, ScratchEntry
 
 RESOURCE_NAMES = (
     "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "spill_bytes",
@@ -33,69 +35,10 @@ class ParameterSpec:
 
 
 @dataclass(frozen=True)
-class ScratchSpec:
-    """Device memory that a variant needs between its launches."""
+class LaunchSpec(LaunchEntry):
+    """One kernel launch of a variant, with the file that it is rendered from."""
 
-    name: str
-    shape: tuple[Expression, ...]
-    dtype: str
-    zeroed: bool = False
-    """Whether it is set to zero before every run, inside the timing."""
-    zeroed_once: bool = False
-    """Whether it is zero before the first run, and every run leaves it zero."""
-    when: Expression | None = None
-    """Where it is false, the memory is not allocated; None for always."""
-
-
-@dataclass(frozen=True)
-class MapSpec:
-    """How the tensor memory accelerator cuts a matrix, which the argument names, into boxes."""
-
-    box: tuple[Expression, ...]
-    """Rows and columns of a box, in memory order."""
-    swizzle: Expression
-    """Swizzle width in bytes: 0, 32, 64 or 128."""
-    promotion: Expression
-    """L2 promotion in bytes: 0, 64, 128 or 256."""
-    instead: tuple[str, ...] = ()
-    """Other matrices: if the one that the argument names is absent, the first of these that is present is mapped."""
-
-
-@dataclass(frozen=True)
-class ArgumentSpec:
-    """A kernel argument: a tensor, scratch memory or scalar by name, or an expression with a C type."""
-
-    name: str = ""
-    value: Expression | None = None
-    dtype: str = "int32"
-    map: MapSpec | None = None
-    """Pass a tensor map of the matrix of that name instead of its address."""
-    cluster_order: Expression | None = None
-    """Pass a table of cluster numbers by value; so many consecutive numbers share what they read. 0: no argument."""
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """One kernel launch of a variant."""
-
-    template: Path
-    entry: str
-    arguments: tuple[ArgumentSpec, ...]
-    grid: tuple[Expression, ...]
-    block: tuple[Expression, ...]
-    shared_bytes: Expression
-    cluster: tuple[Expression, ...] = ()
-    cooperative: bool = False
-    carveout: Expression | None = None
-    """Percentage of the L1 to use as shared memory; None leaves it to the driver."""
-    alignment: Expression | None = None
-    """Bytes of which every tensor's address must be a multiple; None for 1."""
-    when: Expression | None = None
-    """Where it is false, the launch is left out; None for always."""
-    resident: Expression | None = None
-    """Where it is true, blocks wait for each other, so that all must be resident at once; None for never."""
-    programmatic: bool = False
-    """Whether it may begin before the launch before it has ended (programmatic dependent launch)."""
+    template: Path = Path()
 
 
 Constraints = tuple[tuple[str, Expression], ...]
@@ -116,7 +59,7 @@ class VariantSpec:
     requires: Expression | None
     parameters: Mapping[str, ParameterSpec]
     constraints: Constraints
-    scratch: tuple[ScratchSpec, ...]
+    scratch: tuple[ScratchEntry, ...]
     launches: tuple[LaunchSpec, ...]
     listed: Sequence[Sequence[int]] | None = field(default=None, compare=False)
     """All valid combinations, as indices of the values, if they are listed instead of described."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..core.errors import CallError
 from .dtypes import ITEMSIZE
+from .entries import TensorEntry
 from .gpu_plans import GpuPlans
 from .libraries import Library
-from .manifest_records import TensorEntry
 from .matching import CallMatch
 from .prepared import PreparedPlan
 
@@ -49,7 +49,7 @@ class PreparedCall:
 
     def _output(self, tensor: TensorEntry, meant: CallMatch) -> tuple[tuple[int, ...], str, bool]:
         shape = meant.shapes[tensor.name]
-        return (shape[::-1] if tensor.transposed else shape), tensor.dtype, tensor.transposed
+        return (shape[::-1] if tensor.transposed else shape), tensor.dtype, bool(tensor.transposed)
 
     def allocated(self, library: Library, like: Any, stream: int | None) -> list[Any]:
         """Return new arrays for the outputs, by the library of an array."""

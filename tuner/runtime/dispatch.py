@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..core.errors import BundleError, CallError
-from .interpret import ConcretePlan, InvalidForProblemError, check_sizes, interpret
+from .entries import Manifest, PortfolioEntry, WinnerEntry
 from .launch_limits import DEVICE_LIMITS
-from .manifest_records import Manifest, PortfolioEntry, WinnerEntry
+from .plans import ConcretePlan, InvalidForProblemError, check_sizes, interpret
 from .portfolio import Ranked, costs_of, rank
 
 

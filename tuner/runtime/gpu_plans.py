@@ -14,9 +14,9 @@ from .cluster_order import ClusterOrders, Observed, Probe
 from .context import primary_context
 from .dispatch import Dispatched, dispatch
 from .driver import DriverFailure, check
-from .interpret import ConcretePlan
+from .entries import Manifest
 from .kernel import Kernel, in_order
-from .manifest_records import Manifest
+from .plans import ConcretePlan
 from .prepared import PreparedPlan
 from .workspaces import Workspaces
 

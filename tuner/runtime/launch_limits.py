@@ -28,6 +28,8 @@ MAP_DTYPES = ("float32", "float16", "bfloat16")
 ALIGNMENT = 256
 """Bytes of which the address of every tensor and scratch memory is a multiple: cuMemAlloc guarantees it."""
 NULL_POINTER = ("scalar", "int64", 0)
+MAX_SIZE = 2**62
+"""Arithmetic with sizes, on NumPy arrays of 64-bit integers, must not overflow too easily."""
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),

@@ -10,6 +10,9 @@ from .dtypes import ITEMSIZE
 MAX_CLUSTERS = 256
 """Length of a table of cluster numbers, and so the most clusters of a launch that takes one."""
 
+Argument = tuple[str, str, int | float | bool | str]
+"""Of a launch: see :attr:`Launch.arguments`."""
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -66,7 +69,7 @@ class Launch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[tuple[str, str, int | float | bool | str], ...]
+    arguments: tuple[Argument, ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that the
     problem lacks is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with the JSON of
     a :class:`TensorMap`. A table of cluster numbers (``cluster_order.py``) is

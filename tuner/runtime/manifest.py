@@ -8,25 +8,25 @@ from typing import Any
 
 from ..core.errors import BundleError
 from .dtypes import ITEMSIZE
-from .expressions import Expression, check
-from .launch_limits import DEVICE_LIMITS
-from .manifest_records import (
+from .entries import (
     ArgumentEntry,
     Computation,
     ConfigurationEntry,
     DefaultEntry,
     LaunchEntry,
     Manifest,
+    MapEntry,
     MemberEntry,
     PointEntry,
     PortfolioEntry,
     ProbeEntry,
-    Requirement,
     ScalarEntry,
     ScratchEntry,
     TensorEntry,
     WinnerEntry,
 )
+from .expressions import Expression, check
+from .launch_limits import DEVICE_LIMITS, MAX_SIZE
 from .portfolio import MAX_RESIDUAL, UNIT
 from .strict_json import (
     FILE,
@@ -50,7 +50,6 @@ from .strict_json import (
 FORMAT = "kernel-tune bundle"
 VERSION = 1
 MAX_DIMENSIONS = 32
-MAX_SIZE = 2**62
 MAX_MEMBERS, MAX_POINTS = 64, 4096
 """Of a portfolio."""
 ROLES = ("input", "output", "inout")
@@ -66,6 +65,14 @@ _dtype = matching("|".join(ITEMSIZE), f"one of {', '.join(ITEMSIZE)}")
 _role = matching("|".join(ROLES), f"one of {', '.join(ROLES)}")
 _probe = record_of(ProbeEntry, cubin=_sha, entry=_entry)
 _default = record_of(DefaultEntry, computation=_index, cc=_cc, configuration=_index)
+
+
+def _condition(reason: str, holds: Expression) -> tuple[str, Expression]:
+    return reason, holds
+
+
+def _transposed(value: Any, where: str) -> Expression | None:
+    return Expression(True) if flag(value, where) else None
 
 
 def file_digest(data: bytes) -> str:
@@ -125,8 +132,8 @@ class _Reader:
         self._names = frozenset((*sizes, *DEVICE_LIMITS))
         expression, shape = self._expression, list_of(self._expression, 0, MAX_DIMENSIONS)
         tensor = record_of(
-            TensorEntry, {"transposed": False, "when": 1},
-            name=_name, role=_role, dtype=_dtype, shape=shape, transposed=flag, when=expression,
+            TensorEntry, {"transposed": None, "when": None},
+            name=_name, role=_role, dtype=_dtype, shape=shape, transposed=_transposed, when=expression,
         )  # fmt: skip
         scalar = record_of(ScalarEntry, name=_name, dtype=_dtype, value=expression)
         self._computation = record_of(
@@ -135,13 +142,13 @@ class _Reader:
             scalars=list_of(scalar),
         )  # fmt: skip
         scratch = record_of(
-            ScratchEntry, {"zeroed": False, "zeroed_once": False, "when": 1},
+            ScratchEntry, {"zeroed": False, "zeroed_once": False, "when": None},
             name=_name, dtype=_dtype, shape=shape, zeroed=flag, zeroed_once=flag, when=expression,
         )  # fmt: skip
         self.configuration = record_of(
             ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": ()},
             computation=_index, cc=_cc, variant=text, parameters=mapping_of(_name, plain),
-            requires=list_of(record_of(Requirement, reason=text, holds=expression)), scratch=list_of(scratch),
+            requires=list_of(record_of(_condition, reason=text, holds=expression)), scratch=list_of(scratch),
             launches=list_of(self._launch_reader(), 1),
         )  # fmt: skip
         self.winner = record_of(
@@ -149,7 +156,7 @@ class _Reader:
             computation=_index, gpu=text, sizes=self._all_sizes, configuration=_index, time_ns=positive, mode=text,
         )  # fmt: skip
         residuals = list_of(optional(whole(-MAX_RESIDUAL, MAX_RESIDUAL)), 1, MAX_MEMBERS)
-        member = record_of(MemberEntry, {"cost": 1}, configuration=_index, cost=expression)
+        member = record_of(MemberEntry, {"cost": MemberEntry.cost}, configuration=_index, cost=expression)
         point = record_of(PointEntry, sizes=self._all_sizes, residuals=residuals)
         self.portfolio = record_of(
             PortfolioEntry, computation=_index, gpu=text, bound=positive, neighbours=whole(1, MAX_MEMBERS),
@@ -159,9 +166,10 @@ class _Reader:
 
     def _launch_reader(self) -> Read[LaunchEntry]:
         expression, sides = self._expression, list_of(self._expression, 1, 3)
-        absent = {"when": 1, "shared_bytes": 0, "cluster": (), "cooperative": False, "programmatic": False}
+        flags = {"cooperative": False, "programmatic": False}
+        absent = dict.fromkeys(("when", "carveout", "alignment", "resident"))
         return record_of(
-            LaunchEntry, {**absent, "carveout": None, "alignment": 1, "resident": 0},
+            LaunchEntry, {**absent, **flags, "shared_bytes": Expression(0), "cluster": ()},
             cubin=_sha, source=_sha, entry=_entry, when=expression, grid=sides, block=sides,
             shared_bytes=expression, cluster=list_of(expression, 0, 3), cooperative=flag, programmatic=flag,
             carveout=expression, alignment=expression, resident=expression, arguments=list_of(self._argument),
@@ -169,7 +177,7 @@ class _Reader:
 
     def _expression(self, value: Any, where: str) -> Expression:
         try:
-            return check(value, self._names)
+            return Expression(check(value, self._names))
         except ValueError as error:
             refuse(where, str(error))
 
@@ -183,24 +191,22 @@ class _Reader:
         table = JsonObject(value, where)
         for kind in ("tensor", "scratch", "scalar"):
             if table.has(kind):
-                return table.done(ArgumentEntry(kind, (table.take(kind, _name),)))
+                return table.done(ArgumentEntry(table.take(kind, _name), kind=kind))
         if table.has("value"):
             number = table.take("value", self._expression)
-            return table.done(ArgumentEntry("value", value=number, dtype=table.take("dtype", _dtype)))
+            return table.done(ArgumentEntry(value=number, dtype=table.take("dtype", _dtype)))
         if table.has("cluster_order"):
-            order = table.take("cluster_order", self._expression)
-            return table.done(ArgumentEntry("cluster_order", value=order))
+            return table.done(ArgumentEntry(cluster_order=table.take("cluster_order", self._expression)))
         if not table.has("map"):
             refuse(where, "it must have tensor, scratch, scalar, value, map or cluster_order")
-        return table.done(
-            ArgumentEntry(
-                "map",
-                table.take("map", list_of(_name, 1)),
-                box=table.take("box", list_of(self._expression, 2, 2)),
-                swizzle=table.take("swizzle", self._expression, 0),
-                promotion=table.take("l2_promotion", self._expression, 0),
-            )
+        first, *instead = table.take("map", list_of(_name, 1))
+        cut = MapEntry(
+            table.take("box", list_of(self._expression, 2, 2)),
+            table.take("swizzle", self._expression, Expression(0)),
+            table.take("l2_promotion", self._expression, Expression(0)),
+            tuple(instead),
         )
+        return table.done(ArgumentEntry(first, map=cut))
 
     def _all_sizes(self, value: Any, where: str) -> dict[str, int]:
         sizes = mapping_of(_name, whole(1, MAX_SIZE))(value, where)
@@ -223,10 +229,11 @@ def _check_configurations(manifest: Manifest) -> None:
         named = {"tensor": tensors, "scalar": scalars, "scratch": scratch, "map": tensors | scratch}
         for index, launch in enumerate(configuration.launches):
             for argument in launch.arguments:
-                for name in argument.names:
-                    if name not in named[argument.kind]:
-                        refuse(f"{where}.launches[{index}]", f"there is no {argument.kind} {name}")
-                if argument.kind == "cluster_order" and argument.value != 0:
+                kind = "map" if argument.map else argument.kind
+                for name in (argument.name, *argument.map.instead) if argument.map else (argument.name,):
+                    if name and name not in named[kind]:
+                        refuse(f"{where}.launches[{index}]", f"there is no {kind} {name}")
+                if argument.cluster_order is not None and argument.cluster_order.tree != 0:
                     _require(
                         configuration.cc in manifest.probe, where, f"there is no probe {configuration.cc}"
                     )

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.errors import CallError, suggestion
 from .arrays import ArrayLayout
-from .expressions import NoValueError, evaluate, holds, told_by
-from .manifest_records import Computation, Manifest, TensorEntry
+from .entries import Computation, Manifest, TensorEntry
+from .expressions import NoValueError, told_by
 
 LISTED = 12
 """Most computations that a message lists."""
@@ -124,7 +124,7 @@ def match(
 
 
 def _transposed(manifest: Manifest, each: CallMatch) -> tuple[bool, ...]:
-    return tuple(tensor.transposed for tensor in manifest.computations[each.computation].tensors)
+    return tuple(bool(tensor.transposed) for tensor in manifest.computations[each.computation].tensors)
 
 
 def _same_for(manifest: Manifest, one: CallMatch, other: CallMatch) -> bool:
@@ -151,7 +151,7 @@ def _match(
     limits: Mapping[str, int],
 ) -> CallMatch:
     computation = manifest.computations[number]
-    there = [tensor for tensor in computation.tensors if tensor.when != 0]
+    there = [tensor for tensor in computation.tensors if tensor.ever]
     inputs = [tensor for tensor in there if tensor.role != "output"]
     outputs = [tensor for tensor in there if tensor.role == "output"]
     _count(manifest, "arrays", inputs, len(arrays))
@@ -167,7 +167,11 @@ def _match(
             raise _Mismatch(1, f"{tensor.name} is {layout.dtype}, not {tensor.dtype}")
     solved = _sizes(manifest, pairs, sizes)
     names = {**solved, **limits}
-    shapes = {tensor.name: shape_of(tensor, solved, names) for tensor in there if holds(tensor.when, names)}
+    shapes = {
+        tensor.name: shape_of(tensor, solved, names)
+        for tensor in there
+        if tensor.when is None or tensor.when.holds(names)
+    }
     for tensor, layout in pairs:
         _check_shape(tensor, layout, shapes, solved)
     for tensor, layout in pairs:
@@ -202,7 +206,7 @@ def _sizes(
         if len(layout.shape) != len(tensor.shape):
             raise _Mismatch(2, f"{tensor.name} has {len(layout.shape)} dimensions, not {len(tensor.shape)}")
         for expression, size in zip(tensor.shape, layout.shape, strict=True):
-            name, more = told_by(expression) or ("", 0)
+            name, more = told_by(expression.tree) or ("", 0)
             if name in manifest.sizes and size > more:
                 solved.setdefault(name, size - more)
     unknown = [name for name in manifest.sizes if name not in solved]
@@ -218,7 +222,7 @@ def shape_of(tensor: TensorEntry, sizes: Mapping[str, int], names: Mapping[str, 
         CallError: a dimension has no value, or is no whole number from 1 up.
     """
     try:
-        values = [evaluate(dimension, names) for dimension in tensor.shape]
+        values = [dimension.evaluate(names) for dimension in tensor.shape]
     except NoValueError as error:
         raise CallError(f"{tensor.name} has no shape at {_words(sizes)}: {error}") from None
     if any(value != int(value) or value < 1 for value in values):

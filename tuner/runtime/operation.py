@@ -14,11 +14,11 @@ from .arrays import ArrayLayout
 from .call import PreparedCall
 from .dispatch import Match, Policy
 from .driver import DriverFailure
+from .entries import Manifest
 from .gpu_plans import GpuPlans
-from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
-from .manifest_records import Manifest
 from .matching import available, check_given, computations_with, match
+from .plans import check_sizes, scalar_values
 from .workspaces import capture_id
 
 if TYPE_CHECKING:

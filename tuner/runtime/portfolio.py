@@ -12,8 +12,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .expressions import Expression, NoValueError, evaluate
-from .manifest_records import PortfolioEntry
+from .entries import PortfolioEntry
+from .expressions import Expression, NoValueError
 
 UNIT = 1024
 """Parts of an octave: a factor of 1.0007."""
@@ -88,7 +88,7 @@ def costs_of(portfolio: PortfolioEntry, names: Mapping[str, int], valid: Sequenc
 def cost_of(expression: Expression, names: Mapping[str, int]) -> int:
     """Return a cost as a whole number from 1; 1 where it has no value."""
     try:
-        value = evaluate(expression, names)
+        value = expression.evaluate(names)
     except NoValueError:
         return 1
     return int(min(max(value, 1), MAX_COST))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from .driver import failure, library
 from .dtypes import ITEMSIZE
-from .interpret import ConcretePlan
 from .kernel import Kernel
+from .plans import ConcretePlan
 from .workspaces import Workspaces
 
 MAP_ALIGNMENT = 16

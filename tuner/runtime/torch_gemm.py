@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .arrays import ArrayLayout, row_major
-from .manifest_records import Manifest
+from .entries import Manifest
 from .torch_gradients import Differentiated, Gradient, keep_factors
 from .torch_launch import Launcher, dense
 from .torch_signature import DTYPES
@@ -91,7 +91,7 @@ class _Products:
     def __init__(self, manifest: Manifest, computations: Sequence[int], product: Product) -> None:
         self._product = product
         self._orders = {
-            (DTYPES[a.dtype], a.transposed, b.transposed)
+            (DTYPES[a.dtype], bool(a.transposed), bool(b.transposed))
             for a, b, _ in (manifest.computations[number].tensors for number in computations)
         }
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..core.errors import CallError
-from .manifest_records import Manifest, TensorEntry
+from .entries import Manifest, TensorEntry
 from .torch_elements import element_names, evaluate_element
 
 
@@ -119,7 +119,7 @@ def is_gemm(manifest: Manifest) -> bool:
     """Return whether it is the built-in product of matrices."""
 
     def kinds(tensors: Sequence[TensorEntry]) -> list[Any]:
-        return [(tensor.name, tensor.role, tensor.shape) for tensor in tensors]
+        return [(tensor.name, tensor.role, tuple(part.tree for part in tensor.shape)) for tensor in tensors]
 
     expected = [("a", "input", ("m", "k")), ("b", "input", ("k", "n")), ("c", "output", ("m", "n"))]
     return (manifest.kernel, manifest.summary) == ("gemm", "C = A B") and all(

@@ -11,9 +11,9 @@ import torch
 from ..core.errors import CallError
 from .arrays import ArrayLayout
 from .call import PreparedCall
-from .interpret import scalar_values
+from .entries import Manifest
 from .libraries import library_of
-from .manifest_records import Manifest
+from .plans import scalar_values
 from .torch_signature import Signature
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.errors import CallError
-from .interpret import scalar_values
-from .manifest_records import Manifest
+from .entries import Manifest
+from .plans import scalar_values
 from .torch_gemm import LinearLauncher, ProductLauncher, fake_linear, linear_gradient, product_gradient
 from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_built_in, of_user
 from .torch_launch import Launcher, dense
@@ -146,7 +146,8 @@ def torch_function(
         dtypes: Sequence[Any], shapes: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Mapping[str, float], Mapping[str, Any]]:
         computation = meant(manifest, computations, signature, dtypes, shapes)[0]
-        own = {each.name: each.value for each in computation.scalars if isinstance(each.value, (int, float))}
+        trees = {each.name: each.value.tree for each in computation.scalars}
+        own = {name: tree for name, tree in trees.items() if isinstance(tree, (int, float))}
         given = {key: value for key, value in named.items() if key in signature.scalars and value is not None}
         return scalar_values(computation, {**own, **given}), computation.options
 

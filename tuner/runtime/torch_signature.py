@@ -13,8 +13,8 @@ import torch
 
 from ..core.errors import CallError
 from .dtypes import ITEMSIZE
-from .expressions import Expression, NoValueError, evaluate, told_by
-from .manifest_records import Computation, Manifest, TensorEntry
+from .entries import Computation, Manifest, TensorEntry
+from .expressions import Expression, NoValueError, Tree, told_by
 
 DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -90,7 +90,7 @@ def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
     ((inputs, outputs, scalars, sizes), number), *_ = kinds.items()
     tensors = {tensor.name: tensor for tensor in manifest.computations[number].tensors}
     for name in outputs:
-        if not isinstance(tensors[name].when, int):
+        if not _always(tensors[name]):
             raise CallError(
                 f"{name} is an output of {manifest.kernel} for some sizes only", "call op() itself"
             )
@@ -102,12 +102,12 @@ def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
 def _arguments(
     manifest: Manifest, computation: Computation
 ) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    there = [tensor for tensor in computation.tensors if tensor.when != 0]
+    there = [tensor for tensor in computation.tensors if tensor.ever]
     inputs = [tensor for tensor in there if tensor.role != "output"]
-    dimensions = [part for tensor in inputs if isinstance(tensor.when, int) for part in tensor.shape]
-    told = {name for name, _ in filter(None, map(told_by, dimensions))}
+    dimensions = [part for tensor in inputs if _always(tensor) for part in tensor.shape]
+    told = {name for name, _ in filter(None, (told_by(part.tree) for part in dimensions))}
     return (
-        tuple((tensor.name, tensor.role, isinstance(tensor.when, int)) for tensor in inputs),
+        tuple((tensor.name, tensor.role, _always(tensor)) for tensor in inputs),
         tuple(tensor.name for tensor in there if tensor.role == "output"),
         tuple(scalar.name for scalar in computation.scalars),
         tuple(name for name in manifest.sizes if name not in told),
@@ -176,7 +176,7 @@ def fake_outputs(
         if given is None:
             continue
         for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
-            name, more = told_by(part) or ("", 0)
+            name, more = told_by(part.tree) or ("", 0)
             if name not in manifest.sizes:
                 continue
             if name in named:
@@ -188,7 +188,7 @@ def fake_outputs(
     made = []
     for tensor in signature.outputs:
         entry = entries[tensor.name]
-        shape = [_dimension(part, named) for part in entry.shape]
+        shape = [_dimension(part.tree, named) for part in entry.shape]
         if entry.transposed:
             flipped = like.new_empty(shape[::-1], dtype=DTYPES[entry.dtype])
             made.append(flipped.permute(*range(len(shape))[::-1]))
@@ -197,15 +197,20 @@ def fake_outputs(
     return made
 
 
+def _always(tensor: TensorEntry) -> bool:
+    """Return whether it is settled that there is such a tensor: for all sizes, or for none."""
+    return tensor.when is None or not isinstance(tensor.when.tree, (str, tuple))
+
+
 def _returned(computation: Computation) -> tuple[Any, ...]:
     """Return what decides the outputs' kinds, given the inputs'."""
     return tuple(
-        (tensor.name, tensor.shape, tensor.role == "output" and (tensor.dtype, tensor.transposed))
+        (tensor.name, tensor.shape, tensor.role == "output" and (tensor.dtype, bool(tensor.transposed)))
         for tensor in computation.tensors
     )
 
 
-def _dimension(part: Expression, sizes: Mapping[str, Any]) -> Any:
+def _dimension(part: Tree, sizes: Mapping[str, Any]) -> Any:
     if isinstance(part, str):
         return sizes[part]
     if not isinstance(part, tuple):
@@ -214,6 +219,6 @@ def _dimension(part: Expression, sizes: Mapping[str, Any]) -> Any:
     if isinstance(name, str) and name in _SYMBOLIC:
         return _SYMBOLIC[name](*(_dimension(operand, sizes) for operand in operands))
     try:
-        return int(evaluate(part, {name: int(size) for name, size in sizes.items()}))
+        return int(Expression(part).evaluate({name: int(size) for name, size in sizes.items()}))
     except (NoValueError, KeyError) as error:
         raise CallError(f"an output has no shape at {dict(sizes)}: {error}") from None

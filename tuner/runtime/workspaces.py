@@ -15,7 +15,7 @@ from cuda.bindings import driver as cu
 
 from .context import PrimaryContext
 from .driver import check, failure, library
-from .interpret import Workspace
+from .plans import Workspace
 
 MOST_STREAMS = 64
 """Streams with a workspace on one GPU: torch's pool has 32 of each priority."""

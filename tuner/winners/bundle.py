@@ -17,7 +17,7 @@ from tuner.core import paths
 from tuner.core.errors import BundleError
 from tuner.core.files import whole_folder
 from tuner.core.model import canonical_json
-from tuner.winners.manifest import FORMAT
+from tuner.runtime.manifest import FORMAT
 
 MANIFEST = "manifest.json"
 

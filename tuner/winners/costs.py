@@ -7,18 +7,16 @@ launchers evaluate; the tuner works out summands of many configurations at once.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
 import numpy as np
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.expressions.arithmetic import Expression
-from tuner.expressions.folding import Folded, fold
+from tuner.expressions.folding import fold
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.values import value_array
-from tuner.runtime.expressions import check
+from tuner.runtime.expressions import Expression, Tree
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.portfolio import cost_of
 from tuner.winners.timings import Floats
@@ -97,36 +95,31 @@ class Cost:
         self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, factors: Floats
     ) -> None:
         self._limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
-        self.expression = _Sum(kernel.costs.get(configuration.variant, ()), factors)
+        self.expression = _sum(kernel.costs.get(configuration.variant, ()), factors)
         constants = {**problem.dtypes, **problem.options, "cc": gpu.cc, **configuration.values}
         try:
-            self.folded: Folded = fold(self.expression, constants)
+            self.folded = fold(self.expression, constants)
         except KernelError:
-            self.folded = 1
-        self._checked = check(self.folded, {*kernel.sizes, *DEVICE_LIMITS})
+            self.folded = Expression(1)
 
     def at(self, problem: Problem) -> int:
         """Return it for a problem, as a whole number from 1."""
-        return cost_of(self._checked, {**problem.sizes, **self._limits})
+        return cost_of(self.folded, {**problem.sizes, **self._limits})
 
 
-class _Sum(Expression):
-    """A sum of summands with whole factors over powers of two, which may be longer than a text."""
-
-    def __init__(self, summands: Sequence[Expression], factors: Floats) -> None:
-        super().__init__(str(max(1, round(float(factors[-1]) * UNITS_A_NS))), "a sum of costs")
-        self._sum = super().tree
-        for summand, factor in zip(summands, factors, strict=False):
-            whole, halvings = _as_whole(float(factor) * UNITS_A_NS)
-            if whole:
-                product: ast.expr = ast.BinOp(summand.tree, ast.Mult(), ast.Constant(whole))
-                if halvings:
-                    product = ast.BinOp(product, ast.FloorDiv(), ast.Constant(1 << halvings))
-                self._sum = ast.BinOp(self._sum, ast.Add(), product)
-
-    @property
-    def tree(self) -> ast.expr:
-        return self._sum
+def _sum(summands: Sequence[Expression], factors: Floats) -> Expression:
+    """Return the sum of summands with whole factors over powers of two."""
+    constant = max(1, round(float(factors[-1]) * UNITS_A_NS))
+    tree: Tree = constant
+    text = str(constant)
+    for summand, factor in zip(summands, factors, strict=False):
+        whole, halvings = _as_whole(float(factor) * UNITS_A_NS)
+        if whole:
+            product, written = ("*", summand.tree, whole), f"({summand.text}) * {whole}"
+            if halvings:
+                product, written = ("//", product, 1 << halvings), f"{written} // {1 << halvings}"
+            tree, text = ("+", tree, product), f"{text} + {written}"
+    return Expression(tree, text, "a sum of costs")
 
 
 def _as_whole(factor: float) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Fit:
     """A decision, and how it does on each problem when that one is left out.
 
     Attributes:
-        neighbours, reach, cost_weight: of :class:`tuner.runtime.manifest_records.PortfolioEntry`.
+        neighbours, reach, cost_weight: of :class:`tuner.runtime.entries.PortfolioEntry`.
         residuals: by problem and member; None where the member was not timed.
         chosen: the slowdown of what is chosen for each problem, by what was measured at the others, in octaves; NaN for
             a problem that cannot be left out.

@@ -14,19 +14,18 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, TunerError, suggestion
-from tuner.core.model import Gpu, Resources, canonical_json, digest
+from tuner.core.model import Gpu, Resources, digest
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.render import context, render_entry
-from tuner.runtime.manifest import read_manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.chosen import choose_winners
 from tuner.winners.compiling import checked_resources, compile_probe, render_request
 from tuner.winners.contents import Contents, contents_of
 from tuner.winners.current import Kernels
-from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.manifest import CompiledConfiguration, manifest_of
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 
@@ -55,11 +54,10 @@ def load_from_database(
     """
     contents = stored_contents(kernel, Path(db), gpu)
     compiling = CompiledOnUse(contents, paths.cubins())
-    written = manifest(
+    manifest = manifest_of(
         contents, compiling.configurations(), compiling.probes(), int(nvrtc_version().partition(".")[0])
     )
-    data = canonical_json(written).encode()
-    return Operation(read_manifest(data), compiling.cubin, policy=policy, dtypes=dtypes, options=options)
+    return Operation(manifest, compiling.cubin, policy=policy, dtypes=dtypes, options=options)
 
 
 def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:

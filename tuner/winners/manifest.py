@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any
 
 from tuner.core import paths
 from tuner.core.model import Resources
 from tuner.core.version import __version__
+from tuner.runtime.entries import (
+    ArgumentEntry,
+    DefaultEntry,
+    Manifest,
+    MemberEntry,
+    PointEntry,
+    PortfolioEntry,
+    ProbeEntry,
+    WinnerEntry,
+)
+from tuner.runtime.expressions import Expression
+from tuner.runtime.manifest import FORMAT, VERSION
 from tuner.winners.contents import BundledPortfolio, Contents
-from tuner.winners.records import CompiledLaunch, Record, computation_record, configuration_record
+from tuner.winners.records import CompiledLaunch, computation_of, configuration_of
 
-FORMAT = "kernel-tune bundle"
-VERSION = 1
+Record = dict[str, Any]
+"""A part of a manifest, as JSON."""
 LICENSE = "Apache-2.0: the launchers, and the sources and cubins of this built-in kernel; see LICENSE"
 OWN_LICENSE = (
     "Apache-2.0: the launchers, see LICENSE; the generated sources and cubins: that of the kernel's own files"
 )
+ALWAYS = ("role",)
+"""Keys that a manifest has even where they have a kernel file's default."""
 PROBE_ENTRY = "whereabouts"
 """The kernel of ``templates/common/helpers.cu.j2`` that shows in which GPC clusters run."""
 
@@ -30,13 +45,13 @@ class CompiledConfiguration:
     """What the compiler reported; None where constraints do not ask for it."""
 
 
-def manifest(
+def manifest_of(
     contents: Contents,
     compiled: Sequence[CompiledConfiguration | None],
     probes: Mapping[int, str],
     nvrtc_major: int,
-) -> Record:
-    """Return the manifest, as JSON.
+) -> Manifest:
+    """Return the manifest.
 
     Args:
         contents: what it says.
@@ -47,47 +62,45 @@ def manifest(
     Raises:
         KernelError: an expression that a program cannot evaluate.
     """
-    of = [(number, item) for number, item in enumerate(compiled) if item is not None]
-    new = {number: index for index, (number, _) in enumerate(of)}
-    portfolios = [_portfolio(one, new) for one in contents.portfolios if new.keys() & set(one.members)]
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "tool": f"kernel-tune {__version__}",
-        "kernel": contents.kernel.name,
-        "summary": contents.kernel.summary,
-        "license": LICENSE if contents.kernel.folder == paths.search_spaces() else OWN_LICENSE,
-        "minimum_driver": 1000 * nvrtc_major,
-        "sizes": list(contents.kernel.sizes),
-        "probe": {str(cc): {"cubin": cubin, "entry": PROBE_ENTRY} for cc, cubin in sorted(probes.items())},
-        "computations": [computation_record(contents.kernel, problem) for problem in contents.computations],
-        "configurations": [
-            configuration_record(bundled, contents.computation_of(bundled), item.launches, item.resources)
-            for bundled, item in ((contents.configurations[number], item) for number, item in of)
-        ],
-        "winners": [
-            {
-                "computation": winner.computation,
-                "gpu": winner.stored.run.gpu.name,
-                "sizes": dict(winner.stored.run.problem.sizes),
-                "configuration": new[winner.configuration],
-                "time_ns": float(winner.stored.winner.time_ns),
-                "mode": str(winner.stored.run.conditions.mode),
-            }
+    of = [(contents.configurations[number], item) for number, item in enumerate(compiled) if item is not None]
+    there = [number for number, item in enumerate(compiled) if item is not None]
+    new = {number: index for index, number in enumerate(there)}
+    return Manifest(
+        f"kernel-tune {__version__}",
+        contents.kernel.name,
+        contents.kernel.summary,
+        LICENSE if contents.kernel.folder == paths.search_spaces() else OWN_LICENSE,
+        1000 * nvrtc_major,
+        tuple(contents.kernel.sizes),
+        {cc: ProbeEntry(cubin, PROBE_ENTRY) for cc, cubin in sorted(probes.items())},
+        tuple(computation_of(contents.kernel, problem) for problem in contents.computations),
+        tuple(
+            configuration_of(bundled, contents.computation_of(bundled), item.launches, item.resources)
+            for bundled, item in of
+        ),
+        tuple(
+            WinnerEntry(
+                winner.computation,
+                winner.stored.run.gpu.name,
+                dict(winner.stored.run.problem.sizes),
+                new[winner.configuration],
+                float(winner.stored.winner.time_ns),
+                str(winner.stored.run.conditions.mode),
+            )
             for winner in contents.winners
             if winner.configuration in new
-        ],
-        "defaults": [
-            {"computation": item.computation, "cc": item.cc, "configuration": new[item.configuration]}
+        ),
+        tuple(
+            DefaultEntry(item.computation, item.cc, new[item.configuration])
             for item in contents.defaults
             if item.configuration in new
-        ],
-        **({"portfolios": portfolios} if portfolios else {}),
-    }
+        ),
+        tuple(_portfolio(one, new) for one in contents.portfolios if new.keys() & set(one.members)),
+    )
 
 
-def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
-    """Return a portfolio's record, without members that are left out.
+def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> PortfolioEntry:
+    """Return a portfolio's entry, without members that are left out.
 
     Args:
         bundled: the portfolio.
@@ -95,23 +108,63 @@ def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> Record:
     """
     stored, fit = bundled.stored, bundled.stored.fit
     there = [index for index, number in enumerate(bundled.members) if number in new]
-    members = []
-    for index in there:
-        cost = stored.costs[index].folded
-        members.append(
-            {"configuration": new[bundled.members[index]], **({} if cost == 1 else {"cost": cost})}
-        )
-    points = [
-        {"sizes": dict(problem.sizes), "residuals": [residuals[index] for index in there]}
-        for problem, residuals in zip(stored.problems, fit.residuals, strict=True)
-    ]
-    return {
-        "computation": bundled.computation,
-        "gpu": stored.gpu.name,
-        "bound": stored.bound,
-        "neighbours": fit.neighbours,
-        "reach": fit.reach,
-        "cost_weight": fit.cost_weight,
-        "members": members,
-        "points": points,
+    return PortfolioEntry(
+        bundled.computation,
+        stored.gpu.name,
+        stored.bound,
+        fit.neighbours,
+        fit.reach,
+        fit.cost_weight,
+        tuple(MemberEntry(new[bundled.members[index]], stored.costs[index].folded) for index in there),
+        tuple(
+            PointEntry(dict(problem.sizes), tuple(residuals[index] for index in there))
+            for problem, residuals in zip(stored.problems, fit.residuals, strict=True)
+        ),
+    )
+
+
+def manifest(
+    contents: Contents,
+    compiled: Sequence[CompiledConfiguration | None],
+    probes: Mapping[int, str],
+    nvrtc_major: int,
+) -> Record:
+    """Return the manifest as JSON; arguments and errors as of :func:`manifest_of`."""
+    written: Record = json_of(manifest_of(contents, compiled, probes, nvrtc_major))
+    return {"format": FORMAT, "version": VERSION, **written}
+
+
+def json_of(value: Any) -> Any:
+    """Return a part of a manifest as JSON; what has its default is left out."""
+    match value:
+        case Expression(tree=tree):
+            return json_of(tree)
+        case (str() as reason, Expression() as holds):
+            return {"reason": reason, "holds": json_of(holds)}
+        case ArgumentEntry():
+            return _argument(value)
+        case Mapping():
+            return {str(key): json_of(item) for key, item in value.items()}
+        case tuple():
+            return [json_of(item) for item in value]
+    if not is_dataclass(value):
+        return value
+    told = {item.name: getattr(value, item.name) for item in fields(value)}
+    usual = {
+        item.name: item.default
+        for item in fields(value)
+        if item.default is not MISSING and item.name not in ALWAYS
     }
+    return {name: json_of(item) for name, item in told.items() if name not in usual or item != usual[name]}
+
+
+def _argument(argument: ArgumentEntry) -> Record:
+    if argument.map is not None:
+        cut = json_of(argument.map)
+        names = [argument.name, *cut.pop("instead", ())]
+        return {"map": names, "box": cut["box"], "swizzle": cut["swizzle"], "l2_promotion": cut["promotion"]}
+    if argument.value is not None:
+        return {"value": json_of(argument.value), "dtype": argument.dtype}
+    if argument.cluster_order is not None:
+        return {"cluster_order": json_of(argument.cluster_order)}
+    return {argument.kind: argument.name}

@@ -1,23 +1,31 @@
-"""Computations and configurations as a bundle's manifest says them (``docs/bundles.md``): what ``tuner.kernel.plan``
-would make of them, with sizes and the device's limits left open."""
+"""Computations and configurations as a bundle has them: the entries of a kernel's file, with sizes and the device's
+limits left open and everything else worked in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
-from tuner.expressions.arithmetic import Expression
-from tuner.expressions.folding import Folded, fold
+from tuner.expressions.folding import fold
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import ArgumentSpec, LaunchSpec, ScratchSpec
+from tuner.kernel.variant_spec import LaunchSpec
+from tuner.runtime.entries import (
+    ArgumentEntry,
+    Computation,
+    ConfigurationEntry,
+    Constraints,
+    LaunchEntry,
+    MapEntry,
+    ScalarEntry,
+    ScratchEntry,
+    TensorEntry,
+)
+from tuner.runtime.expressions import Expression
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.winners.baked_sizes import baked_sizes
-
-Record = dict[str, Any]
-"""A part of a manifest, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,8 @@ class BundledConfiguration:
         values = self.configuration.values
         return {**self.problem.dtypes, **self.problem.options, "cc": self.gpu.cc, **values}
 
-    def fold(self, expression: Expression) -> Folded:
-        """Return an expression of the variant as JSON.
+    def fold(self, expression: Expression) -> Expression:
+        """Return an expression of the variant with all constants worked in.
 
         Raises:
             KernelError: it gives text.
@@ -65,55 +73,50 @@ class BundledConfiguration:
         return {
             number: launch
             for number, launch in enumerate(every)
-            if launch.when is None or self.fold(launch.when) is not False
+            if launch.when is None or self.fold(launch.when).tree is not False
         }
 
     @property
     def takes_cluster_order(self) -> bool:
         """Whether a launch takes a table of cluster numbers, for which the GPU is probed."""
         orders = [a.cluster_order for launch in self.launches.values() for a in launch.arguments]
-        return any(self.fold(order) != 0 for order in orders if order is not None)
+        return any(self.fold(order).tree != 0 for order in orders if order is not None)
 
 
-def computation_record(kernel: KernelSpec, problem: Problem) -> Record:
+def computation_of(kernel: KernelSpec, problem: Problem) -> Computation:
     """Return what is computed for a problem's dtypes and options.
 
     Raises:
         KernelError: an expression that a program cannot evaluate, such as a layout that depends on sizes.
     """
     constants = {**problem.dtypes, **problem.options}
-    return {
-        "dtypes": dict(problem.dtypes),
-        "options": dict(problem.options),
-        "tensors": [
-            {
-                "name": tensor.name,
-                "role": tensor.role,
-                "dtype": problem.dtypes.get(tensor.dtype, tensor.dtype),
-                "shape": [fold(dim, constants) for dim in tensor.shape],
-                "transposed": _transposed(tensor.transposed, constants),
-                **_when(tensor.when, constants),
-            }
-            for tensor in kernel.tensors.values()
-        ],
-        "scalars": [
-            {
-                "name": scalar.name,
-                "dtype": problem.dtypes.get(scalar.dtype, scalar.dtype),
-                "value": fold(scalar.value, constants),
-            }
-            for scalar in kernel.scalars.values()
-        ],
-    }
+    tensors = (
+        TensorEntry(
+            tensor.name,
+            tuple(fold(dim, constants) for dim in tensor.shape),
+            problem.dtypes.get(tensor.dtype, tensor.dtype),
+            tensor.role,
+            transposed=_transposed(tensor.transposed, constants),
+            when=_when(tensor.when, constants),
+        )
+        for tensor in kernel.tensors.values()
+    )
+    scalars = (
+        ScalarEntry(
+            scalar.name, problem.dtypes.get(scalar.dtype, scalar.dtype), fold(scalar.value, constants)
+        )
+        for scalar in kernel.scalars.values()
+    )
+    return Computation(dict(problem.dtypes), dict(problem.options), tuple(tensors), tuple(scalars))
 
 
-def configuration_record(
+def configuration_of(
     bundled: BundledConfiguration,
     computation: int,
     compiled: Mapping[int, CompiledLaunch],
     resources: Resources | None,
-) -> Record:
-    """Return a configuration's record.
+) -> ConfigurationEntry:
+    """Return a configuration's entry.
 
     Args:
         bundled: the configuration.
@@ -125,116 +128,108 @@ def configuration_record(
         KernelError: an expression that a program cannot evaluate.
     """
     variant = bundled.kernel.variants[bundled.configuration.variant]
-    scratch = {item.name: item for item in variant.scratch}
-    return {
-        "computation": computation,
-        "cc": bundled.gpu.cc,
-        "variant": variant.name,
-        "parameters": bundled.configuration.values,
-        "requires": _requirements(bundled, resources),
-        "scratch": [_scratch(bundled, item) for item in variant.scratch],
-        "launches": [
-            _launch(bundled, launch, scratch, compiled[number]) for number, launch in bundled.launches.items()
-        ],
-    }
+    return ConfigurationEntry(
+        computation,
+        bundled.gpu.cc,
+        variant.name,
+        bundled.configuration.values,
+        _requirements(bundled, resources),
+        tuple(_scratch(bundled, item) for item in variant.scratch),
+        tuple(_launch(bundled, launch, compiled[number]) for number, launch in bundled.launches.items()),
+    )
 
 
-def _requirements(bundled: BundledConfiguration, resources: Resources | None) -> list[Record]:
+def _requirements(bundled: BundledConfiguration, resources: Resources | None) -> Constraints:
     """Return the conditions that do not hold for all sizes and limits."""
     variant = bundled.kernel.variants[bundled.configuration.variant]
     needed = [(f"{variant.name} needs {reason}", item) for reason, item in variant.requirements]
     if variant.requires is not None and not needed:  # the file has no words for it
         needed = [(f"{variant.name} requires {variant.requires.written}", variant.requires)]
-    conditions = [(reason, bundled.fold(item)) for reason, item in needed]
-    conditions += [(reason, bundled.fold(item)) for reason, item in variant.constraints_before]
+    conditions = [(reason, bundled.fold(item)) for reason, item in (*needed, *variant.constraints_before)]
     if resources is not None:
         constants = {**bundled.constants, **asdict(resources)}
         conditions += [(reason, fold(item, constants)) for reason, item in variant.constraints_after]
     for name in baked_sizes(bundled.kernel, bundled.launches.values()):
         value = bundled.problem.sizes[name]
-        conditions.append((f"its source was made for {name} = {value}", ["==", name, value]))
-    return [{"reason": reason, "holds": holds} for reason, holds in conditions if holds is not True]
+        conditions.append((f"its source was made for {name} = {value}", Expression(("==", name, value))))
+    return tuple((reason, holds) for reason, holds in conditions if holds.tree is not True)
 
 
-def _scratch(bundled: BundledConfiguration, item: ScratchSpec) -> Record:
-    record: Record = {
-        "name": item.name,
-        "dtype": bundled.problem.dtypes.get(item.dtype, item.dtype),
-        "shape": [bundled.fold(dim) for dim in item.shape],
-        **_when(item.when, bundled.constants),
-    }
-    return record | {name: True for name in ("zeroed", "zeroed_once") if getattr(item, name)}
+def _scratch(bundled: BundledConfiguration, item: ScratchEntry) -> ScratchEntry:
+    return replace(
+        item,
+        dtype=bundled.problem.dtypes.get(item.dtype, item.dtype),
+        shape=_all(bundled, item.shape),
+        when=_when(item.when, bundled.constants),
+    )
 
 
-def _launch(
-    bundled: BundledConfiguration,
-    launch: LaunchSpec,
-    scratch: Mapping[str, ScratchSpec],
-    compiled: CompiledLaunch,
-) -> Record:
-    record: Record = {
-        **asdict(compiled),
-        **_when(launch.when, bundled.constants),
-        "grid": [bundled.fold(item) for item in launch.grid],
-        "block": [bundled.fold(item) for item in launch.block],
-        "shared_bytes": bundled.fold(launch.shared_bytes),
-        "cluster": [bundled.fold(item) for item in launch.cluster],
-        "cooperative": launch.cooperative,
-        "programmatic": launch.programmatic,
-        "alignment": 1 if launch.alignment is None else bundled.fold(launch.alignment),
-        "resident": False if launch.resident is None else bundled.fold(launch.resident),
-    }
-    if launch.carveout is not None:
-        record["carveout"] = bundled.fold(launch.carveout)
-    arguments = [_argument(bundled, argument, scratch) for argument in launch.arguments]
-    return record | {"arguments": [item for item in arguments if item != {"cluster_order": 0}]}
+def _launch(bundled: BundledConfiguration, launch: LaunchSpec, compiled: CompiledLaunch) -> LaunchEntry:
+    def optional(expression: Expression | None) -> Expression | None:
+        return None if expression is None else bundled.fold(expression)
+
+    arguments = [_argument(bundled, argument) for argument in launch.arguments]
+    return LaunchEntry(
+        compiled.entry,
+        tuple(item for item in arguments if item.cluster_order is None or item.cluster_order.tree != 0),
+        _all(bundled, launch.grid),
+        _all(bundled, launch.block),
+        bundled.fold(launch.shared_bytes),
+        _all(bundled, launch.cluster),
+        launch.cooperative,
+        optional(launch.carveout),
+        optional(launch.alignment),
+        _when(launch.when, bundled.constants),
+        optional(launch.resident),
+        launch.programmatic,
+        compiled.cubin,
+        compiled.source,
+    )
 
 
-def _argument(
-    bundled: BundledConfiguration, argument: ArgumentSpec, scratch: Mapping[str, ScratchSpec]
-) -> Record:
-    kernel = bundled.kernel
+def _all(bundled: BundledConfiguration, expressions: Iterable[Expression]) -> tuple[Expression, ...]:
+    return tuple(map(bundled.fold, expressions))
+
+
+def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> ArgumentEntry:
+    kernel, scratch = bundled.kernel, bundled.kernel.variants[bundled.configuration.variant].scratch
     if argument.value is not None:
-        return {"value": bundled.fold(argument.value), "dtype": argument.dtype}
+        return replace(argument, value=bundled.fold(argument.value))
     if argument.cluster_order is not None:
-        return {"cluster_order": bundled.fold(argument.cluster_order)}
-    if argument.map is not None:
-        return {
-            "map": [argument.name, *argument.map.instead],
-            "box": [bundled.fold(side) for side in argument.map.box],
-            "swizzle": bundled.fold(argument.map.swizzle),
-            "l2_promotion": bundled.fold(argument.map.promotion),
-        }
-    if argument.name in scratch:
-        return {"scratch": argument.name}
+        return replace(argument, cluster_order=bundled.fold(argument.cluster_order))
+    if (cut := argument.map) is not None:
+        sides, (swizzle, promotion) = _all(bundled, cut.box), _all(bundled, (cut.swizzle, cut.promotion))
+        return replace(argument, map=MapEntry(sides, swizzle, promotion, cut.instead))
+    if argument.name in {item.name for item in scratch}:
+        return replace(argument, kind="scratch")
     if argument.name in kernel.tensors:
-        return {"tensor": argument.name}
+        return replace(argument, kind="tensor")
     if argument.name in kernel.scalars:
-        return {"scalar": argument.name}
+        return replace(argument, kind="scalar")
     return _number(bundled, argument.name)
 
 
-def _number(bundled: BundledConfiguration, name: str) -> Record:
+def _number(bundled: BundledConfiguration, name: str) -> ArgumentEntry:
     """Return the argument for a size, a limit, a parameter or an option."""
     if name in bundled.problem.sizes or (name in DEVICE_LIMITS and name != "cc"):
-        return {"value": name, "dtype": "int32"}
+        return ArgumentEntry(value=Expression(name))
     value: Value = bundled.constants[name]
     if isinstance(value, str):
         raise KernelError(f"argument {name} is the text {value!r}", "a kernel takes numbers only")
-    return {"value": value, "dtype": "float32" if isinstance(value, float) else "int32"}
+    return ArgumentEntry(value=Expression(value), dtype="float32" if isinstance(value, float) else "int32")
 
 
-def _transposed(condition: Expression | None, constants: Mapping[str, Any]) -> bool:
-    transposed = False if condition is None else fold(condition, constants)
-    if isinstance(transposed, (str, list)):
-        raise KernelError(
-            f"{condition.where if condition else ''}: a layout that depends on sizes",
-            "write it with options: a program that calls a winner knows the layout by them",
-        )
-    return bool(transposed)
+def _transposed(condition: Expression | None, constants: Mapping[str, Any]) -> Expression | None:
+    transposed = None if condition is None else fold(condition, constants)
+    if transposed is None or not transposed.names:
+        return transposed if transposed is not None and transposed.tree else None
+    raise KernelError(
+        f"{transposed.where}: a layout that depends on sizes",
+        "write it with options: a program that calls a winner knows the layout by them",
+    )
 
 
-def _when(condition: Expression | None, constants: Mapping[str, Any]) -> Record:
-    """Return the key ``when``, unless the condition always holds."""
-    holds = True if condition is None else fold(condition, constants)
-    return {} if holds is True else {"when": holds}
+def _when(condition: Expression | None, constants: Mapping[str, Any]) -> Expression | None:
+    """Return a condition; None for one that always holds."""
+    holds = None if condition is None else fold(condition, constants)
+    return None if holds is None or holds.tree is True else holds

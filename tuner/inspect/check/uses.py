@@ -7,12 +7,12 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from tuner.core import paths
-from tuner.expressions.arithmetic import Expression
 from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.host import code_of
 from tuner.kernel.headers import own_headers
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+from tuner.runtime.expressions import Expression
 
 _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 
 from tuner.core.errors import ExpressionError
 from tuner.expressions.library_call import LibraryCall
-from tuner.kernel.spec import CallSpec, TensorSpec
+from tuner.kernel.spec import CallSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import Names, identifier, problem_condition
+from tuner.runtime.entries import TensorEntry
 
 OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
 """Names that have another meaning for ``tune bench``."""
 
 
 def read_baselines(
-    table: Table, tensors: Mapping[str, TensorSpec], names: Names
+    table: Table, tensors: Mapping[str, TensorEntry], names: Names
 ) -> dict[str, tuple[CallSpec, ...]]:
     """Return the calls by baseline.
 
@@ -40,12 +41,12 @@ def read_baselines(
     return table.done(baselines)
 
 
-def _alternative(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> CallSpec:
+def _alternative(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> CallSpec:
     text = _call(table, "call", table.get("call", str), tensors, names)
     return table.done(CallSpec(text, problem_condition(table, names)))
 
 
-def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorSpec], names: Names) -> str:
+def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorEntry], names: Names) -> str:
     outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
     try:
         call = LibraryCall(text)

@@ -13,7 +13,7 @@ from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.spec import MAX_SIZE, ReferenceSpec, ScalarSpec, TensorSpec
+from tuner.kernel.spec import ReferenceSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
@@ -31,6 +31,8 @@ from tuner.kernel.toml.values import (
 )
 from tuner.kernel.toml.variants import read_launch
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.entries import ScalarEntry, TensorEntry
+from tuner.runtime.launch_limits import MAX_SIZE
 
 ROLES = ("input", "output", "inout")
 INITS = ("normal", "uniform", "zeros", "ones", "index")
@@ -42,8 +44,8 @@ class ProblemTables:
 
     names: Names
     presets: Mapping[str, Mapping[str, Value]]
-    tensors: Mapping[str, TensorSpec]
-    scalars: Mapping[str, ScalarSpec]
+    tensors: Mapping[str, TensorEntry]
+    scalars: Mapping[str, ScalarEntry]
     reference: ReferenceSpec
 
 
@@ -167,9 +169,9 @@ def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[st
     return values
 
 
-def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
+def _tensor(name: str, table: Table, names: Names) -> TensorEntry:
     when = problem_condition(table, names)
-    tensor = TensorSpec(
+    tensor = TensorEntry(
         identifier(table, name),
         expressions(table, "shape", names),
         dtype(table, names.dtypes),
@@ -181,18 +183,18 @@ def _tensor(name: str, table: Table, names: Names) -> TensorSpec:
     return table.done(tensor)
 
 
-def _scalar(name: str, table: Table, names: Names) -> ScalarSpec:
+def _scalar(name: str, table: Table, names: Names) -> ScalarEntry:
     kind = dtype(table, names.dtypes)
     value = expression(table, "value", names)
     _number(value)
-    return table.done(ScalarSpec(identifier(table, name), kind, value))
+    return table.done(ScalarEntry(identifier(table, name), kind, value))
 
 
 def _check_elements(
     problem: Table,
     elements: Mapping[str, tuple[str, ...]],
-    tensors: Mapping[str, TensorSpec],
-    scalars: Mapping[str, ScalarSpec],
+    tensors: Mapping[str, TensorEntry],
+    scalars: Mapping[str, ScalarEntry],
 ) -> None:
     """Raise an error if an element expression may use anything but inputs and scalars."""
     usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *scalars]
@@ -201,7 +203,7 @@ def _check_elements(
             problem.require(name, usable, f"options.{option}: of names {name!r}, which is no input")
 
 
-def _reference(table: Table, names: Names, tensors: Mapping[str, TensorSpec], folder: Path) -> ReferenceSpec:
+def _reference(table: Table, names: Names, tensors: Mapping[str, TensorEntry], folder: Path) -> ReferenceSpec:
     cuda = None
     if table.has("cuda"):
         launch = table.table("cuda")
@@ -254,7 +256,7 @@ def _number(constant: Expression) -> float | None:
     return None if constant.names else constant.number({})
 
 
-def _numpy(table: Table, tensors: Mapping[str, TensorSpec], names: Names) -> dict[str, ArrayExpression]:
+def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
     outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
     texts = table.get("numpy", (str, dict), {})
     if isinstance(texts, str):

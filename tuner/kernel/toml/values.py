@@ -14,8 +14,7 @@ from typing import Any
 
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.core.model import Value
-from tuner.expressions.arithmetic import Expression, parse
-from tuner.expressions.evaluation import FUNCTION_NAMES
+from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.toml.table import Table
 from tuner.kernel.variant_spec import RESOURCE_NAMES
@@ -248,7 +247,7 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         text = self._definitions.get(node.id)
-        return node if text is None else parse(text).tree
+        return node if text is None else parse_tree(text)
 
 
 def exists(path: Path) -> bool:

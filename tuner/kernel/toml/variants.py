@@ -28,14 +28,12 @@ from tuner.kernel.toml.values import (
 )
 from tuner.kernel.variant_spec import (
     RESOURCE_NAMES,
-    ArgumentSpec,
     LaunchSpec,
-    MapSpec,
     ParameterSpec,
-    ScratchSpec,
     VariantSpec,
 )
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.entries import ArgumentEntry, MapEntry, ScratchEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 
@@ -129,11 +127,11 @@ def _parameter(name: str, table: Table) -> ParameterSpec:
     return table.done(ParameterSpec(name, values, default, table.get("doc", str, "")))
 
 
-def _scratch(name: str, table: Table, names: Names) -> ScratchSpec:
+def _scratch(name: str, table: Table, names: Names) -> ScratchEntry:
     zeroed = table.get("zeroed", (bool, str), False)
     if isinstance(zeroed, str) and zeroed != "once":
         table.fail(f"zeroed = {zeroed!r}", 'write true, false, or "once"')
-    scratch = ScratchSpec(
+    scratch = ScratchEntry(
         identifier(table, name),
         expressions(table, "shape", names),
         dtype(table, names.dtypes),
@@ -156,8 +154,8 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
     arguments = names.arguments
     if allow_magnitude:
         arguments |= {f"{name}{suffix}" for name in arguments for suffix in ("_magnitude", "_initial")}
+    template = _template(table, folder)
     launch = LaunchSpec(
-        _template(table, folder),
         _entry(table, folder, names),
         tuple(_argument(table, item, names, arguments) for item in table.get("arguments", list)),
         _dimensions(table, "grid", names),
@@ -170,6 +168,7 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         None if allow_magnitude else optional(table, "when", names),
         optional(table, "resident", names),
         table.get("programmatic", bool, False),
+        template=template,
     )
     return table.done(launch)
 
@@ -196,23 +195,23 @@ def _entry(table: Table, folder: Path, names: Names) -> str:
     return entry
 
 
-def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
+def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
     if isinstance(item, str):
         problem = f"argument {item!r} is not a tensor, scratch, scalar, size or parameter"
         table.require(item, sorted(arguments), problem)
-        return ArgumentSpec(name=item)
+        return ArgumentEntry(name=item)
     if not isinstance(item, dict):
         table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
     inner = Table(item, f"{table.where}: arguments")
     if "tensor_map" in item:
         return _map(inner, names, arguments)
     if "cluster_order" in item:
-        return inner.done(ArgumentSpec(cluster_order=expression(inner, "cluster_order", names)))
+        return inner.done(ArgumentEntry(cluster_order=expression(inner, "cluster_order", names)))
     value = expression(inner, "value", names)
-    return inner.done(ArgumentSpec(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
+    return inner.done(ArgumentEntry(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
 
 
-def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
+def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
     given = table.get("tensor_map", (str, list))
     wanted = [given] if isinstance(given, str) else given
     matrices = sorted(arguments - names.usable)
@@ -220,7 +219,7 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
         table.require(name, matrices, f"tensor_map {name!r} is not a tensor or scratch")
     if not wanted:
         table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
-    spec = MapSpec(
+    spec = MapEntry(
         expressions(table, "box", names),
         expression(table, "swizzle", names, "0"),
         expression(table, "l2_promotion", names, "0"),
@@ -228,7 +227,7 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentSpec:
     )
     if len(spec.box) != 2:
         table.fail(f"box has {len(spec.box)} sides", "give rows and columns, in memory order")
-    return table.done(ArgumentSpec(name=wanted[0], map=spec))
+    return table.done(ArgumentEntry(name=wanted[0], map=spec))
 
 
 def _template(table: Table, folder: Path) -> Path:

@@ -1,0 +1,366 @@
+"""From entries, sizes and a GPU's limits to launches in numbers: the plans of candidates, references, baselines and
+winners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..core.errors import CallError, KernelError, TunerError
+from .entries import (
+    ArgumentEntry,
+    Computation,
+    ConfigurationEntry,
+    LaunchEntry,
+    Manifest,
+    ScalarEntry,
+    ScratchEntry,
+    TensorEntry,
+)
+from .expressions import MAX_INTEGER, Expression, NoValueError
+from .launch_limits import (
+    ALIGNMENT,
+    BLOCK_LIMITS,
+    DEVICE_LIMITS,
+    GRID_LIMITS,
+    MAX_SIZE,
+    NULL_POINTER,
+    UnlaunchableError,
+    check_launch,
+    cluster_of,
+    fits,
+    map_argument,
+    rounded,
+    triple,
+)
+from .launches import Argument, Buffer, Launch, Plan
+
+MAX_BYTES = 2**60
+"""Of a tensor, and of scratch memory: C++ counts them with 64 bits."""
+
+
+class InvalidForProblemError(CallError):
+    """A configuration cannot run these sizes on this GPU."""
+
+
+class PlanMaker:
+    """Makes launches in numbers, for one set of names.
+
+    Args:
+        names: a value for each name of the entries' expressions.
+        tensors, scalars, scratch: what arguments may name.
+        dtypes: by role, for entries that name a role.
+        problem: whose they are, for errors.
+        suffixes: of arguments that name a tensor, each a buffer of its own.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        tensors: Iterable[TensorEntry],
+        scalars: Iterable[ScalarEntry],
+        scratch: Sequence[ScratchEntry] = (),
+        *,
+        dtypes: Mapping[str, str] | None = None,
+        problem: object = "the problem",
+        suffixes: Sequence[str] = ("",),
+    ) -> None:
+        self._names, self._dtypes, self._problem, self._suffixes = names, dtypes or {}, problem, suffixes
+        self._tensors, self._scalars, self._scratch = tensors, scalars, scratch
+
+    @cached_property
+    def tensors(self) -> tuple[Buffer, ...]:
+        """The problem's tensors with shape, dtype and layout.
+
+        Raises:
+            KernelError: a dimension is no whole number above 0, or no tensor is an output.
+        """
+        buffers = []
+        for item in self._tensors:
+            if self.true(item.when):
+                shape = self._extents(item.shape, f"shape of {item.name}")
+                transposed = item.transposed is not None and self.true(item.transposed)
+                shape = shape[::-1] if transposed else shape
+                dtype = self._dtypes.get(item.dtype, item.dtype)
+                buffers.append(Buffer(item.name, shape, dtype, item.role, item.init, transposed))
+        if all(buffer.role == "input" for buffer in buffers):
+            raise KernelError(f"{self._problem} has no output", "correct the when of the outputs")
+        return tuple(buffers)
+
+    @cached_property
+    def scalars(self) -> dict[str, tuple[str, float]]:
+        """Dtype and value of the scalars by name, each value rounded to its dtype."""
+        return {
+            item.name: (dtype, rounded(_fits(item.value.evaluate(self._names), dtype, item.name), dtype))
+            for item in self._scalars
+            for dtype in [self._dtypes.get(item.dtype, item.dtype)]
+        }
+
+    @cached_property
+    def scratch(self) -> tuple[Buffer, ...]:
+        """The scratch memory that is allocated."""
+        return tuple(
+            Buffer(
+                item.name,
+                self._extents(item.shape, f"shape of {item.name}"),
+                self._dtypes.get(item.dtype, item.dtype),
+                "scratch",
+                zeroed=item.zeroed,
+                zeroed_once=item.zeroed_once,
+            )
+            for item in self._scratch
+            if self.true(item.when)
+        )
+
+    @cached_property
+    def _present(self) -> dict[str, bool]:
+        """For each name of a buffer, whether there is one."""
+        entries: list[TensorEntry | ScratchEntry] = [*self._tensors, *self._scratch]
+        return {f"{item.name}{suffix}": self.true(item.when) for item in entries for suffix in self._suffixes}
+
+    def plan(self, launches: Iterable[LaunchEntry]) -> Plan:
+        """Return launches, and the scratch memory between them.
+
+        Raises:
+            KernelError: an expression has a value that is none of its kind.
+            UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
+        """
+        scratch, _, _ = self.scratch, self.scalars, self.tensors
+        return Plan(tuple(self.launch(entry) for entry in launches), scratch)
+
+    def launch(self, entry: LaunchEntry) -> Launch:
+        """Return a launch; errors as of :meth:`plan`."""
+        grid = triple(self._extents(entry.grid, "grid"), "grid", GRID_LIMITS)
+        cluster = self._extents(entry.cluster, "cluster")
+        launch = Launch(
+            grid,
+            triple(self._extents(entry.block, "block"), "block", BLOCK_LIMITS),
+            self._whole(entry.shared_bytes, "shared_bytes"),
+            tuple(self._argument(item) for item in self.passed(entry)),
+            cluster_of(cluster, grid, self._names["cc"]),
+            entry.cooperative,
+            None if entry.carveout is None else self._whole(entry.carveout, "carveout"),
+            1 if entry.alignment is None else self._alignment(entry.alignment),
+            entry.resident is not None and self.true(entry.resident),
+            entry.programmatic,
+        )
+        check_launch(launch, self._names)
+        return launch
+
+    def passed(self, entry: LaunchEntry) -> list[ArgumentEntry]:
+        """Return a launch's arguments: a cluster order of 0 is none."""
+        return [
+            item
+            for item in entry.arguments
+            if item.cluster_order is None or self._whole(item.cluster_order, "cluster_order")
+        ]
+
+    def _argument(self, argument: ArgumentEntry) -> Argument:
+        name = argument.name
+        if argument.value is not None:
+            number = argument.value.evaluate(self._names)
+            return "scalar", argument.dtype, _fits(number, argument.dtype, argument.value.text or "value")
+        if argument.cluster_order is not None:
+            return "cluster_order", "uint8", self._whole(argument.cluster_order, "cluster_order")
+        if argument.map is not None:
+            return self._map(argument)
+        if (present := self._present.get(name)) is not None:
+            return ("buffer", name, 0) if present else NULL_POINTER
+        if name in self.scalars:
+            return "scalar", *self.scalars[name]
+        value = self._names[name]
+        dtype = "float32" if isinstance(value, float) else "int32"
+        return "scalar", dtype, _fits(value, dtype, name)
+
+    def _map(self, argument: ArgumentEntry) -> Argument:
+        """Return the tensor map of the first matrix that is present."""
+        entry = argument.map
+        assert entry is not None
+        matrices = {buffer.name: buffer for buffer in (*self.tensors, *self.scratch)}
+        names = (argument.name, *entry.instead)
+        matrix = next((matrices[name] for name in names if name in matrices), None)
+        what = f"tensor map of {matrix.name if matrix else argument.name}"
+        rows, columns = self._extents(entry.box, f"box of the {what}")
+        swizzle = self._whole(entry.swizzle, f"swizzle of the {what}")
+        promotion = self._whole(entry.promotion, f"l2_promotion of the {what}")
+        return map_argument(matrix, what, (rows, columns), swizzle, promotion, self._names["cc"])
+
+    def _alignment(self, expression: Expression) -> int:
+        alignment = self._whole(expression, "alignment", minimum=1)
+        if ALIGNMENT % alignment:
+            raise KernelError(
+                _said(expression, "alignment", alignment),
+                f"it must be a power of two up to {ALIGNMENT}, the alignment of all tensors",
+            )
+        return alignment
+
+    def true(self, condition: Expression | None) -> bool:
+        """Return whether a condition holds; None for one that always does."""
+        return condition is None or bool(condition.evaluate(self._names))
+
+    def _extents(self, expressions: Iterable[Expression], what: str) -> tuple[int, ...]:
+        return tuple(self._whole(item, what, minimum=1) for item in expressions)
+
+    def _whole(self, expression: Expression, what: str, minimum: int = 0) -> int:
+        value = expression.evaluate(self._names)
+        if type(value) is int and value >= minimum:
+            return value
+        if (
+            isinstance(value, str)
+            or not math.isfinite(value)
+            or value != int(value)
+            or value < minimum
+            or (isinstance(value, float) and value > MAX_INTEGER)
+        ):
+            raise KernelError(_said(expression, what, value), f"it must be a whole number from {minimum} up")
+        return int(value)
+
+
+def _said(expression: Expression, what: str, value: object) -> str:
+    """Return an expression's value with its text and place, as far as it has them."""
+    if not expression.text:
+        return f"{what} = {value}"
+    return f"{expression.where or what}: {expression.text} = {value}"
+
+
+def _fits(value: Any, dtype: str, what: str) -> float:
+    if isinstance(value, str):
+        raise KernelError(f"argument {what} is the text {value!r}", "a kernel takes numbers only")
+    return fits(value, dtype, what)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the scratch memory of a plan lies in one piece of memory, in bytes."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    zeroed_once_bytes: int = 0
+    """The first so many are zero before the first run; every run leaves them zero."""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ConcretePlan:
+    """A configuration of a manifest in numbers: all that a launch needs but addresses."""
+
+    configuration: int
+    """Its index in the manifest."""
+    plan: Plan
+    entries: tuple[LaunchEntry, ...]
+    """Of each launch of the plan: its cubin and the kernel's name in it."""
+    tensors: tuple[Buffer, ...]
+    """Those that the problem has, in the kernel's order; shapes as they lie in memory."""
+    scalar_positions: Mapping[str, tuple[tuple[int, int], ...]]
+    """Where each scalar is passed: pairs of a launch and an argument, as indices of the plan."""
+    workspace: Workspace
+
+
+def interpret(
+    manifest: Manifest,
+    configuration: int,
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
+) -> ConcretePlan:
+    """Return what a configuration launches.
+
+    Args:
+        manifest: of the bundle.
+        configuration: an index of its configurations.
+        sizes: by name, all of the manifest's.
+        limits: of the GPU, by the names of :data:`DEVICE_LIMITS`.
+
+    Raises:
+        InvalidForProblemError: the configuration cannot run these sizes on this GPU; says why.
+        CallError: a size does not exist, or has no such value.
+    """
+    check_sizes(manifest, sizes)
+    entry = manifest.configurations[configuration]
+    if limits["cc"] != entry.cc:
+        raise InvalidForProblemError(
+            f"it was compiled for compute capability {entry.cc / 10}, and this GPU has {limits['cc'] / 10}"
+        )
+    names = {**sizes, **{name: limits[name] for name in DEVICE_LIMITS}}
+    for reason, condition in entry.requires:
+        if not condition.holds(names):
+            raise InvalidForProblemError(reason)
+    try:
+        return _concrete(configuration, entry, manifest.computations[entry.computation], names)
+    except NoValueError as error:
+        raise InvalidForProblemError(f"a number of its launches has no value: {error}") from None
+    except CallError:
+        raise
+    except TunerError as error:
+        raise InvalidForProblemError(error.problem, error.remedy) from None
+
+
+def _concrete(
+    configuration: int, entry: ConfigurationEntry, computation: Computation, names: Mapping[str, int]
+) -> ConcretePlan:
+    maker = PlanMaker(names, computation.tensors, computation.scalars, entry.scratch)
+    for buffer in (*maker.scratch, *maker.tensors):
+        if buffer.size_bytes > MAX_BYTES:
+            raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
+    launches = tuple(launch for launch in entry.launches if maker.true(launch.when))
+    if not launches:
+        raise UnlaunchableError("it has no launch for these sizes")
+    positions: dict[str, tuple[tuple[int, int], ...]] = {}
+    for index, launch in enumerate(launches):
+        for position, argument in enumerate(maker.passed(launch)):
+            if argument.kind == "scalar":
+                positions[argument.name] = (*positions.get(argument.name, ()), (index, position))
+    workspace = _workspace(maker.scratch)
+    return ConcretePlan(configuration, maker.plan(launches), launches, maker.tensors, positions, workspace)
+
+
+def _workspace(scratch: Iterable[Buffer]) -> Workspace:
+    """Return where each buffer lies: first those that are zeroed once, each at a multiple of ALIGNMENT."""
+    offsets: dict[str, int] = {}
+    end = zeroed_once = 0
+    for buffer in sorted(scratch, key=lambda item: not item.zeroed_once):
+        offsets[buffer.name] = end
+        end += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
+        if buffer.zeroed_once:
+            zeroed_once = end
+    if end > MAX_BYTES:
+        raise UnlaunchableError(f"scratch memory of {end} bytes", "use smaller sizes")
+    return Workspace(offsets, zeroed_once, end)
+
+
+def check_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    """Raise an error unless all sizes are given, and no others.
+
+    Raises:
+        CallError: a name is wrong, or a size is not from 1 to 2**62.
+    """
+    if sizes.keys() != set(manifest.sizes):
+        raise CallError(
+            f"sizes {', '.join(sizes) or 'none'}", f"{manifest.kernel} takes {', '.join(manifest.sizes)}"
+        )
+    for name, size in sizes.items():
+        if type(size) is not int or not 1 <= size <= MAX_SIZE:
+            raise CallError(f"size {name} = {size!r}", "a size is a whole number from 1 to 2**62")
+
+
+def scalar_values(computation: Computation, given: Mapping[str, float]) -> dict[str, float]:
+    """Return a caller's scalars as their dtypes hold them.
+
+    Raises:
+        CallError: there is no such scalar, or its dtype has no such value.
+    """
+    dtypes = {item.name: item.dtype for item in computation.scalars}
+    return {name: _scalar_value(dtypes, name, value) for name, value in given.items()}
+
+
+def _scalar_value(dtypes: Mapping[str, str], name: str, value: object) -> float:
+    if name not in dtypes:
+        raise CallError(f"there is no scalar {name!r}", f"choose from: {', '.join(dtypes) or 'none'}")
+    if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
+        raise CallError(f"scalar {name} = {value!r}", "give a number")
+    dtype = dtypes[name]
+    try:
+        return rounded(fits(value, dtype, name), dtype)
+    except TunerError:
+        raise CallError(f"scalar {name} = {value!r} does not fit {dtype}", "give another value") from None
