@@ -141,10 +141,11 @@ def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
         operator = run(sys.executable, "-c", code, cwd=moved.parent)
         assert operator.startswith("<kernel_tune::smooth_") and operator.endswith("-> Tensor> False\n")
     if shutil.which("pkg-config"):
-        flags = run(
-            "env", f"PKG_CONFIG_PATH={moved}/lib/pkgconfig", "pkg-config", "--cflags", "kernel_tune_smooth"
-        )
+        ask = ("env", f"PKG_CONFIG_PATH={moved}/lib/pkgconfig", "pkg-config")
+        flags = run(*ask, "--cflags", "kernel_tune_smooth")
         assert Path(flags.strip().removeprefix("-I")).resolve() == moved / "include"
+        folder = run(*ask, "--variable=bundle", "kernel_tune_smooth")  # for a program's -DBUNDLE
+        assert Path(folder.strip()).resolve() == moved
     if shutil.which("cmake"):
         project, cuda = tmp_path / "project", tmp_path / "cuda"
         for folder in (project, cuda, moved / "include"):

@@ -195,8 +195,8 @@ def test_programs_and_two_bundles_have_no_warning_in_one_file(compiler: str, tmp
     with (tmp_path / "second.cpp").open("a") as file:
         file.write("".join(f'#include "{source}"\n' for source in PROGRAMS))
     options = [*STRICT, "-fsyntax-only", *include_options()]
-    if compiler == "nvcc":  # which has includes of its own
-        options = ["-std=c++17", "-Xcompiler", ",".join([*STRICT[1:], "-fsyntax-only"])]
+    if compiler == "nvcc":  # which has includes of its own, and warnings in a .cu file
+        options = ["-std=c++17", "-x", "cu", "--cuda", "-Xcompiler", ",".join(STRICT[1:])]
     options += ['-DBUNDLE="bundle"', f"-I{tmp_path / 'second'}"]
     without_a_warning([compiler, *options, "-c", "second.cpp"], tmp_path)
 

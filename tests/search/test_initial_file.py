@@ -139,16 +139,6 @@ def test_check_finds_mistakes_in_both_files(tmp_path: Path, capsys: pytest.Captu
     assert any("scale.initial.toml:" in line and "itms" in line for line in found)
 
 
-def test_old_keys_in_it_are_read_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    today = read_kernel(write(tmp_path / "today"))
-    text = INITIAL.replace("[definitions]", "[terms]").replace("[[initial]]", "[[seeds]]")
-    path = write(tmp_path / "before", text.replace("minimize", "least"))
-    for n in (100, 1_000_000):
-        assert settled(read_kernel(path), n) == settled(today, n)
-    said = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu").err
-    assert "'minimize'" in said and "'definitions'" in said and "'initial'" in said
-
-
 def test_show_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(said_by(capsys, "show", str(write(tmp_path)), "--json").out)
     assert [one["configuration"]["items"] for one in shown["seeds"]] == [1, 3]

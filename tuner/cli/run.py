@@ -146,8 +146,6 @@ def run(given: Arguments, cluster: Cluster | None = None, gpu: str = "") -> None
     try:
         with stopping() as stopped:
             if (settings := _elsewhere(given, listed, cluster, gpu, foreign)) is not None:
-                for note in () if given.quiet else kernel.old_keys:
-                    say(note)
                 with Database.open(given.db) as database:
                     jobs = Jobs(listed, request, database, given.printing)
                     if given.resume:
@@ -259,9 +257,8 @@ def _introduce(device: Device, request: Request, *, changed: bool, quiet: bool) 
         say(f"a recording compiles nothing: the rule of thumb {', '.join(unknown)} is not applied")
     if quiet:
         return
-    for note in (*request.kernel.old_keys, device.note):
-        if note:
-            say(note)
+    if device.note:
+        say(device.note)
     if changed:
         say(f"{request.kernel.name} has changed since: this is the kernel as it was recorded")
 

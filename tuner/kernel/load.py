@@ -164,7 +164,6 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         costs=first.costs,
         matmul=first.matmul,
         definitions=_written(data, file.initial),
-        old_keys=file.all_old_keys,
     )
     top.done(kernel)
     for preset in (None, *problem.presets):

@@ -122,8 +122,6 @@ class KernelSpec:
     """Summands of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Names of parts of expressions, with their texts as the file has them, for people: expressions stand alone."""
-    old_keys: tuple[str, ...] = ()
-    """Keys of the file that have another name today, each as a sentence for the user."""
 
     @property
     def folder(self) -> Path:

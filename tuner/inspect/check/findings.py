@@ -129,8 +129,6 @@ def load(file: Path) -> tuple[KernelSpec | None, Report]:
     if read.initial is not None:
         lines = TomlLines(read.initial.path.read_text(), read.initial.data)
         report.beside[read.initial.path.name] = (read.initial.path, lines)
-    for note in read.all_old_keys:
-        report.note(note)
     left: KernelFile | None = read
     kernel = None
     for _ in range(MOST_ERRORS):

@@ -11,7 +11,6 @@ from typing import Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.toml.like import bases_of, complete_variants
-from tuner.kernel.toml.old_keys import today
 
 Key = tuple[str | int, ...]
 
@@ -30,7 +29,7 @@ class TomlLines:
 
     Args:
         text: the file.
-        data: what is in it, with today's keys.
+        data: what is in it.
     """
 
     def __init__(self, text: str, data: Mapping[str, Any]) -> None:
@@ -109,7 +108,6 @@ class TomlLines:
         return key
 
     def _enter(self, key: Key, number: int) -> None:
-        key = today(key)
         for length in range(1, len(key) + 1):
             self._lines.setdefault(key[:length], number)
 

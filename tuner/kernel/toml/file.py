@@ -1,15 +1,14 @@
-"""A kernel's TOML file as data, with today's keys, and the file beside it that has its initial configurations."""
+"""A kernel's TOML file as data, and the file beside it that has its initial configurations."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.core import paths
 from tuner.core.errors import KernelError
-from tuner.kernel.toml.old_keys import rename_old_keys
 from tuner.kernel.toml.values import exists
 
 MAX_FILE_BYTES = 1 << 20
@@ -21,31 +20,21 @@ class KernelFile:
 
     path: Path
     data: dict[str, Any]
-    old_keys: tuple[str, ...] = ()
-    """Keys in it that have another name today, each as a sentence."""
     initial: KernelFile | None = None
     """The file that has the initial configurations, if it names one."""
-
-    @property
-    def all_old_keys(self) -> tuple[str, ...]:
-        """The old keys of both files."""
-        return tuple(dict.fromkeys((*self.old_keys, *(self.initial.old_keys if self.initial else ()))))
 
 
 def read_file(path: Path) -> KernelFile:
     """Return what a kernel's file holds, and what the one with its initial configurations does.
 
     Raises:
-        KernelError: one cannot be read, is no TOML, or has a key under its old name and its new one.
+        KernelError: one cannot be read, or is no TOML.
     """
-    file = _file(path)
-    name = file.data.get("initial")
-    return replace(file, initial=_file(_beside(path, name))) if isinstance(name, str) else file
-
-
-def _file(path: Path) -> KernelFile:
     data = read_toml(path)
-    return KernelFile(path, data, rename_old_keys(data, path.name))
+    if not isinstance(name := data.get("initial"), str):
+        return KernelFile(path, data)
+    beside = _beside(path, name)
+    return KernelFile(path, data, KernelFile(beside, read_toml(beside)))
 
 
 def _beside(path: Path, name: str) -> Path:

@@ -22,7 +22,13 @@ enum class Code {
     driver_error       // the driver refused a call
 };
 
-class [[nodiscard]] Status {
+#ifdef __CUDACC__  // in a .cu file nvcc warns of every assignment to a class that is nodiscard
+#define KERNEL_TUNE_NODISCARD
+#else
+#define KERNEL_TUNE_NODISCARD [[nodiscard]]
+#endif
+
+class KERNEL_TUNE_NODISCARD Status {
 public:
     Status() = default;
     Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
@@ -36,6 +42,7 @@ private:
     Code code_ = Code::ok;
     std::string message_;
 };
+#undef KERNEL_TUNE_NODISCARD
 
 }  // namespace KERNEL_TUNE_NAMESPACE
 }  // namespace kernel_tune
