@@ -49,9 +49,9 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.runtime.dispatch import dispatch
+from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.entries import Manifest
 from tuner.studies.portfolio import Built, PortfolioRequest, build
 from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session

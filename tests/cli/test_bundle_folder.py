@@ -188,4 +188,4 @@ def test_a_size_in_a_template_is_a_requirement(tmp_path: Path, capsys: pytest.Ca
     assert said_by(capsys, "bundle", *arguments).code == 0
     manifest = read_manifest((tmp_path / "out" / "manifest.json").read_bytes())
     winner = manifest.configurations[manifest.winners[0].configuration]
-    assert ("==", "width", 300) in [requirement.holds for requirement in winner.requires]
+    assert ("==", "width", 300) in [holds.tree for _, holds in winner.requires]

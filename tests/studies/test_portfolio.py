@@ -24,9 +24,9 @@ from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
 from tuner.runtime.dispatch import Dispatched, Match, dispatch
+from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.entries import Manifest
 from tuner.studies.portfolio import Built, PortfolioRequest, build
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_choosing import choose

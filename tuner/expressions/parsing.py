@@ -6,7 +6,6 @@ Checking, evaluating and writing a tree take a few Python calls for each level, 
 from __future__ import annotations
 
 import ast
-import functools
 
 from tuner.core.errors import ExpressionError
 
@@ -58,13 +57,6 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
         if not level:
             return body
     raise _too_deep(text)
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def names_in(tree: ast.AST) -> frozenset[str]:
-    """Return the names in a tree, those of functions included; asked of each of its parts, it looks at each once."""
-    own = (tree.id,) if isinstance(tree, ast.Name) else ()
-    return frozenset(own).union(*map(names_in, ast.iter_child_nodes(tree)))
 
 
 def unparse(tree: ast.AST) -> str:
