@@ -26,8 +26,8 @@ from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Tri
 from tuner.formats.files import GZIP, unpacked
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
-from tuner.kernel.spec import MAX_SIZE
 from tuner.kernel.variant_spec import RESOURCE_NAMES
+from tuner.runtime.launch_limits import MAX_SIZE
 
 FORMAT = "kernel-tune recording"
 VERSION = 2
