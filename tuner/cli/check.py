@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from tuner.core.errors import UsageError
 from tuner.inspect.check.check import check_kernel
-from tuner.inspect.check.findings import Report, Watch, watch_nothing
+from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Checks
 from tuner.kernel.load import find_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.next_steps import show_next
-from tuner.report.progress import Panel
+from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, say, show_json, show_line
 
 MISTAKES = 1
@@ -39,9 +38,12 @@ def check(
             choices = ", ".join(map(str, ARCHITECTURES))
             raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
     gpus = tuple(ARCHITECTURES[cc] for cc in dict.fromkeys(ccs))
-    with _progress() as watch:
-        checks = Checks(gpus, _count(configurations), seed, jobs, cpu, watch)
+    progress = Progress(counted_line, math.inf)  # on a terminal alone
+    checks = Checks(gpus, _count(configurations), seed, jobs, cpu, progress)
+    try:
         report = check_kernel(find_kernel(kernel_name), checks)
+    finally:
+        progress.close()
     if as_json:
         show_json(_as_json(report))
     else:
@@ -55,25 +57,6 @@ def check(
             show_next({f"tune --kernel {shlex.quote(kernel_name)}": "tune it"})
     if report.findings:
         sys.exit(MISTAKES)
-
-
-@contextmanager
-def _progress() -> Iterator[Watch]:
-    """Return what shows on a terminal how far the check is."""
-    if not sys.stderr.isatty():
-        yield watch_nothing
-        return
-    panel = Panel()
-
-    def watch(what: str, done: int, total: int) -> None:
-        if done == 0 or panel.due:
-            panel.draw(done, total, [f"{what}: {done} of {total}"])
-
-    panel.start()
-    try:
-        yield watch
-    finally:
-        panel.stop()
 
 
 def _count(text: str) -> int | None:

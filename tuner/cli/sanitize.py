@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from tuner.core.files import refuse_missing_parent
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted
-from tuner.inspect.tools.checking import Checker
+from tuner.inspect.tools.checking import Checker, ToolVerdict
 from tuner.inspect.tools.locate import SANITIZER, find
 from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_json, show_checked
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
@@ -77,9 +77,10 @@ def sanitize(given: ConfigurationArguments, asked: SanitizeOptions) -> None:
             case, reason = not_compiled[0]
             raise CompileError(f"nothing can be run: {case}: {reason}", "choose another configuration")
         faulty = {tool: planted(tool, gpu, pool) for tool in tools if asked.self_check}
-    progress = SanitizeProgress(len(units) * len(tools), quiet=asked.quiet)
+    progress = SanitizeProgress(len(units) * len(tools))
+    tell: Callable[[ToolVerdict], None] = (lambda _: None) if asked.quiet else progress.add
     number, cache = gpu_number(asked.device_name), str(paths.cubins())
-    checker = Checker(sanitizer, folder, number, cache, asked.seed, asked.deadline_s, progress)
+    checker = Checker(sanitizer, folder, number, cache, asked.seed, asked.deadline_s, tell)
     verdicts = {}
     try:
         for tool in tools:

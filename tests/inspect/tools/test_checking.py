@@ -182,21 +182,21 @@ def test_a_blind_tool_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             checker.try_out(tool, unit)
 
 
-def test_progress_says_how_long_it_may_take(units: list[Unit], capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_says_how_long_it_may_take(
+    units: list[Unit], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tuner.report.progress.time.monotonic", lambda: now)
     progress = SanitizeProgress(12)
     for unit in units[:4]:
-        progress(
-            "memcheck", ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG)
-        )
-    assert progress.line("memcheck", 45.0) == "memcheck: 4 of 12 runs, 1 with findings, about 2 min left"
-
-
-def test_the_first_verdict_says_nothing_about_the_rest(
-    units: list[Unit], capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = SanitizeProgress(12)
-    progress("racecheck", ToolVerdict(units[0], "racecheck", CaseOutcome.OK))
-    assert progress.line("racecheck", 0.0) == "racecheck: 1 of 12 runs"
+        now += 15.0
+        progress.add(ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
+    assert capsys.readouterr().err.splitlines() == [
+        "memcheck: 1 of 12 runs, 1 with findings",
+        "memcheck: 2 of 12 runs, 1 with findings, about 3 min left",
+        "memcheck: 3 of 12 runs, 1 with findings, about 2 min left",
+        "memcheck: 4 of 12 runs, 1 with findings, about 2 min left",
+    ]
 
 
 def test_records_without_a_place_have_no_kernel() -> None:

@@ -44,7 +44,7 @@ def check_kernel(file: Path, checks: Checks) -> Report:
         checks: what is checked.
     """
     kernel, report = load(file)
-    report.watch = checks.watch
+    report.observer = checks.observer
     if kernel is None:
         report.note("nothing was compiled: correct the file first")
         return report

@@ -69,9 +69,10 @@ def check_compiling(
         return set(), set()
     with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
+        report.observer.phase("compilations", len(waits))
         compilations: list[Compilation] = []
         for wait in waits:
-            report.watch("compilations", len(compilations), len(waits))
+            report.observer.step("")
             compilations.append(wait())
         results = list(zip(tasks, compilations, strict=True))
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]

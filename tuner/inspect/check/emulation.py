@@ -15,8 +15,9 @@ from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.observer import Observer
 from tuner.core.processes import Child, ChildDied
-from tuner.inspect.check.findings import Report, Watch
+from tuner.inspect.check.findings import Report
 from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
@@ -83,7 +84,7 @@ def check_on_host(
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
-        outcomes = children.ask_all(runs, report.watch)
+        outcomes = children.ask_all(runs, report.observer)
     reported: set[Key] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
@@ -177,7 +178,7 @@ class HostChildren:
         self._idle: list[HostChild] = []
         self._all: set[HostChild] = set()
 
-    def ask_all(self, runs: Sequence[_Run], watch: Watch) -> list[_Outcome]:
+    def ask_all(self, runs: Sequence[_Run], observer: Observer[str]) -> list[_Outcome]:
         """Ask about each run, some at a time; of a variant's, those behind the first that fails may be left out.
 
         Whatever ends this, such as Ctrl-C, ends the children.
@@ -194,10 +195,11 @@ class HostChildren:
 
         with ThreadPoolExecutor(self._jobs) as threads:
             submitted = [threads.submit(ask, number, run) for number, run in enumerate(runs)]
+            observer.phase("runs on the CPU", len(runs))
             outcomes: list[_Outcome] = []
             try:
                 for one in submitted:
-                    watch("runs on the CPU", len(outcomes), len(runs))
+                    observer.step("")
                     outcomes.append(one.result())
                 return outcomes
             except BaseException:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.core.errors import KernelError, TunerError
+from tuner.core.observer import Observer
 from tuner.inspect.check.toml_lines import Key, TomlLines
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
@@ -16,14 +16,6 @@ from tuner.kernel.toml.like import bases_of
 
 _BESIDE = re.compile(r"(?P<file>[^\s:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 """An error in another file of the kernel: a template, a Python reference."""
-
-
-Watch = Callable[[str, int, int], None]
-"""Told what is checked, how many are done, and of how many."""
-
-
-def watch_nothing(what: str, done: int, total: int) -> None:
-    """Show nothing."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +50,7 @@ class Report:
     """What was not looked at, and why."""
     done: list[str] = field(default_factory=list)
     """What was looked at."""
-    watch: Watch = watch_nothing
+    observer: Observer[str] = field(default_factory=Observer)
 
     def add(self, key: Key, problem: str, remedy: str = "") -> None:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""

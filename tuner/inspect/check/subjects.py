@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.inspect.check.findings import Report, Watch, watch_nothing
+from tuner.core.observer import Observer
+from tuner.inspect.check.findings import Report
 from tuner.kernel.default import default_configuration
 from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.plan import make_plan
@@ -49,7 +50,7 @@ class Checks:
     """Processes; None for one a core."""
     on_host: bool = True
     """Whether plain kernels are run on the CPU, too."""
-    watch: Watch = watch_nothing
+    observer: Observer[str] = field(default_factory=Observer)
     """Told how far it is."""
 
 
@@ -78,8 +79,9 @@ def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
 def subjects(kernel: KernelSpec, checks: Checks, report: Report) -> list[Subject]:
     """Return a subject for each variant that has one, and report the others."""
     chosen = []
-    for number, variant in enumerate(kernel.variants.values()):
-        report.watch("variants: valid configurations", number, len(kernel.variants))
+    report.observer.phase("variants: valid configurations", len(kernel.variants))
+    for variant in kernel.variants.values():
+        report.observer.step("")
         try:
             subject = _subject(kernel, variant, checks, report)
         except TunerError as error:
@@ -223,29 +225,28 @@ def _has_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
         return False
 
 
+def _why_not_one(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[str]:
+    """Return why each variant has no valid configuration; empty if one has."""
+    if _has_default(kernel, problem, gpu):
+        return []
+    usable, refused = kernel.usable_variants(problem, gpu)
+    reasons = [f"{name}: {reason}" for name, reason in refused.items()]
+    for variant in usable:
+        space, reason = _valid(kernel, variant, problem, gpu)
+        if space is not None:
+            return []
+        reasons.append(f"{variant.name}: {reason}")
+    return reasons
+
+
 def check_problems(kernel: KernelSpec, checks: Checks, chosen: Sequence[Subject], report: Report) -> None:
     """Report presets for which no variant has a valid configuration."""
-    if not chosen:
-        return
-    first = {subject.variant.name for subject in chosen}
-    for key, problem in problems(kernel).items():
-        reasons = []
+    for key, problem in problems(kernel).items() if chosen else ():
         for gpu in (*checks.gpus, *ARCHITECTURES.values()):
-            if _has_default(kernel, problem, gpu):
+            reasons = _why_not_one(kernel, problem, gpu)
+            if not reasons:
                 break
-            usable, refused = kernel.usable_variants(problem, gpu)
-            reasons = [f"{name}: {reason}" for name, reason in refused.items()]
-            for variant in usable:
-                space, reason = _valid(kernel, variant, problem, gpu)
-                if space is not None:
-                    break
-                reasons.append(f"{variant.name}: {reason}")
-            else:
-                continue
-            break
         else:
             what = f"preset {key[-1]}" if key[-1] != "sizes" else "the default problem"
-            if first:
-                report.add(
-                    key, f"{what} has no valid configuration ({'; '.join(reasons)})", "change its sizes"
-                )
+            why = f"{what} has no valid configuration ({'; '.join(reasons)})"
+            report.add(key, why, "change its sizes")

@@ -112,7 +112,7 @@ class Checker:
         cache: folder of the cubin cache; empty for none.
         seed: of the inputs.
         step_s: seconds allowed for one configuration at one size.
-        report: called with a tool and a verdict whenever there is one; the last on a configuration counts.
+        report: called with a verdict whenever there is one; the last on a configuration counts.
     """
 
     sanitizer: Path
@@ -121,7 +121,7 @@ class Checker:
     cache: str
     seed: int
     step_s: float
-    report: Callable[[str, ToolVerdict], None] = lambda *_: None
+    report: Callable[[ToolVerdict], None] = lambda _: None
     _numbers: Counter[str] = field(default_factory=Counter)
 
     def try_out(self, tool: str, planted: Unit) -> None:
@@ -164,11 +164,11 @@ class Checker:
                 if turn.records and not single:
                     suspects[turn.unit.number] = turn.unit
                 else:
-                    self.report(tool, verdicts[turn.unit.number])
+                    self.report(verdicts[turn.unit.number])
             suspects |= {unit.number: unit for unit in _suspected(session.strays, done)} if not single else {}
         for unit in suspects.values():
             verdicts[unit.number] = self._alone(tool, unit, verdicts[unit.number])
-            self.report(tool, verdicts[unit.number])
+            self.report(verdicts[unit.number])
         return [verdicts[unit.number] for unit in units]
 
     def _alone(self, tool: str, unit: Unit, before: ToolVerdict) -> ToolVerdict:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,8 +17,9 @@ from tuner.inspect.tools.cases import Case, LeftOut
 from tuner.inspect.tools.checking import ToolVerdict
 from tuner.inspect.tools.figures import Figures, Stall, figures_of, limit_of, top_stalls, worth_looking_at
 from tuner.inspect.tools.nsight import LaunchMetrics
-from tuner.report.tables import configuration_record, duration, picked, problem_text, say, show, show_pairs
-from tuner.report.terminal import printable, redraw
+from tuner.report.progress import Progress
+from tuner.report.tables import configuration_record, duration, picked, problem_text, show, show_pairs
+from tuner.report.terminal import printable
 
 # -- tune profile
 
@@ -183,7 +182,6 @@ def _access(efficiency: float | None, sectors: float | None) -> str:
 # -- tune sanitize
 
 PLAIN_EVERY_S = 10.0
-REDRAW_EVERY_S = 0.2
 MOST_ROWS = 40
 """Findings in the table; --json has them all."""
 
@@ -218,54 +216,36 @@ class Checked:
         return self.ran and not self.failed
 
 
-class SanitizeProgress:
-    """One line on stderr: rewritten on a terminal, now and then elsewhere.
+class SanitizeProgress(Progress[ToolVerdict]):
+    """Shows how many verdicts there are; the last on a configuration counts.
 
     Args:
         total: verdicts to come.
-        quiet: whether to say nothing.
     """
 
-    def __init__(self, total: int, *, quiet: bool = False) -> None:
-        self._total, self._quiet = total, quiet
-        self._first = 0.0
-        self._last = time.monotonic()
-        self._verdicts: dict[tuple[str, int], ToolVerdict] = {}
-        self._live = sys.stderr.isatty()
+    def __init__(self, total: int) -> None:
+        super().__init__(_how_far, PLAIN_EVERY_S)
+        self.phase("", total)
+        self.verdicts: dict[tuple[str, int], ToolVerdict] = {}
 
-    def __call__(self, tool: str, verdict: ToolVerdict) -> None:
+    def add(self, verdict: ToolVerdict) -> None:
         """Count a verdict."""
-        now = time.monotonic()
-        if not self._verdicts:
-            self._first = now
-        self._verdicts[tool, verdict.unit.number] = verdict
-        if self._quiet or now - self._last < (REDRAW_EVERY_S if self._live else PLAIN_EVERY_S):
-            return
-        self._last = now
-        text = self.line(tool, now - self._first)
-        if self._live:
-            redraw(text)
-        else:
-            say(text)
+        self.verdicts[verdict.tool, verdict.unit.number] = verdict
+        self.step(verdict, len(self.verdicts))
 
-    def line(self, tool: str, since_first_s: float) -> str:
-        """Say how far it is, and how long it may still take by what followed the first verdict.
 
-        The first one waits for a process to start under the tool, which takes longer than many runs do.
-        """
-        done = len(self._verdicts)
-        wrong = sum(verdict.failed for verdict in self._verdicts.values())
-        findings = f", {wrong} with findings" if wrong else ""
-        left = ""
-        if done > 1:
-            left_s = since_first_s / (done - 1) * (self._total - done)
-            left = f", about {left_s:.0f} s left" if left_s < 100 else f", about {left_s / 60:.0f} min left"
-        return f"{tool}: {done} of {self._total} runs{findings}{left}"
+def _how_far(progress: Progress[ToolVerdict]) -> list[str]:
+    """Return how far it is, and how long it may still take by what followed the first verdict.
 
-    def close(self) -> None:
-        """End the line."""
-        if self._live and not self._quiet:
-            redraw("")
+    The first one waits for a process to start under the tool, which takes longer than many runs do.
+    """
+    assert isinstance(progress, SanitizeProgress) and progress.now is not None
+    wrong = sum(verdict.failed for verdict in progress.verdicts.values())
+    findings = f", {wrong} with findings" if wrong else ""
+    left_s = progress.eta_s
+    left = "" if left_s is None else f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"
+    done = f"{progress.done:.0f} of {progress.steps:.0f} runs"
+    return [f"{progress.now.tool}: {done}{findings}{f', about {left} left' if left else ''}"]
 
 
 def show_checked(checked: Checked) -> None:
