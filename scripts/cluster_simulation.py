@@ -36,7 +36,7 @@ from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.database.database import Database
 from tuner.fleet.cluster import Cluster, cluster_opening
-from tuner.fleet.cluster_files import read_record
+from tuner.fleet.cluster_files import read_settings, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
 
@@ -67,11 +67,11 @@ def started(devices: int) -> Iterator[tuple[Cluster, int]]:
         folder = Path(name) / "cluster"
         options = ["--folder", str(folder), "--port", port, "--dashboard", "-1"]
         CliRunner().invoke(command, ["start", *options], catch_exceptions=False)
-        record = read_record(folder)
-        assert record is not None
+        settings, (pid,) = read_settings(folder), running(folder)
+        assert settings is not None
         try:
-            with closing(Cluster(record.address, folder)) as connection:
-                yield connection, record.pid
+            with closing(Cluster(settings.scheduler, folder)) as connection:
+                yield connection, pid
         finally:
             CliRunner().invoke(command, ["stop", "--folder", str(folder)], catch_exceptions=False)
 

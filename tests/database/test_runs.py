@@ -138,7 +138,8 @@ def test_a_run_whose_process_lives_is_not_taken_over(path: Path) -> None:
 
 def test_a_sampler_is_read_by_the_name_that_it_has_today(path: Path) -> None:
     with Database.open(path) as database:
-        database.start_run(replace(make_run(), sampler="kriging"))
+        run = make_run()
+        database.start_run(replace(run, options=replace(run.options, sampler="kriging")))
     with Database.open(path, write=False) as database:
         before = file_hash(path)
         assert database.run(make_run().id).sampler == "gp-ei"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tuner.cli.stopping import stopping
 from tuner.core.errors import TunerError
-from tuner.core.model import RunOptions, Trial
+from tuner.core.model import RunOptions
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
@@ -20,26 +21,18 @@ from tuner.tuning.session import tune
 from tuner.tuning.state import State
 
 
-class Notes:
-    """Writes ``run number status time`` the moment the session says that a trial has ended."""
+class Notes(Observer[State]):
+    """Writes ``run number status time`` of each trial once the session says that it has ended."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.noted = 0
 
-    def started(self, state: State) -> None:
-        pass
-
-    def trial(self, state: State, trial: Trial) -> None:
-        line = f"{state.run.id} {trial.number} {trial.status} {trial.time_ns}\n"
-        os.write(self.descriptor, line.encode())
-
-    def phase(self, state: State, what: str) -> None:
-        pass
-
-    def close(self) -> None: ...
-
-    def tick(self, state: State) -> None:
-        pass
+    def step(self, now: State, done: float | None = None) -> None:
+        for trial in now.trials[max(self.noted, now.resumed_trials) :]:
+            line = f"{now.run.id} {trial.number} {trial.status} {trial.time_ns}\n"
+            os.write(self.descriptor, line.encode())
+        self.noted = len(now.trials)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

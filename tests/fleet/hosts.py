@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from tuner.children.measuring import GpuList
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import TunerError
-from tuner.fleet.cluster_files import read_record
+from tuner.fleet.cluster_files import read_settings, running
 
 TWO = GpuList(("NVIDIA H200",) * 2, tuple(f"{number:032x}" for number in (10, 11)), (90, 90))
 
@@ -61,9 +61,9 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        record = read_record(folder)
-        assert record is not None
-        self.address, self.pid = record.address, record.pid
+        settings = read_settings(folder)
+        assert settings is not None
+        self.address, (self.pid,) = settings.scheduler, running(folder)
 
     def processes(self, *words: str) -> list[int]:
         """Return its processes whose command line has these words."""

@@ -38,7 +38,7 @@ from tuner.fleet import cluster as cluster_module
 from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
 from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
-from tuner.fleet.cluster_files import full_address, make_certificate, read_record, running
+from tuner.fleet.cluster_files import full_address, make_certificate, read_settings, running
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event
 from tuner.fleet.workers import WorkersAsCards
@@ -68,7 +68,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     while any("tuner." in command_of(pid) for pid in mine) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [command_of(pid) for pid in mine if "tuner." in command_of(pid)]
-    assert read_record(folder) is None
+    assert read_settings(folder) is None
 
 
 def tuned(host: Host, database: Path, seen: Seen, count: int, trials: int, address: str = "") -> list[str]:
@@ -298,7 +298,7 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
     (folder / "cluster-key.pem").write_text("damaged")
     said = call("start", "--folder", str(folder), "--port", str(free_port()), code=2)
     assert "its key do not match" in said
-    assert read_record(folder) is None
+    assert read_settings(folder) is None
 
 
 def test_a_certificate_that_has_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +331,7 @@ def test_a_cluster_is_ended_although_its_record_is_damaged(tmp_path: Path) -> No
     folder = str(tmp_path / "c")
     call("start", "--folder", folder, "--port", str(free_port()), "--dashboard", "-1", "--device", "none")
     (record,) = (tmp_path / "c").glob("*.json")
-    for text in ("", "[]", "null", '{"address": 5}', '{"address":"tls://x:1","dashboard":"","pid":-1}'):
+    for text in ("", "[]", "null", '{"address": 5}', '{"scheduler":"tls://x:1","dashboard":""}'):
         record.write_text(text)
         assert "no cluster of the folder" in call("status", "--folder", folder, code=2)
     (pid,) = running(tmp_path / "c")
@@ -344,7 +344,7 @@ def test_a_start_that_fails_leaves_no_process(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(fleet, "visible_gpus", lambda: TWO)
-    monkeypatch.setattr("tuner.cli.cluster.write_record", full)
+    monkeypatch.setattr("tuner.cli.cluster.write_settings", full)
     options = ("--port", str(free_port()), "--dashboard", "-1")
     said = call("start", "--folder", str(tmp_path / "c"), *options, code=1)
     assert said == f"{tmp_path}/c: No space left on device; name another --folder"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.model import Configuration, Measurement, RunOptions, Status, Trial
+from tuner.core.model import Configuration, Measurement, RunOptions, Status
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import GRACE_S
@@ -22,7 +23,6 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import State
 
 KNOWN_LAUNCH_S = 10.0
 """As ``tuner.gpu.problem`` has it, which is imported only in the measuring process."""
@@ -302,15 +302,6 @@ def test_other_sizes(bench: Bench) -> None:
     assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 4, verified
 
 
-class Silent:
-    def started(self, state: State) -> None: ...
-    def trial(self, state: State, trial: Trial) -> None: ...
-    def phase(self, state: State, what: str) -> None: ...
-    def close(self) -> None: ...
-
-    def tick(self, state: State) -> None: ...
-
-
 def test_run_among_faults(bench: Bench, tmp_path: Path) -> None:
     """A whole run over a space of which most is broken ends with a winner that is not."""
     faults = tuple(fault for fault in FAULTS if fault not in ("hang", "lazy"))
@@ -318,7 +309,7 @@ def test_run_among_faults(bench: Bench, tmp_path: Path) -> None:
     options = RunOptions(trials=60, sampler="random", seed=2, fixed=fixed)
     request = Request(bench.kernel, bench.problem, options)
     with Database.open(tmp_path / "tuning.db") as database:
-        result = tune(request, bench.device, database, Silent())
+        result = tune(request, bench.device, database, Observer())
         trials = database.trials(result.state.run.id)
     assert len(trials) == 60
     wrong = []

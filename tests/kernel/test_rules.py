@@ -14,6 +14,7 @@ from tuner.cli.commands.inspection import show
 from tuner.cli.commands.run import run
 from tuner.core.errors import SpaceError, UsageError
 from tuner.core.model import Gpu, RunOptions, Status
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.expressions.arithmetic import parse
@@ -31,14 +32,6 @@ from tuner.tuning.request import Request
 
 GPU = ARCHITECTURES[90]
 BLOCKS = (16, 32, 48, 64, 96, 100, 128, 256, 384, 512, 768, 1024)
-
-
-class Silent:
-    def started(self, state: object) -> None: ...
-    def trial(self, state: object, trial: object) -> None: ...
-    def phase(self, state: object, what: str) -> None: ...
-    def tick(self, state: object) -> None: ...
-    def close(self) -> None: ...
 
 
 def limits(gpu: Gpu, **more: int) -> dict[str, int]:
@@ -187,14 +180,14 @@ def test_a_rule_checked_after_compiling_binds_only_its_own_runs(tmp_path: Path) 
     try:
         with Database.open(tmp_path / "tuning.db") as database:
             request = Request(ruled, kernel.problem(), RunOptions(trials=10, sampler="brute-force"))
-            first = session.tune(request, device, database, Silent())
+            first = session.tune(request, device, database, Observer())
             ends = {(t.configuration.values["items"], t.status) for t in first.state.trials}
             assert ends == {(1, Status.OK), (4, Status.INVALID_CONFIG)}
             refused = next(t for t in first.state.trials if t.status is Status.INVALID_CONFIG)
             assert refused.error == f"rule of thumb registers: {RULES['registers'].doc}"
             assert refused.resources is not None and refused.resources.registers > 32
             # Without the rule they are tried, whatever became of them under it.
-            second = session.tune(replace(request, kernel=kernel), device, database, Silent())
+            second = session.tune(replace(request, kernel=kernel), device, database, Observer())
             assert {t.status for t in second.state.trials} == {Status.OK}
             assert len(second.state.trials) == 4
     finally:

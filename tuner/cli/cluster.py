@@ -11,12 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import structs
 
 from tuner.cli import fleet
@@ -27,19 +25,19 @@ from tuner.core.files import open_lock_file
 from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
-    HostRecord,
+    HostSettings,
+    WorkerSettings,
     default_address,
     full_address,
     is_ours,
     make_certificate,
-    read_record,
-    remove_record,
+    read_settings,
+    remove_settings,
     require_dask,
     running,
     security_of,
-    write_record,
+    write_settings,
 )
-from tuner.fleet.cluster_host import HostSettings, WorkerSettings
 from tuner.report import tables
 from tuner.report.terminal import printable
 
@@ -96,9 +94,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _start(host: str, port: int, dashboard: int, join: str | None, device_name: str, folder: Path) -> None:
     joined: dict[str, str] = {}
-    if (record := read_record(folder)) is not None:
+    if (settings := read_settings(folder)) is not None:
         raise UsageError(
-            f"a cluster runs on this host already, at {record.address}", "end it with `tune cluster stop`"
+            f"a cluster runs on this host already, at {settings.scheduler}", "end it with `tune cluster stop`"
         )
     if join is None:
         address = full_address(f"{host}:{port}")
@@ -125,17 +123,17 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
     settings = HostSettings(address, join is None, dashboard, listens, workers)
     log = folder / LOG
     web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     process: subprocess.Popen[bytes] | None = None
     try:
+        write_settings(folder, settings)
         with uninterrupted():
-            process = _launched(folder, settings, log)
-        write_record(folder, HostRecord(address, web, process.pid, len(workers), now))
+            process = _launched(folder, log)
         _await(process, address, folder, {worker.uuid for worker in workers}, log)
     except BaseException as error:
         with uninterrupted():
             if process is not None:
                 _end(process.pid, folder, process)
+            remove_settings(folder)
         if isinstance(error, OSError):
             raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
         raise
@@ -196,14 +194,16 @@ def stop(folder: Path) -> None:
         TunerError: it does not end.
     """
     folder = folder.absolute()
-    record = read_record(folder)
-    pids = running(folder)
+    settings, pids = read_settings(folder), running(folder)
     if not pids:
-        remove_record(folder)
+        remove_settings(folder)
         raise UsageError(f"no cluster of the folder {folder} runs on this host", "name its --folder")
     for pid in pids:
         _end(pid, folder)
-    what = f"{record.address} and {record.gpus} workers" if record else "what was left of a cluster"
+    remove_settings(folder)
+    what = "what was left of a cluster"
+    if settings:
+        what = f"{settings.scheduler} and {len(settings.workers)} workers"
     click.echo(f"ended {what} on this host")
 
 
@@ -241,15 +241,8 @@ def _refuse_taken(host: str, port: int, options: str) -> None:
         ) from None
 
 
-def _launched(folder: Path, settings: HostSettings, log: Path) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "tuner.fleet.cluster_host",
-        str(folder.resolve()),
-        msgspec.json.encode(settings).decode(),
-    ]
+def _launched(folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "tuner.fleet.cluster_host", str(folder.resolve())]
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -311,4 +304,3 @@ def _end(pid: int, folder: Path, child: subprocess.Popen[bytes] | None = None) -
             time.sleep(0.05)
     if alive():
         raise TunerError(f"process {pid} does not end", "see what holds it")
-    remove_record(folder)

@@ -44,6 +44,10 @@ ADDED = frozenset(("computation", "implementation"))
 _Parameter = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | str
 
 
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, zlib.error)
+"""What a damaged cell raises where it is decoded."""
+
+
 class Damaged(Exception):  # noqa: N818 - a finding; the reader decides what becomes of it
     """A row whose content is not what was written."""
 

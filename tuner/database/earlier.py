@@ -144,7 +144,7 @@ def _decoded(rows: Iterable[Mapping[str, Any]]) -> list[KnownTrial]:
                 verification = cells.decode_verification(row["verification"])
             error = verification.true_error if verification else None
             configuration = cells.decode_configuration(row)
-        except (cells.Damaged, ValueError, KeyError, AttributeError, TypeError):
+        except cells.UNREADABLE:
             continue
         trials.append(KnownTrial(row["id"], configuration, status, row["time_ns"], error))
     return trials

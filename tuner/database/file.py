@@ -242,7 +242,7 @@ class DatabaseFile:
     def _or_damaged(self, decode: Callable[[], T]) -> T:
         try:
             return decode()
-        except (Damaged, ValueError, KeyError, AttributeError, TypeError) as error:
+        except (Damaged, *cells.UNREADABLE) as error:
             raise DatabaseError(
                 f"{self.path}: {error}", "tune db check lists the damage; restore a backup"
             ) from error

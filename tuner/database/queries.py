@@ -134,7 +134,7 @@ class Queries(EarlierRuns):
         )
         chosen = []
         for row in winners:
-            with suppress(Damaged):
+            with suppress(*cells.UNREADABLE):
                 chosen.append((cells.decode_configuration(row), int(row["runs"])))
         return chosen
 
@@ -211,7 +211,7 @@ class Queries(EarlierRuns):
                     names[what].update(dict.fromkeys(getattr(problem, what)))
             for number in {row["first"], row["last"]}:
                 for trial in self.select("SELECT variant, configuration FROM trials WHERE id = ?", number):
-                    with suppress(*rows.UNREADABLE):
+                    with suppress(*cells.UNREADABLE):
                         names["parameters"].update(dict.fromkeys(cells.decode_configuration(trial).values))
         return {what: list(each) for what, each in names.items()}
 

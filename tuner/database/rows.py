@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -236,10 +235,6 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         )
 
 
-UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, zlib.error)
-"""What a damaged cell raises where it is decoded."""
-
-
 @contextmanager
 def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
     """Raise :class:`Damaged` where the row's digest does not fit, or what the block decodes makes no sense."""
@@ -250,7 +245,7 @@ def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
         raise Damaged(f"{name} is damaged: its digest does not fit its content")
     try:
         yield
-    except UNREADABLE as error:
+    except cells.UNREADABLE as error:
         raise Damaged(f"{name} cannot be read: {error}") from error
 
 

@@ -78,17 +78,9 @@ def connect(path: Path, *, write: bool, create: bool = True) -> Connection:
             refuse_unwritable(path)
             refuse_network(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-        mode = "rwc" if write else ("rw" if _writable(path) else "ro")
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=SLICE_S,
-            isolation_level=None,
-            factory=Connection,
-        )
+        connection = _opened(path, "rwc" if write else ("rw" if _writable(path) else "ro"))
         try:
             with explained(path, connection, opening=True):
-                _prepare(connection, path, migrate=mode != "ro")
                 if write:
                     _refuse_damaged(connection, path)
                     _settle_journal(connection)
@@ -109,15 +101,25 @@ def reading(path: Path) -> Connection:
         DatabaseError: it cannot be read, or is damaged.
     """
     with explained(path):
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SLICE_S, factory=Connection
-        )
-        try:
-            _prepare(connection, path, migrate=False)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _opened(path, "ro")
+
+
+def _opened(path: Path, mode: str) -> Connection:
+    """Return a connection to a file whose schema is ours and, unless it is opened ``ro``, the newest."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=SLICE_S,
+        isolation_level=None,
+        factory=Connection,
+    )
+    try:
+        with explained(path, connection, opening=True):
+            _prepare(connection, path, migrate=mode != "ro")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _prepare(connection: Connection, path: Path, *, migrate: bool) -> None:

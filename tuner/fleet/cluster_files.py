@@ -10,7 +10,6 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import msgspec
 
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import make_private, refusal, whole_file
+from tuner.core.messages import Record
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -28,18 +28,32 @@ MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
 
-@dataclass(frozen=True)
-class HostRecord:
-    """What `tune cluster start` has started on a host."""
+class WorkerSettings(Record, frozen=True):
+    """A worker, which stands for one GPU."""
 
-    address: str
-    """The scheduler's, such as ``tls://10.0.0.1:8786``."""
-    dashboard: str
-    """Its web page; empty on a host that has joined."""
-    pid: int
-    """Of the process that looks after the others."""
-    gpus: int
-    started: str
+    device: str
+    """``cuda:N`` on its host."""
+    model: str
+    uuid: str
+    cc: int
+    neighbours: int
+    """GPUs of this host that are in the cluster, this one included: they share the compilers."""
+    shared: str = ""
+    """Folder of this host's workers, for as long as they live."""
+
+
+class HostSettings(Record, frozen=True):
+    """What runs on a host."""
+
+    scheduler: str
+    """The address that is served, or joined."""
+    serves: bool
+    """Whether the scheduler runs here."""
+    dashboard: int
+    """Port of the scheduler's web page; 0 for any, negative for none."""
+    host: str
+    """The address at which workers listen; empty for the one that leads to the scheduler."""
+    workers: tuple[WorkerSettings, ...]
 
 
 def require_dask() -> None:
@@ -144,28 +158,27 @@ def full_address(text: str) -> str:
     return f"{scheme or 'tls'}://{rest if colon else f'{rest}:8786'}"
 
 
-def _record_path(folder: Path) -> Path:
+def _settings_file(folder: Path) -> Path:
     return folder / f"{socket.gethostname()}.json"
 
 
-def write_record(folder: Path, record: HostRecord) -> None:
-    """Write down what runs on this host."""
-    with whole_file(_record_path(folder), replace=True) as partial:
-        partial.write_bytes(msgspec.json.encode(record))
+def write_settings(folder: Path, settings: HostSettings) -> None:
+    """Write down what is to run on this host."""
+    with whole_file(_settings_file(folder), replace=True) as partial:
+        partial.write_bytes(msgspec.json.encode(settings))
 
 
-def read_record(folder: Path) -> HostRecord | None:
+def read_settings(folder: Path) -> HostSettings | None:
     """Return what runs on this host; None if nothing was started, or it has ended."""
     with suppress(OSError, msgspec.MsgspecError):
-        record = msgspec.json.decode(_record_path(folder).read_bytes(), type=HostRecord)
-        if is_ours(record.pid, folder):
-            return record
+        settings = msgspec.json.decode(_settings_file(folder).read_bytes(), type=HostSettings)
+        return settings if running(folder) else None
     return None
 
 
-def remove_record(folder: Path) -> None:
+def remove_settings(folder: Path) -> None:
     """Forget what ran on this host."""
-    _record_path(folder).unlink(missing_ok=True)
+    _settings_file(folder).unlink(missing_ok=True)
 
 
 def is_ours(pid: int, folder: Path) -> bool:
@@ -184,15 +197,15 @@ def running(folder: Path) -> list[int]:
 
 
 def default_address(folder: Path) -> str:
-    """Return the scheduler's address as this host's record has it.
+    """Return the scheduler's address as it was started here.
 
     Raises:
         UsageError: nothing was started here.
     """
-    record = read_record(folder)
-    if record is None:
+    settings = read_settings(folder)
+    if settings is None:
         raise UsageError(
             f"no cluster of the folder {folder} runs on this host",
             "start one with `tune cluster start`, or name the --scheduler",
         )
-    return record.address
+    return settings.scheduler

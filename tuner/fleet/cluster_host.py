@@ -1,7 +1,7 @@
 """The process that keeps Dask's commands running on a host: ``dask scheduler``, and a ``dask worker`` for each GPU.
 
-``python -m tuner.fleet.cluster_host FOLDER SETTINGS`` starts them, starts again what has ended, and ends them when it
-is told to. They are killed with it.
+``python -m tuner.fleet.cluster_host FOLDER`` starts what the folder says of this host, starts again what has ended, and
+ends all of it when it is told to. They are killed with it.
 
 Dask's nanny does less: a worker that loses its scheduler ends together with its nanny, and a scheduler has none.
 """
@@ -20,9 +20,8 @@ import msgspec
 from msgspec import structs
 
 from tuner.core.files import temporary_folder
-from tuner.core.messages import Record
 from tuner.core.processes import die_with_parent
-from tuner.fleet.cluster_files import CERTIFICATE, KEY
+from tuner.fleet.cluster_files import CERTIFICATE, KEY, HostSettings, read_settings
 
 AGAIN_S = 1.0
 """From the end of a process to its next start."""
@@ -30,34 +29,6 @@ JOIN_S = 30
 """How long a worker looks for the scheduler."""
 PATIENCE_S = 8.0
 """How long a process may take to end before it is killed."""
-
-
-class WorkerSettings(Record, frozen=True):
-    """A worker, which stands for one GPU."""
-
-    device: str
-    """``cuda:N`` on its host."""
-    model: str
-    uuid: str
-    cc: int
-    neighbours: int
-    """GPUs of this host that are in the cluster, this one included: they share the compilers."""
-    shared: str = ""
-    """Folder of this host's workers, for as long as they live."""
-
-
-class HostSettings(Record, frozen=True):
-    """What runs on a host."""
-
-    scheduler: str
-    """The address that is served, or joined."""
-    serves: bool
-    """Whether the scheduler runs here."""
-    dashboard: int
-    """Port of the scheduler's web page; 0 for any, negative for none."""
-    host: str
-    """The address at which workers listen; empty for the one that leads to the scheduler."""
-    workers: tuple[WorkerSettings, ...]
 
 
 def commands(settings: HostSettings, folder: Path, shared: Path) -> list[list[str]]:
@@ -134,11 +105,13 @@ def tend(commands: Sequence[Sequence[str]]) -> None:
             process.wait()
 
 
-def main(folder: str, settings: str) -> None:
+def main(folder: Path) -> None:
     """Look after a host."""
+    settings = read_settings(folder)
+    assert settings is not None
     with temporary_folder() as shared:
-        tend(commands(msgspec.json.decode(settings, type=HostSettings), Path(folder), shared))
+        tend(commands(settings, folder, shared))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(sys.argv[1]))

@@ -24,7 +24,7 @@ from msgspec import structs
 from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
 from tuner.core.version import __version__
-from tuner.fleet.cluster_host import WorkerSettings
+from tuner.fleet.cluster_files import WorkerSettings
 from tuner.fleet.links import ChildLink, Event, SearcherGone
 from tuner.fleet.messages import (
     SEARCHING,
