@@ -29,7 +29,7 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.studies.portfolio import Built, PortfolioRequest, build
 from tuner.studies.portfolio_candidates import CandidateChoice
-from tuner.studies.portfolio_choosing import choose
+from tuner.studies.portfolio_cover import cover
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
@@ -106,24 +106,6 @@ def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.M
     assert 180 < now <= 200
 
 
-def test_members_are_timed_everywhere_while_they_are_changed(tmp_path: Path) -> None:
-    """At the end little is left: a comparison more is dearer than a configuration more in one."""
-
-    class Last(Observer[str]):
-        began: int | None = None
-        """What was timed before."""
-
-        def phase(self, what: str, steps: float = 0) -> None:
-            if what == "timing what is kept" and self.began is None:
-                self.began = device.timed
-
-    device, progress = SimulatedGpu(), Last()
-    with Database.open(tmp_path / "p.db") as database:
-        built = build(request(most_cubins=20), device, database, progress)
-    pairs = sum(len(one.members) * len(one.problems) for one in built.portfolios)
-    assert progress.began is not None and device.timed - progress.began < 0.4 * pairs
-
-
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     some = problems("nt", "m=16..4096,n=512|2048,k=1024,samples=3")
     with Database.open(tmp_path / "p.db") as database:
@@ -190,9 +172,9 @@ def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple
     timings, behind, typical = timings_of(rows), [], []
     choice = CandidateChoice(GEMM, GPU, [], 0)
     for problem in problems(row=BETWEEN)[::4]:
-        valid = [one for one in timings.configurations if choice.valid(problem).runs(one)]
+        valid = [one for one in timings.configurations if choice.runs(problem, one)]
         times = {one: time_ns(one, problem) for one in valid}
-        first = choice.expected(problem, timings, timings.configurations, 1)
+        first = choice.expected(problem, timings, 1)
         behind.append(times[first[0]] / min(times.values()))
         typical.append(np.median([*times.values()]) / min(times.values()))
     assert np.mean(behind) < 1.08 and np.mean(typical) > 1.2
@@ -275,7 +257,7 @@ def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built], tmp_path: P
         assert stored_portfolios(database, replace(other, variants=variants)) == []
 
 
-def test_the_choice_keeps_within_cubins_and_bound() -> None:
+def test_the_cover_keeps_within_cubins_and_bound() -> None:
     one, other, both = (Configuration.of(name, {}) for name in ("one", "other", "both"))
     problem = GEMM.problem({"m": 1}), GEMM.problem({"m": 2})
     timed = table(problem, [{one: 0.0, other: 2.0, both: 0.1}, {one: 2.0, other: 0.0, both: 0.1}])
@@ -284,11 +266,11 @@ def test_the_choice_keeps_within_cubins_and_bound() -> None:
     def cubins(_: int, column: int) -> set[str]:
         return {str(column)}
 
-    assert choose(tables, cubins, [set()], 1.2, 32) == [[2]] or sorted(
-        choose(tables, cubins, [set()], 1.2, 32)[0]
+    assert cover(tables, cubins, [set()], 1.2, 32) == [[2]] or sorted(
+        cover(tables, cubins, [set()], 1.2, 32)[0]
     ) == [0, 1, 2]
-    assert choose(tables, cubins, [set()], 1.01, 1) == [[2]]
-    assert sorted(choose(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
+    assert cover(tables, cubins, [set()], 1.01, 1) == [[2]]
+    assert sorted(cover(tables, cubins, [set()], 1.01, 2)[0]) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +291,7 @@ def test_the_choice_keeps_within_cubins_and_bound() -> None:
 def test_what_is_chosen(
     table: list[list[float]], given: set[int], bound: float, most: int, kept: list[int]
 ) -> None:
-    assert choose([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
+    assert cover([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
 
 
 def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:

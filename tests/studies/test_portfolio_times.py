@@ -18,7 +18,7 @@ from tuner.database.database import Database
 from tuner.database.records import Benchmark
 from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
-from tuner.studies.portfolio_racing import Races
+from tuner.studies.portfolio_races import Races
 from tuner.winners.fitting import fit
 from tuner.winners.timings import timings_of
 

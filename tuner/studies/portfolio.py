@@ -1,11 +1,11 @@
 """A portfolio from its first search to its members. Every comparison is recorded, so that it can be resumed anywhere.
 
 1. A short search at a few problems that lie far apart gives configurations beyond those that rules name.
-2. At each problem candidates (``candidates.py``) are timed in turn, twice; then those that may be the fastest, longer.
-   At problems between these, what is expected to be the fastest is timed, too.
-3. Few are chosen (``choosing.py``), by what was timed and what is predicted. Each is changed in a parameter or two, and
-   the changes are timed at all problems that it runs best: few have to suit many. So are all that are chosen and were
-   not timed there. This is repeated.
+2. At each problem candidates (``portfolio_candidates.py``) are timed in turn, twice; then those that may be the
+   fastest, longer. At problems between these, what is expected to be the fastest is timed, too.
+3. Few are chosen (``portfolio_cover.py``), by what was timed and what is expected. Each is changed in a parameter or
+   two, and the changes are timed at all problems that it runs best: few have to suit many. So are all that are chosen
+   and were not timed there. This is repeated.
 4. The choice is made again; what is kept is timed where it was not yet, and the choice is made a last time.
 """
 
@@ -27,10 +27,9 @@ from tuner.database.records import Benchmark, Filters
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.portfolio_candidates import CHANGES, CandidateChoice
-from tuner.studies.portfolio_keeping import Keeping
-from tuner.studies.portfolio_prediction import between, spread
-from tuner.studies.portfolio_racing import CHANGED, COMPARED, SCREENED, Races
+from tuner.studies.portfolio_candidates import CandidateChoice, between, spread
+from tuner.studies.portfolio_cover import Cover
+from tuner.studies.portfolio_races import CHANGED, COMPARED, SCREENED, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, kind_of, make_portfolio, portfolio_rows
@@ -41,14 +40,12 @@ FILL_ROUNDS = 2
 """A screening tells what is 10 % slower, for a third of the time; six medians of eight are good to some 0.3 %."""
 MOST_COMPARED = 8
 MARGINS = (0.05, 0.15)
-"""Octaves that a prediction counts more than a time, in the first choice and in the second; the third keeps only what
-was timed wherever it can run."""
-TURNS = 4
-"""Of choosing, and changing what is chosen."""
-ELSEWHERE = 3
-"""Configurations of other problems that are expected to be the fastest, timed with the changes."""
+"""Octaves that what is expected counts more than a time, in the first choice and in the second; the third keeps only
+what was timed wherever it can run."""
 EXPECTED = 24
 """Configurations that are timed at a problem between: one more costs little once the problem is ready."""
+TURNS = 4
+"""Of choosing, and changing what is chosen."""
 SEARCHED, TIMED_BY, BETWEEN_BY, CHANGED_BY = 0.2, 0.5, 0.6, 0.85
 """Shares of a time limit at which searches, comparisons of candidates, those between, and turns end."""
 CONTENDER = 1.10
@@ -202,41 +199,32 @@ class _Building:
         if not self._stop():
             self._races.run(problem, fastest[:MOST_COMPARED], COMPARE_ROUNDS, COMPARE_SAMPLES, COMPARED)
 
-    def _change(self, keeping: Keeping, turn: int) -> None:
+    def _change(self, cover: Cover, turn: int) -> None:
         """Change what is chosen; time the changes at each problem that it runs best, and all that is chosen."""
         request, races = self._request, self._races
         tag = f"{CHANGED} {turn}"
         done = races.done(tag)
         if self._over(CHANGED_BY) or {problem.key for problem in races.all_timings().problems} <= done:
             return
-        kept = keeping.choose(request.bound, request.most_cubins, MARGINS[0])
-        timings = races.all_timings()
-        seen = set(timings.configurations)
-        missing = {problem.key: ones[1:] for problem, ones in keeping.missing(kept)}
-        work = []
-        for member, problems in keeping.served(kept):
+        kept = cover.choose(request.bound, request.most_cubins, MARGINS[0])
+        missing = {problem.key: ones[1:] for problem, ones in cover.missing(kept)}
+        seen, work = set(races.all_timings().configurations), []
+        for member, problems in cover.served(kept):
             left = [problem for problem in problems if problem.key not in done]
-            if not left:
-                continue
-            changes = self._candidates.changes([member], left, seen, CHANGES)
-            changes += keeping.of_same_cubins(member, left[0])
-            self._device.compile_ahead(request.kernel, left[0], changes)
+            changes = self._candidates.changes([member], left, seen) if left else []
             seen |= set(changes)
             for problem in left:
                 timed = races.timings(problem).of(problem)
-                ranked = self._candidates.expected(
-                    problem, timings, timings.configurations, len(timed) + ELSEWHERE
+                both = dict.fromkeys(
+                    [min(timed, key=timed.__getitem__), member, *changes, *missing.get(problem.key, ())]
                 )
-                others = [one for one in ranked if one not in timed][:ELSEWHERE]
-                fastest = min(timed, key=timed.__getitem__)
-                both = dict.fromkeys([fastest, member, *changes, *others, *missing.get(problem.key, ())])
-                runs = self._candidates.valid(problem).runs
-                work.append((problem, [one for one in both if runs(one)]))
+                work.append((problem, [one for one in both if self._candidates.runs(problem, one)]))
         self._progress.phase(f"changing what is chosen, turn {turn} of {TURNS}", len(work))
         for problem, ones in work:
             if self._over(CHANGED_BY):
                 return
             self._progress.step(f"{problem}: {len(ones)} configurations")
+            self._device.compile_ahead(request.kernel, problem, ones)
             self._attempt(problem, partial(races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag))
 
     def _compare_between(self, problems: Sequence[Problem]) -> None:
@@ -250,7 +238,7 @@ class _Building:
                 return
             default, timings = self._candidates.default(problem), self._races.all_timings()
             first = {} if default is None else {default: None}
-            ones = self._candidates.expected(problem, timings, timings.configurations, EXPECTED)
+            ones = self._candidates.expected(problem, timings, EXPECTED)
             chosen = list(first | dict.fromkeys(ones))
             self._progress.step(f"{problem}: {len(chosen)} configurations")
             self._device.compile_ahead(self._request.kernel, problem, chosen)
@@ -292,15 +280,15 @@ class _Building:
             kinds: a problem of each computation.
         """
         request, gpu, races = self._request, self._device.gpu, self._races
-        keeping = Keeping(request.kernel, gpu, races, self._candidates, kinds)
+        cover = Cover(request.kernel, gpu, races, self._candidates, kinds)
         kept = self._kept_before(kinds)
         if not kept:
             for turn in range(1, TURNS + 1):
-                self._change(keeping, turn)
+                self._change(cover, turn)
             for margin in (*MARGINS, None):
                 with self._timed_step():
-                    kept = keeping.choose(request.bound, request.most_cubins, margin)
-                missing = keeping.missing(kept)
+                    kept = cover.choose(request.bound, request.most_cubins, margin)
+                missing = cover.missing(kept)
                 self._time(missing)
                 if not missing or self._over(1.0):
                     break
@@ -308,10 +296,10 @@ class _Building:
         portfolios = []
         for kind, ones in zip(kinds, kept, strict=True):
             timings = races.timings(kind)
-            members = [(one, keeping.best_at(timings, one)) for one in ones]
+            members = [(one, cover.best_at(timings, one)) for one in ones]
             portfolios.append(make_portfolio(request.kernel, gpu, request.bound, members, timings))
         self._record(portfolios)
-        return Built(tuple(portfolios), keeping.cubins(kept), tuple(self._untimed.values()))
+        return Built(tuple(portfolios), cover.cubins(kept), tuple(self._untimed.values()))
 
     def _time(self, missing: Sequence[tuple[Problem, Sequence[Configuration]]]) -> None:
         """Time what is kept where it was not yet."""
