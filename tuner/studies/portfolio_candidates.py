@@ -1,7 +1,7 @@
 """Which configurations are timed at a problem: few, from where good ones usually come, by what they should take there.
 
-The kernel's file gives costs, whose factors are fitted to what was timed. A configuration that was timed is corrected by
-how far its times at the nearest problems are from its cost there.
+The kernel's file gives costs, whose factors are fitted to what was timed. A configuration that was timed is corrected
+by how far its times at the nearest problems are from its cost there.
 """
 
 from __future__ import annotations
