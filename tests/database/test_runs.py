@@ -142,7 +142,7 @@ def test_a_sampler_is_read_by_the_name_that_it_has_today(path: Path) -> None:
         database.start_run(replace(run, options=replace(run.options, sampler="kriging")))
     with Database.open(path, write=False) as database:
         before = file_hash(path)
-        assert database.run(make_run().id).sampler == "gp-ei"
+        assert database.run(make_run().id).options.sampler == "gp-ei"
         assert database.check().problems == []
         assert database.select("SELECT sampler FROM runs") == [{"sampler": "kriging"}]
     assert file_hash(path) == before
