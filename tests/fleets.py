@@ -12,9 +12,8 @@ import pytest
 
 from tuner.core.model import Problem, RunOptions
 from tuner.database.database import Database
-from tuner.fleet.cards import Card, Phase
+from tuner.fleet.cards import Card, Job, Phase
 from tuner.fleet.head import Head
-from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink
 from tuner.fleet.messages import OpenDevice, Task, TaskDone
 from tuner.kernel.identity import KernelIdentity

@@ -36,7 +36,7 @@ from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.fleet.messages import OpenDevice
-from tuner.fleet.opening import shared_pool
+from tuner.fleet.searcher import shared_pool
 from tuner.kernel.spec import KernelSpec
 
 DEVICES = 16

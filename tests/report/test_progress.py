@@ -19,8 +19,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
 from tuner.report.progress import RunProgress, left_out_lines, panel_lines, progress_line
 from tuner.report.summary import summary
-from tuner.tuning.finish import Finish
-from tuner.tuning.state import Result, State
+from tuner.tuning.state import Finish, Result, State
 
 FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
 

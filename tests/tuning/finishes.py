@@ -10,8 +10,8 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices.base import RaceRequest
-from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
+from tuner.tuning.state import Finish
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 

@@ -16,8 +16,8 @@ from tuner.core.model import Configuration, Problem, Resources, Status, Trial
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
 from tuner.tuning.finalists import FINALISTS, TIMED_WARM
-from tuner.tuning.finish import Finish
 from tuner.tuning.race import FinalRace
+from tuner.tuning.state import Finish
 
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 

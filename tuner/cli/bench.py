@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from tuner.cli.history import problem_filter, show_benches
+from tuner.cli.loader import given_options
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.cli.resume import given_options
 from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError

@@ -37,7 +37,7 @@ named_gpu_options: Option = all_of(
     click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten."),
     click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."),
 )
-"""The GPU that is meant, for a command that needs none; :func:`tuner.cli.named_gpu.named_gpu` settles it."""
+"""The GPU that is meant, for a command that needs none; :func:`tuner.cli.gpu.named_gpu` settles it."""
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
 from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
-from tuner.fleet.cards import Card
+from tuner.fleet.cards import Card, Job
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
-from tuner.fleet.jobs import Job
 from tuner.fleet.links import ChildLink, Events, Link
 from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer

@@ -1,15 +1,23 @@
-"""The GPU of this machine that a command line means."""
+"""The GPU that a command line means: one to be used, or one that a command is about which needs none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
+from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.core import paths
-from tuner.core.errors import NoGpuError, UsageError
+from tuner.core.conditions import Calibration
+from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion
 from tuner.core.model import Gpu
+from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import has_gpu, open_device
+from tuner.devices.local import LocalDevice
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.report.tables import say
 
 ELSEWHERE = "run it on a machine with one; see `tune doctor`"
 
@@ -71,3 +79,58 @@ def gpu_number(device: str) -> int:
     """Return the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
     number = device.partition(":")[2]
     return int(number) if number.isdigit() else 0
+
+
+def named_gpu(
+    given: ConfigurationArguments, gpu_text: str | None, cc: int | None, device_name: str | None
+) -> tuple[Gpu | None, Calibration | None]:
+    """Return the GPU, as far as the command line and this machine say; with its calibration if it is here.
+
+    Raises:
+        UsageError: two options name one, or none fits.
+        DeviceError: the GPU of this machine that is named cannot be used.
+    """
+    options = [
+        name for name, value in (("--gpu", gpu_text), ("--cc", cc), ("--device", device_name)) if value
+    ]
+    if len(options) > 1:
+        raise UsageError(f"{' and '.join(options)} exclude each other", "give one of them")
+    if cc is not None:
+        if cc not in ARCHITECTURES:
+            choices = ", ".join(map(str, ARCHITECTURES))
+            raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
+        return ARCHITECTURES[cc], None
+    if gpu_text:
+        return _named(gpu_text, given.db), None
+    if device_name:
+        return _here(device_name)
+    if given.trial is None and has_gpu():
+        try:
+            return _here("cuda")
+        except DeviceError as error:  # no option asked for it
+            say(f"{error.problem}: going on without this machine's GPU")
+    return None, None
+
+
+def _named(text: str, db: Path) -> Gpu:
+    """Return a GPU by a part of its name: the one that was tuned on last, else a typical one."""
+    if db.is_file():
+        with Database.open(db, write=False) as database:
+            rows = database.query(Filters(gpu=text), "-id", 1).rows
+        if rows:
+            return rows[0].run.gpu
+    fitting = [gpu for gpu in ARCHITECTURES.values() if text.lower() in gpu.name.lower()]
+    if len(fitting) != 1:
+        names = [gpu.name for gpu in ARCHITECTURES.values()]
+        problem = f"--gpu {text!r} fits {len(fitting)} of the known GPUs"
+        raise UsageError(problem, suggestion(text, names))
+    return fitting[0]
+
+
+def _here(device: str) -> tuple[Gpu, Calibration | None]:
+    """Return a GPU of this machine, with its calibration if there is one."""
+    if device.partition(":")[0] != "cuda":
+        raise UsageError(f"--device {device}: this is no GPU of this machine", "use cuda or cuda:N")
+    with closing(open_device(device, "", 1, paths.cubins())) as opened:
+        calibration = opened.known_calibration() if isinstance(opened, LocalDevice) else None
+        return opened.gpu, calibration

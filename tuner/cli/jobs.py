@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
+from tuner.cli.loader import given_options
 from tuner.cli.problems import ProblemTexts, make_choices, make_problems, problem_worths
-from tuner.cli.resume import say_what_counts, say_what_is_kept
 from tuner.cli.worth import ProblemWorth
-from tuner.core.conditions import Mode
+from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Problem, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
@@ -32,6 +32,39 @@ from tuner.tuning.opening import adopt
 from tuner.tuning.request import Request
 
 MOST_SHARDS = 100_000
+
+
+KEPT = {
+    "trials": "--trials",
+    "sampler": "--sampler",
+    "seed": "--seed",
+    "variants": "--variant",
+    "fixes": "--fix",
+    "from_scratch": "--from-scratch",
+    "stop": "--stop",
+    "mode_name": "--mode",
+    "regime_name": "--regime",
+}
+"""Options that a resumed run keeps from its beginning, by parameter."""
+
+
+def say_what_is_kept() -> None:
+    """Name the options that have no effect, because a resumed run goes on as it began."""
+    if ignored := given_options(KEPT):
+        click.echo(f"tune: a resumed run keeps its own {', '.join(ignored)}", err=True)
+
+
+def say_what_counts(conditions: Conditions) -> None:
+    """Name the conditions of the command line that have no effect: dtypes that are done were timed under others."""
+    values = click.get_current_context().params
+    kept = {"mode_name": conditions.mode, "regime_name": conditions.regime}
+    others = [name for name, value in kept.items() if values[name] not in ("auto", str(value))]
+    ignored = [f"{option} {values[name]}" for name in others for option in given_options({name: KEPT[name]})]
+    if ignored:
+        click.echo(
+            f"tune: timed {conditions}, as the dtypes that are done, in spite of {' and '.join(ignored)}",
+            err=True,
+        )
 
 
 @dataclass

@@ -7,10 +7,11 @@ import functools
 import importlib
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.core.errors import UsageError
 
@@ -63,3 +64,13 @@ class Once(click.Command):
                 name = "/".join((parameter.opts[-1], *parameter.secondary_opts[-1:]))
                 raise UsageError(f"{name} is given {times} times", "give it once, and run a command for each")
         return super().parse_args(ctx, args)
+
+
+def given_options(options: Mapping[str, str]) -> list[str]:
+    """Return those of some options, by parameter of the running command, that are on its command line."""
+    context = click.get_current_context()
+    return [
+        option
+        for name, option in options.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.filters import WhichStored, kernel_filters, parse_sizes
-from tuner.cli.resume import given_options
+from tuner.cli.loader import given_options
 from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters

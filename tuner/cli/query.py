@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tuner.cli.filters import Listing, flat, flat_names, nested_names, origin, refuse_unknown, report_damage
-from tuner.cli.resume import given_options
+from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Status
 from tuner.database.database import Database

@@ -6,9 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from tuner.fleet.cards import Card, Lane, Phase
+from tuner.fleet.cards import Card, Job, Lane, Phase
 from tuner.fleet.head import Head
-from tuner.fleet.jobs import Job
 from tuner.fleet.messages import TaskDone
 from tuner.report.progress import Panel
 from tuner.report.terminal import printable

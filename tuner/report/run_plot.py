@@ -12,8 +12,7 @@ from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
 from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
 from tuner.report.tables import duration, time_unit, trajectory
-from tuner.tuning.finish import Finish
-from tuner.tuning.state import Result
+from tuner.tuning.state import Finish, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

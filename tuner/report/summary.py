@@ -27,8 +27,7 @@ from tuner.report.tables import (
     why_not_the_fastest,
 )
 from tuner.report.terminal import printable
-from tuner.tuning.finish import Finish, WarmFinish
-from tuner.tuning.state import Result, State
+from tuner.tuning.state import Finish, Result, State, WarmFinish
 from tuner.tuning.trials import metrics
 
 

@@ -20,7 +20,7 @@ from tuner.database.records import StoredWinner
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.tolerance import UNIT_ROUNDOFF
-from tuner.tuning.finish import Finish
+from tuner.tuning.state import Finish
 
 ERROR_RESOLUTION = 0.01
 """Errors that differ by less, relatively, count as equal: a front of hundreds of configurations that differ in the

@@ -19,7 +19,7 @@ from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
-from tuner.tuning.finish import Finish, InRace, WarmFinish
+from tuner.tuning.state import Finish, InRace, WarmFinish
 from tuner.tuning.warm import behind, time_warm
 
 SAMPLES, FEWEST_SAMPLES = 8, 3

@@ -15,12 +15,11 @@ from tuner.devices.base import Device
 from tuner.kernel.simplicity import simplicity
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.decision import alike, preference
-from tuner.tuning.finish import Finish
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
-from tuner.tuning.state import SEARCHED, SEARCHING, Result, State
+from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State
 from tuner.tuning.store import Store
 from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters

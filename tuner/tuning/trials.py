@@ -12,7 +12,7 @@ from tuner.core.stats import median_interval, ratio_record
 from tuner.database.records import Metrics, WarmTime, Winner
 from tuner.devices.base import Outcome
 from tuner.kernel.roofline import Roof
-from tuner.tuning.finish import Finish, InRace, WarmFinish
+from tuner.tuning.state import Finish, InRace, WarmFinish
 
 
 def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
