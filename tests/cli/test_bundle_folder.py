@@ -19,7 +19,7 @@ from tuner.core.files import whole_folder
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.manifest import read_manifest
-from tuner.winners.baked_sizes import baked_sizes
+from tuner.winners.records import baked_sizes
 
 ROOT = Path(__file__).parents[2]
 

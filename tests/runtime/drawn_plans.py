@@ -17,11 +17,11 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.manifest import json_of
 from tuner.winners.records import (
     BundledConfiguration,
     CompiledLaunch,
+    baked_sizes,
     computation_of,
     configuration_of,
 )

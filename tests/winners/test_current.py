@@ -19,9 +19,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, WarmTime, Winner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.winners.chosen import choose_winners
 from tuner.winners.contents import contents_of
-from tuner.winners.current import Kernels, KernelState, best_winners
+from tuner.winners.current import Kernels, KernelState, best_winners, choose_winners
 
 
 @pytest.fixture

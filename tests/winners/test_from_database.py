@@ -20,9 +20,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
-from tuner.winners.chosen import choose_winners
-from tuner.winners.current import Kernels
-from tuner.winners.from_database import CompiledOnUse, stored_contents
+from tuner.winners.compiling import CompiledOnUse, stored_contents
+from tuner.winners.current import Kernels, choose_winners
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -30,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 CUBIN = """
 import hashlib, sys
 from pathlib import Path
-from tuner.winners.from_database import CompiledOnUse, stored_contents
+from tuner.winners.compiling import CompiledOnUse, stored_contents
 use = CompiledOnUse(stored_contents("vector_add", Path(sys.argv[1]), ""), Path(sys.argv[2]))
 name = use.configurations()[0].launches[0].cubin
 print("ready", flush=True)

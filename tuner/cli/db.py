@@ -13,7 +13,7 @@ from tuner.database.database import Database
 from tuner.database.schema import is_ours
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
-from tuner.winners.measured_cards import compare_cards
+from tuner.winners.agreement import compare_cards
 
 ADDED = "name the files whose runs are to be added"
 NAMED_ROWS = 10

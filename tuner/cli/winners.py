@@ -24,10 +24,9 @@ from tuner.kernel.load import builtin_kernels
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import redraw
 from tuner.winners.bundle import bundle_files, refuse_target, write_bundle
-from tuner.winners.chosen import choose_winners
 from tuner.winners.compiling import compile_contents
 from tuner.winners.contents import contents_of, without_the_rest
-from tuner.winners.current import Kernels
+from tuner.winners.current import Kernels, choose_winners
 from tuner.winners.header import identifier, render_header
 from tuner.winners.manifest import manifest
 from tuner.winners.portfolios import Portfolio, portfolios_of

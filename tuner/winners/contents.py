@@ -9,10 +9,9 @@ from tuner.core.model import Problem, canonical_json
 from tuner.database.records import StoredWinner
 from tuner.kernel.default import default_configurations, preference
 from tuner.kernel.spec import KernelSpec
-from tuner.winners.baked_sizes import baked_sizes
 from tuner.winners.current import Kernels
 from tuner.winners.portfolios import Portfolio, kind_of
-from tuner.winners.records import BundledConfiguration
+from tuner.winners.records import BundledConfiguration, baked_sizes
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,62 @@
-"""The best stored winners, and whether their configurations still compute the same in the same way."""
+"""Stored winners: the best, whether their kernels still compute the same, and those that leave the database.
+
+A database may be damaged, or written by others: what cannot be a kernel's problem or configuration is left out.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError, TunerError
-from tuner.core.model import Run
+from tuner.core.model import Configuration, Problem, Run
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.dtypes import ITEMSIZE
+
+MOST_SIZE = 2**62
+
+
+def misfit(kernel: KernelSpec, problem: Problem, configuration: Configuration) -> str:
+    """Return why a problem or configuration cannot be one of a kernel's; empty if it can.
+
+    Values that the kernel's file no longer lists are allowed: what was tuned with them still runs.
+    """
+    for what, given, expected in (
+        ("sizes", problem.sizes, kernel.sizes),
+        ("dtypes", problem.dtypes, kernel.dtypes),
+        ("options", problem.options, kernel.options),
+    ):
+        if given.keys() != expected.keys():
+            return f"its {what} are {_listed(given)}, and those of {kernel.name} {_listed(expected)}"
+    for name, size in problem.sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST_SIZE:
+            return f"its size {name} is {size!r}"
+    if unknown := set(problem.dtypes.values()) - ITEMSIZE.keys():
+        return f"there is no dtype {_listed(unknown)}"
+    variant = kernel.variants.get(configuration.variant)
+    if variant is None:
+        return f"{kernel.name} has no variant {configuration.variant!r}"
+    values = configuration.values
+    if values.keys() != variant.parameters.keys():
+        return (
+            f"its parameters are {_listed(values)}, and those of {variant.name} {_listed(variant.parameters)}"
+        )
+    for name, value in values.items():
+        if type(value) not in {type(allowed) for allowed in variant.parameters[name].values}:
+            return f"its parameter {name} is {value!r}"
+    return ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 class KernelState(StrEnum):
@@ -158,3 +199,82 @@ def refuse_namesakes(winners: Sequence[StoredWinner], kernels: Kernels) -> None:
 
 def _same_problem(stored: StoredWinner) -> tuple[str, str, Conditions]:
     return stored.run.problem.key, stored.run.gpu.name, stored.run.conditions
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What leaves, and what does not.
+
+    Attributes:
+        winners: the chosen.
+        several: for how many of them there was another mode.
+        left_out: why, by problem and GPU, a winner is left out: what has become of its kernel.
+        damaged: a line for each row that cannot be read, or names what its kernel does not have.
+    """
+
+    winners: list[StoredWinner]
+    several: int
+    left_out: dict[str, KernelState]
+    damaged: list[str]
+
+
+def choose_winners(
+    database: Database, filters: Filters, kernels: Kernels, *, with_files: bool = False
+) -> Chosen:
+    """Return the exportable winners that fit, one for each problem and GPU.
+
+    Args:
+        database: has them.
+        filters: which count; only exportable ones should.
+        kernels: with which they were tuned.
+        with_files: whether their kernels' files must still be there; a header has winners without one, too.
+
+    Raises:
+        DatabaseError: two kernels of one name compute different things.
+    """
+    selection = database.winners(filters)
+    # Another tool's recording has no kernel of ours that a program could launch.
+    states = [(stored, kernels.state(stored)) for stored in selection.rows if not stored.run.foreign]
+    refused = (KernelState.CHANGED, KernelState.GONE) if with_files else (KernelState.CHANGED,)
+    kept, damaged = [], list(selection.damaged)
+    for stored, state in states:
+        reason = ""
+        if state is KernelState.CURRENT:
+            reason = misfit(kernels.kernel(stored.run), stored.run.problem, stored.winner.configuration)
+        if reason:
+            damaged.append(f"{_where(stored)}, trial {stored.winner.trial_id}: {reason}")
+        elif state not in refused:
+            kept.append(stored)
+    refuse_namesakes(kept, kernels)
+    chosen, several = latest_mode(kept)
+    there = {_where(stored) for stored in kept}
+    missing = {
+        _where(stored): state for stored, state in states if state in refused and _where(stored) not in there
+    }
+    return Chosen(chosen, several, missing, damaged)
+
+
+def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], int]:
+    """Choose one winner for each problem and GPU: the best of the mode that was tuned last, measured before replayed.
+
+    Times of different modes are not comparable, so the fastest of all would always be one with warm caches.
+
+    Args:
+        winners: in the order in which the database gives them, with the best of each mode first.
+
+    Returns:
+        The chosen, and for how many of them there was another mode.
+    """
+    groups: dict[tuple[str, str], list[StoredWinner]] = {}
+    for stored in winners:
+        groups.setdefault((stored.run.problem.key, stored.run.gpu.name), []).append(stored)
+    chosen, several = [], 0
+    for group in groups.values():
+        last = max(group, key=lambda stored: (not stored.run.replayed, stored.created_at)).run
+        chosen.append(next(s for s in group if s.run.conditions == last.conditions))
+        several += len({s.run.conditions for s in group}) > 1
+    return chosen, several
+
+
+def _where(stored: StoredWinner) -> str:
+    return f"{stored.run.problem} on {stored.run.gpu.name}"

@@ -54,7 +54,7 @@ def load(
         )
     kernel = os.fspath(kernel)
     if db is not None and bundle is None:
-        heavy = importlib.import_module("tuner.winners.from_database")
+        heavy = importlib.import_module("tuner.winners.compiling")
         operation: Operation = heavy.load_from_database(
             kernel, db, gpu, policy=policy, dtypes=dtypes, options=options
         )

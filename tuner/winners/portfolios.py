@@ -20,9 +20,8 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.costs import Cost, Summands, fit_factors
-from tuner.winners.current import Kernels
+from tuner.winners.current import Kernels, misfit
 from tuner.winners.fitting import Fit, Ints, fit
-from tuner.winners.sound import misfit
 from tuner.winners.timings import Floats, Timings, timings_of
 
 TIMED = "portfolio"
