@@ -193,7 +193,7 @@ def test_progress_says_how_long_it_may_take(
         progress.add(ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
     assert capsys.readouterr().err.splitlines() == [
         "memcheck: 1 of 12 runs, 1 with findings",
-        "memcheck: 2 of 12 runs, 1 with findings, about 3 min left",
+        "memcheck: 2 of 12 runs, 1 with findings, about 2 min left",
         "memcheck: 3 of 12 runs, 1 with findings, about 2 min left",
         "memcheck: 4 of 12 runs, 1 with findings, about 2 min left",
     ]

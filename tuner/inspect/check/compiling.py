@@ -32,14 +32,12 @@ _UNDEFINED = re.compile(r"['\"]\w+['\"] is undefined")
 """What Jinja and NVRTC say of a name that there is not."""
 _CUDAS_HEADERS = ("cub/", "cuda", "cooperative_groups", "crt/", "mma.h", "nv/", "thrust/")
 """Beginnings of their names."""
-REFERENCE = ("reference", "cuda")
 
 
 @dataclass(frozen=True)
 class _Task:
     """A configuration, or the CUDA reference, for a GPU."""
 
-    key: Key
     launches: tuple[LaunchSpec, ...]
     request: RenderRequest
     subject: Subject | None = None
@@ -48,6 +46,13 @@ class _Task:
     def variant(self) -> str:
         """The configuration's; empty for the CUDA reference."""
         return self.request.configuration.variant
+
+    def key(self, kernel: KernelSpec, launch: LaunchSpec) -> Key:
+        """Return the key of one of its launches."""
+        if self.request.reference:
+            return "reference", "cuda"
+        number = next(n for n, one in enumerate(kernel.variants[self.variant].launches) if one is launch)
+        return "variants", self.variant, "launches", number
 
     def __str__(self) -> str:
         what = "the CUDA reference" if self.request.reference else str(self.request.configuration)
@@ -104,7 +109,6 @@ def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:
     none = Configuration("", ())
     return [
         _Task(
-            REFERENCE,
             (kernel.reference.cuda,),
             RenderRequest(kernel.file, kernel.problem(), gpu, none, reference=True),
         )
@@ -130,8 +134,7 @@ def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
         except TunerError:
             continue  # its plan says so
         request = RenderRequest(kernel.file, problem, gpu, configuration)
-        key = ("variants", subject.variant.name, "launches", 0)
-        tasks.append(_Task(key, launches, request, subject))
+        tasks.append(_Task(launches, request, subject))
     return tasks
 
 
@@ -141,7 +144,7 @@ def _location(
     """Return file, line and text of the first error: in a template where the compiler says so, else of the launch."""
     number = max(0, min(len(compilation.sources), len(task.launches)) - 1)
     launch = task.launches[number]
-    key = task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, launch))
+    key = task.key(kernel, launch)
     pattern = _COMPILER_ERROR if compilation.log else _TEMPLATE_ERROR
     for line in (compilation.log or compilation.error).splitlines():
         if match := pattern.match(line):
@@ -176,11 +179,6 @@ def _macro(task: _Task, file: Path, line: int) -> str:
         if lines and re.search(rf"\b(?!return\b)\w+\s+{name}\s*[,)=;]", lines[0]):
             return f"; {name} is a macro here, a value that is tuned or chosen: name this otherwise"
     return ""
-
-
-def _index(kernel: KernelSpec, task: _Task, launch: LaunchSpec) -> int:
-    all_launches = kernel.variants[task.request.configuration.variant].launches
-    return next(number for number, one in enumerate(all_launches) if one is launch)
 
 
 def _file(kernel: KernelSpec, launch: LaunchSpec, name: str) -> Path | None:
@@ -229,12 +227,6 @@ def _calls(kernel: KernelSpec, task: _Task, compilation: Compilation) -> list[Pl
     else:
         planned = compilation.plan.launches if compilation.plan else ()
     return [
-        PlannedCall(
-            task.key if task.request.reference else (*task.key[:-1], _index(kernel, task, spec)),
-            spec,
-            launch,
-            source,
-            task.request,
-        )
+        PlannedCall(task.key(kernel, spec), spec, launch, source, task.request)
         for spec, launch, source in zip(task.launches, planned, compilation.sources, strict=False)
     ]

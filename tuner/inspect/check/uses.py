@@ -37,10 +37,10 @@ def check_uses(kernel: KernelSpec, misspelt: Container[str], report: Report) -> 
         if tensor.role == "input" and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
-    for name in kernel.scalars.keys() - read - _words(kernel, kernel.variants.values()):
-        used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
-        if name not in used:
-            report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
+    words = _words(kernel, kernel.variants.values())
+    used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
+    for name in kernel.scalars.keys() - read - used - words if words is not None else ():
+        report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
 
 
 def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
@@ -58,7 +58,7 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
 def _check_parameters(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
     used = {name for expression in _expressions(variant) for name in expression.names} | given
     unused = variant.parameters.keys() - used
-    if unused and (words := _words(kernel, [variant])) is not ALL:
+    if unused and (words := _words(kernel, [variant])) is not None:
         for name in sorted(unused - words):
             problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
             report.add(
@@ -89,26 +89,21 @@ def _expressions(variant: VariantSpec) -> Iterator[Expression]:
                 yield from (*argument.map.box, argument.map.swizzle, argument.map.promotion)
 
 
-class _All(frozenset[str]):
-    """Every word there is."""
+def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> set[str] | None:
+    """Return all words in the code of variants: of their templates, entries, and what those include.
 
-
-ALL = _All()
-"""The words of a template whose includes cannot be told without rendering it."""
-
-
-def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> frozenset[str]:
-    """Return all words in the code of variants: of their templates, entries, and what those include."""
+    None where includes cannot be told without rendering a template.
+    """
     words: set[str] = set()
     for launch in (launch for variant in variants for launch in variant.launches):
         words |= set(re.findall(r"\w+", launch.entry))
         texts = _texts(kernel, launch.template)
         if texts is None:
-            return ALL
+            return None
         for path in own_headers(texts, [launch.template.parent, *kernel.include]):
             texts.append(code_of(path.read_text(errors="replace")))
         words |= {word for text in texts for word in re.findall(r"\w+", text)}
-    return frozenset(words)
+    return words
 
 
 def _texts(kernel: KernelSpec, template: Path) -> list[str] | None:

@@ -185,88 +185,81 @@ CONFLICTING = 10.0
 _METRIC = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 
 
-@dataclass(frozen=True)
-class Reason:
-    """A state in which a warp issues nothing."""
-
-    meaning: str
-    remedy: str
-
-
-REASONS: dict[str, Reason] = {
-    "long_scoreboard": Reason(
+REASONS = {
+    "long_scoreboard": (
         "waits for data from global or local memory",
         "more bytes in flight: more items per thread, wider loads, all loads before the first use, asynchronous copies "
         "with more stages, or more warps",
     ),
-    "short_scoreboard": Reason(
+    "short_scoreboard": (
         "waits for shared memory, or for a special function (exp, sin, a square root)",
         "padding or a swizzle against bank conflicts, values kept in registers, fewer special functions; since "
         "compute capability 10.0 misses of the constant cache count here, too",
     ),
-    "barrier": Reason(
+    "barrier": (
         "waits for the other warps of its block at __syncthreads()",
         "equal work for all warps, fewer barriers (two buffers in turn need one for each tile), smaller blocks so that "
         "another one can work meanwhile",
     ),
-    "mio_throttle": Reason(
+    "mio_throttle": (
         "the queue of the shared memory, special functions and dynamic branches is full",
         "fewer and wider accesses to shared memory (128 bits, ldmatrix), more of each tile in registers",
     ),
-    "lg_throttle": Reason(
+    "lg_throttle": (
         "the queue of global and local memory instructions is full",
         "fewer and wider instructions: vectors of 16 bytes per thread instead of single elements",
     ),
-    "math_pipe_throttle": Reason(
+    "math_pipe_throttle": (
         "the pipe that its next instruction needs is busy",
         "this is how a kernel looks that computes all the time: a faster pipe (tensor cores, two 16-bit values at "
         "once), or fewer instructions",
     ),
-    "not_selected": Reason(
+    "not_selected": (
         "is ready, but another warp was issued",
         "nothing to repair: there are more ready warps than the scheduler can issue, so fewer warps with more "
         "registers each may do as well",
     ),
-    "wait": Reason(
+    "wait": (
         "waits the fixed latency of the instruction before",
         "independent work between dependent instructions: several items per thread, unrolled, or several accumulators",
     ),
-    "membar": Reason(
+    "membar": (
         "waits at a memory fence until its writes are visible",
         "fewer or narrower fences (block before device before system), and fewer writes still on their way there",
     ),
-    "tex_throttle": Reason(
+    "tex_throttle": (
         "the queue of the texture unit is full",
         "plain loads in the place of texture fetches, or fewer of them",
     ),
-    "drain": Reason(
+    "drain": (
         "has ended, and waits for its last stores",
         "wide, contiguous stores, and not all of them at the very end",
     ),
-    "imc_miss": Reason(
+    "imc_miss": (
         "waits for a constant or a kernel argument that is not in its cache",
         "more work for each block, so that the first touch counts less; one constant for all lanes of a warp at a time",
     ),
-    "no_instruction": Reason(
+    "no_instruction": (
         "waits for its next instruction to be fetched",
         "a shorter loop body (less unrolling), fewer jumps; with less than one wave of blocks it is the kernel's start",
     ),
-    "branch_resolving": Reason(
+    "branch_resolving": (
         "waits for the target of a branch",
         "fewer branches in the inner loop: unrolling, predicates in the place of jumps, tails outside of the loop",
     ),
-    "dispatch_stall": Reason(
+    "dispatch_stall": (
         "was chosen, but the dispatcher held it back",
         "a mix of instructions that needs fewer ports of the register file at a time; rarely worth an attempt",
     ),
-    "sleeping": Reason("sleeps on purpose (nanosleep)", "shorter or fewer sleeps in the loops that poll"),
-    "gmma": Reason(
+    "sleeping": ("sleeps on purpose (nanosleep)", "shorter or fewer sleeps in the loops that poll"),
+    "gmma": (
         "waits for the operands of a warp group's matrix product (wgmma)",
         "more stages of tiles ahead, larger tiles, and a second warp group that computes while this one waits",
     ),
-    "misc": Reason("waits for something else", "look for the finding elsewhere"),
+    "misc": ("waits for something else", "look for the finding elsewhere"),
 }
 REASONS["warpgroup_arrive"] = REASONS["gmma"]
+"""What each state in which a warp issues nothing means, and what helps against it."""
 
 
 @dataclass(frozen=True)
@@ -290,14 +283,14 @@ def top_stalls(metrics: Mapping[str, float], figures: Figures) -> list[Stall]:
     for reason, value in sorted(cycles.items(), key=lambda item: -item[1]):
         if reason == "selected" or not whole or value < LEAST_SHARE * whole:  # selected: it issues
             continue
-        stall = REASONS.get(reason, REASONS["misc"])
-        stalls.append(Stall(reason, value, value / whole, stall.meaning, remedy_of(reason, figures)))
+        meaning, _ = REASONS.get(reason, REASONS["misc"])
+        stalls.append(Stall(reason, value, value / whole, meaning, remedy_of(reason, figures)))
     return stalls[:MOST]
 
 
 def remedy_of(reason: str, figures: Figures) -> str:
     """Return what helps against a reason, in the light of the launch's other figures."""
-    general = REASONS.get(reason, REASONS["misc"]).remedy
+    _, general = REASONS.get(reason, REASONS["misc"])
     dram, loads = figures.dram_percent, figures.load_efficiency_percent
     conflicts = figures.bank_conflict_percent
     if reason == "long_scoreboard" and dram is not None and dram >= BUSY:
