@@ -10,8 +10,8 @@ import torch
 
 from tuner.core.model import Problem, Value
 from tuner.kernel.load import load_kernel
+from tuner.kernel.reference import tolerance
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.tolerance import tolerance
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tuner.database.records import Filters
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import edge_case_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*/*.toml"))
 TAUGHT_AT = {

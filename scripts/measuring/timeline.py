@@ -34,9 +34,8 @@ from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.render import render
-from tuner.kernel.validity import invalid_reason
 from tuner.runtime.driver import DriverFailure, check
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)

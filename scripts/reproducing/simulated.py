@@ -29,8 +29,8 @@ from tuner.database.database import Database
 from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
+from tuner.kernel.default import simplicity
 from tuner.kernel.load import load_kernel
-from tuner.kernel.simplicity import simplicity
 from tuner.tuning.decision import preference
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request

@@ -18,10 +18,9 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import tile_edge_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS

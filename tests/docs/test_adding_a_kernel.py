@@ -21,17 +21,14 @@ from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIO
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch, tensors_of
-from tuner.kernel.python_reference import run_function
-from tuner.kernel.reference import settle_reference
+from tuner.kernel.plan import invalid_reason, make_plan, reference_launch, tensors_of
+from tuner.kernel.python_reference import expected_on_host, run_function
+from tuner.kernel.reference import settle_reference, tolerance
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.tolerance import tolerance
 from tuner.kernel.toml.problem import INITS, ROLES
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS

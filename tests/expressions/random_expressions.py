@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import ElementExpression, exponent_of, parse_element
-from tuner.kernel.tolerance import norm_allowance, tolerance
+from tuner.kernel.reference import norm_allowance, tolerance
 
 OF = ("x", "y", "z")
 

@@ -21,7 +21,7 @@ from tests.expressions.random_expressions import (
 from tuner.children.nvrtc import compile_source
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
-from tuner.kernel.tolerance import tolerance
+from tuner.kernel.reference import tolerance
 
 GPP = shutil.which("g++")
 

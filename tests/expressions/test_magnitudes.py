@@ -9,7 +9,7 @@ from tests.expressions.random_expressions import OF, in_float32, inputs, random_
 from tuner.expressions import magnitudes
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import FUNCTIONS, parse_element
-from tuner.kernel.tolerance import UNIT_ROUNDOFF, tolerance
+from tuner.kernel.reference import UNIT_ROUNDOFF, tolerance
 
 
 @pytest.mark.parametrize("exponent", [4.0000002, 7.3, 33.000002, -2.7])

@@ -24,9 +24,9 @@ from tuner.kernel.edge_sizes import (
     tile_product_problems,
 )
 from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]

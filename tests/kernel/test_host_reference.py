@@ -14,11 +14,9 @@ from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import PythonFunction, load_function
-from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.load import load_kernel
-from tuner.kernel.python_reference import PROBES, run_function
-from tuner.kernel.reference import Expected, SettledReference
-from tuner.kernel.tolerance import tolerance
+from tuner.kernel.python_reference import PROBES, expected_on_host, run_function
+from tuner.kernel.reference import Expected, SettledReference, tolerance
 from tuner.runtime.launches import Buffer
 
 RNG = np.random.default_rng(3)

@@ -10,11 +10,10 @@ from tests.kernel_files import GOOD, MAP, refusal, write
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
 
 WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "expression that is none": ("x+0.50*(20-x)", "x +", ("options: op: expression: cannot parse",)),

@@ -12,12 +12,18 @@ from tests.faults.kernels import configuration, write_kernel
 from tuner.core.errors import ExpressionError, KernelError, TunerError
 from tuner.core.model import Configuration
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
-from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
+from tuner.kernel.plan import (
+    invalid_reason,
+    make_plan,
+    pruning_reason,
+    reference_launch,
+    scalars_of,
+    tensors_of,
+)
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason, pruning_reason
 from tuner.runtime.launch_limits import NULL_POINTER, UnlaunchableError
 from tuner.runtime.launches import Plan
 

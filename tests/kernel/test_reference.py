@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.tolerance import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.kernel.reference import UNIT_ROUNDOFF, norm_allowance, tolerance
 
 RNG = np.random.default_rng(0)
 

@@ -12,9 +12,9 @@ from tuner.core.model import Configuration
 from tuner.expressions.arithmetic import parse
 from tuner.kernel import enumeration
 from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 
 GPU = ARCHITECTURES[90]

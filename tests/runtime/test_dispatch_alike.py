@@ -15,9 +15,8 @@ import pytest
 from tests.cpp_interface import sanitized
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.core.errors import BundleError, TunerError
-from tuner.runtime.dispatch import Match, Policy, dispatch
+from tuner.runtime.dispatch import Match, Policy, dispatch, log2_units, power_of_two
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.portfolio import log2_units, power_of_two
 
 MATCHES = [Match.EXACT, Match.NEAREST, Match.OTHER_GPU, Match.DEFAULT, Match.PORTFOLIO]
 POLICIES = [Policy.NEAREST_VALID, Policy.RAISE, Policy.EXACT, Policy.DEFAULT]

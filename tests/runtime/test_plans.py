@@ -13,8 +13,7 @@ import pytest
 
 from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.core.model import Gpu, Problem
-from tuner.kernel.plan import make_plan, scalars_of, tensors_of
-from tuner.kernel.validity import invalid_reason
+from tuner.kernel.plan import invalid_reason, make_plan, scalars_of, tensors_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest

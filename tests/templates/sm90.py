@@ -17,11 +17,10 @@ from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, compile_object
 from tuner.inspect.emulator.host import machine as emulator_folder
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
 from tuner.runtime.launches import Launch, TensorMap
 
 GEMM = load_kernel("gemm")

@@ -14,12 +14,11 @@ from tests.templates.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_
 from tests.templates.sources import GENERATIONS, compiled, draw, ptx, widest_load
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan, pruning_reason
+from tuner.kernel.reference import tolerance
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.tolerance import tolerance
-from tuner.kernel.validity import invalid_reason, pruning_reason
 from tuner.runtime.dtypes import ITEMSIZE
 
 # -- what compiles

@@ -13,9 +13,9 @@ from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.validity import invalid_reason
 
 GEMM = load_kernel("gemm")
 

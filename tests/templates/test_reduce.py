@@ -23,9 +23,8 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
-from tuner.kernel.reference import settle_reference
+from tuner.kernel.reference import norm_allowance, settle_reference, tolerance
 from tuner.kernel.render import render, render_launch
-from tuner.kernel.tolerance import norm_allowance, tolerance
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import ITEMSIZE
 

@@ -11,10 +11,10 @@ import pytest
 from tests.templates.sources import GENERATIONS
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 
 HOPPER = ARCHITECTURES[90]
 DRAWS = 400

@@ -10,8 +10,8 @@ import pytest
 from tests.templates.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
 from tuner.core.model import Configuration, Problem, Value
 from tuner.inspect.tools.small_sizes import small_problems
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason, pruning_reason
 
 DIVIDED: dict[str, Value] = {
     "stream_k": True, "block_k": 64, "sm_margin": 0, "raster_group": 4, "epilogue": "overlapped",

@@ -14,8 +14,7 @@ import pytest
 from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, plain_source, problem, tensor_maps, together
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
-from tuner.kernel.plan import make_plan
-from tuner.kernel.validity import invalid_reason
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.runtime.launches import TensorMap
 
 LOAD, MULTICAST, FETCH, EXPECT = range(4)

@@ -17,11 +17,10 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.validity import invalid_reason
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import Plan, TensorMap
 

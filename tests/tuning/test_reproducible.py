@@ -13,8 +13,8 @@ from tests.sessions import plain, run
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration
 from tuner.database.database import Database
+from tuner.kernel.default import simplicity
 from tuner.kernel.load import load_kernel
-from tuner.kernel.simplicity import simplicity
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.decision import preference
 from tuner.tuning.state import Result

@@ -17,11 +17,10 @@ from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.kernel.batching import footprint
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run, load_kernel
-from tuner.kernel.plan import tensors_of
+from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.report.tables import si
 from tuner.runtime.launch_limits import UnlaunchableError

@@ -31,9 +31,8 @@ from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
 from tuner.kernel.batching import choose_conditions
-from tuner.kernel.cost import tuning_seconds
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.roofline import roof_of
+from tuner.kernel.roofline import roof_of, tuning_seconds
 from tuner.tuning.accuracy import Best
 from tuner.tuning.opening import adopt, interrupted_run
 

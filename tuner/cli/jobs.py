@@ -21,8 +21,8 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Problem, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.kernel.cost import tuning_seconds
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.roofline import tuning_seconds
 from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import Texts
 from tuner.report.pareto import front_as_json, plot_front, show_front, title

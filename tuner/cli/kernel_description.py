@@ -12,10 +12,10 @@ from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.enumeration import enumerate_valid
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.rules import excluded
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.report.tables import picked
 from tuner.search.initial import settle

@@ -27,9 +27,9 @@ from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_jso
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
 from tuner.inspect.tools.small_sizes import sample as draw_sample
 from tuner.inspect.tools.small_sizes import small_problems
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.report.tables import say, show_json
 from tuner.studies.targets import stored_winners
 

@@ -41,9 +41,9 @@ from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests, candidate_of, race
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submission, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 
 RECALIBRATE = 0.03
 """A reference kernel that is so much off what it took when the card was calibrated says that the card was changed."""

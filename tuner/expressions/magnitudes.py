@@ -6,7 +6,7 @@ operations whose inputs are exact, computed in float32 in any allowed order of e
 
     error <= u * ((n + 1) * magnitude - |value|)        with u = 2^-24,
 
-which ``tuner.kernel.tolerance`` covers for up to 64 operations. It is true for inputs (error 0), and each rule carries
+which ``tuner.kernel.reference`` covers for up to 64 operations. It is true for inputs (error 0), and each rule carries
 it from the arguments to the result: sums add magnitudes, products multiply them, and the magnitude of another function
 ``f(a)`` is ``|f'(a)|`` times that of ``a``, plus a few times ``|f(a)|`` for the function's own error (CUDA
 C++ Programming Guide, "Mathematical Functions": at most 2 ulp of expf, logf, tanhf, sinf and cosf, 9 ulp of powf, none

@@ -13,8 +13,7 @@ from cuda.bindings import driver as cu
 from tuner.core.errors import DeviceError
 from tuner.core.model import Gpu, Status
 from tuner.runtime.cluster_order import Observed
-from tuner.runtime.context import ATTRIBUTES
-from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.driver import ATTRIBUTES, DriverFailure, check
 from tuner.runtime.kernel import Kernel, attributes
 
 _OUT_OF_MEMORY = 2

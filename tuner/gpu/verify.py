@@ -20,10 +20,8 @@ from tuner.core.model import Gpu, Verification
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
-from tuner.kernel.host_reference import from_expressions, from_files
-from tuner.kernel.python_reference import run_function
-from tuner.kernel.reference import Expected
-from tuner.kernel.tolerance import Tolerance, cross_check_allowance, norm_allowance, tolerance
+from tuner.kernel.python_reference import from_expressions, from_files, run_function
+from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, norm_allowance, tolerance
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer

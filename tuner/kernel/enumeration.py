@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.values import value_array
-from tuner.kernel.variant_spec import VariantSpec, first_unmet
+from tuner.kernel.variant_spec import VariantSpec, first_unmet, value_array
 
 Rows = NDArray[np.int64]
 

@@ -16,12 +16,9 @@ from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import Run, digest
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
-from tuner.kernel.toml.baselines import read_baselines
-from tuner.kernel.toml.file import KernelFile, read_file
-from tuner.kernel.toml.initial import read_first_tried
-from tuner.kernel.toml.ladder import read_ladder
-from tuner.kernel.toml.like import complete_variants
-from tuner.kernel.toml.problem import read_problem
+from tuner.kernel.toml.file import KernelFile, complete_variants, read_file
+from tuner.kernel.toml.initial import read_first_tried, read_ladder
+from tuner.kernel.toml.problem import read_baselines, read_problem
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     Names,

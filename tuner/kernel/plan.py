@@ -1,11 +1,12 @@
 """The plans of a kernel's configurations, references and baselines: ``tuner.runtime.plans`` makes them, as it makes
-those of the winners that a program calls."""
+those of the winners that a program calls. And whether a configuration is valid for a problem."""
 
 from __future__ import annotations
 
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec
+from tuner.kernel.variant_spec import LaunchSpec, first_unmet
 from tuner.runtime.launches import Buffer, Launch, Plan
 from tuner.runtime.plans import PlanMaker
 
@@ -69,3 +70,32 @@ def _maker(kernel: KernelSpec, problem: Problem, gpu: Gpu, *suffixes: str) -> Pl
         problem=problem,
         suffixes=suffixes or ("",),
     )
+
+
+def invalid_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Return why a configuration, perhaps of another version of the kernel, cannot be run; empty if it can."""
+    variant = kernel.variants.get(configuration.variant)
+    if variant is None:
+        return f"{kernel.name} has no variant {configuration.variant} any more"
+    values = configuration.values
+    if values.keys() != variant.parameters.keys() or any(
+        values[name] not in parameter.values for name, parameter in variant.parameters.items()
+    ):
+        return f"the parameters of {variant.name} have changed"
+    names = {**kernel.environment(problem, gpu), **values}
+    try:
+        if reason := variant.refused(names):
+            return f"{variant.name} {reason}"
+        if (unmet := first_unmet(variant.constraints_before, names)) is not None:
+            return unmet
+        make_plan(kernel, problem, gpu, configuration)
+    except TunerError as error:
+        return str(error)
+    return ""
+
+
+def pruning_reason(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Return the pruning rule by which no search tries a valid configuration; empty if there is none."""
+    names = {**kernel.environment(problem, gpu), **configuration.values}
+    rules = kernel.variants[configuration.variant].pruning_rules
+    return first_unmet(rules, names) or ""

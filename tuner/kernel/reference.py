@@ -1,10 +1,14 @@
-"""A kernel's reference for one problem: the correct outputs, and how far a kernel's may be off."""
+"""A kernel's reference for one problem: the correct outputs, and how far a kernel's may be off, by bounds derived from
+dtypes and reduction length."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
@@ -19,7 +23,7 @@ class Expected:
 
     value: Array
     magnitude: Array
-    """What rounding errors are proportional to: see :func:`tuner.kernel.tolerance.tolerance`."""
+    """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +91,81 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
         rounding,
         reference.python,
     )
+
+
+UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Largest relative error of rounding to nearest."""
+SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+"""Smallest positive number: rounding errors of smaller results have no relative bound."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The allowed error of an output.
+
+    An element passes when ``|error| <= coefficient * magnitude + unit * |expected| + tiny``, and the output as a whole
+    when ``norm(error) <= norm_coefficient * norm(scale)`` with ``scale^2 = expected^2 + magnitude^2 / reduction``,
+    which is the size of a sum of that many independent terms.
+    """
+
+    coefficient: float
+    unit: float
+    tiny: float
+    norm_coefficient: float
+    reduction: float
+
+
+def tolerance(
+    reduction: int, accumulate: str, output: str, factor: float = 1.0, operand_rounding: float = 0.0
+) -> Tolerance:
+    """Return the allowed error, derived from the number of terms summed and the dtypes.
+
+    With ``n`` terms and unit roundoff ``u`` of the accumulating dtype, an element may be off by ``u (min(n, 8 sqrt(n))
+    + n/8 + 2)`` magnitudes. ``min(n, 8 sqrt(n))`` is the worst case for few terms and the probabilistic bound for many
+    (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, with lambda = 8). ``n/8`` covers tensor cores, which truncate
+    once for every 16 terms; the 2 covers rounding inputs and products. The norm is far tighter, because errors of many
+    elements average out: ``2 sqrt(n) + n/16 + 2`` of ``u``; it distinguishes tf32 from float32. The output's own
+    rounding adds its unit roundoff to the first, and 0.6 of it (the root mean square of a uniform error, 1/sqrt(3)) to
+    the second. Where the kernel may round both factors of a product by ``r``, each term may be off by ``2r`` of itself,
+    always in the same direction if it truncates: ``2r`` is added to both. Integers must be exact.
+
+    Args:
+        reduction: terms summed for one output element.
+        accumulate: dtype they are summed in.
+        output: dtype of the output.
+        factor: the kernel's own ``tolerance``.
+        operand_rounding: largest relative error with which each factor of a product may be rounded.
+
+    Raises:
+        KernelError: the reduction is below 1.
+    """
+    if reduction < 1:
+        raise KernelError(
+            f"reduction is {reduction}", "it is the number of terms of one output element, at least 1"
+        )
+    if output not in UNIT_ROUNDOFF:
+        return Tolerance(0.0, 0.0, 0.5, 0.0, float(reduction))
+    u = UNIT_ROUNDOFF.get(accumulate, 0.0)
+    n = float(reduction)
+    unit = UNIT_ROUNDOFF[output]
+    return Tolerance(
+        coefficient=factor * u * (min(n, 8.0 * math.sqrt(n)) + n / 8.0 + 2.0) + 2.0 * operand_rounding,
+        unit=factor * unit * (1.0 + 2.0**-10),
+        tiny=SMALLEST[output],
+        norm_coefficient=factor * (u * (2.0 * math.sqrt(n) + n / 16.0 + 2.0) + 0.6 * unit)
+        + 2.0 * operand_rounding,
+        reduction=n,
+    )
+
+
+def cross_check_allowance(bound: Tolerance, value: Array, magnitude: Array) -> Array:
+    """Return how far two references may be apart in each element.
+
+    Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
+    """
+    return 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
+
+
+def norm_allowance(count: int) -> float:
+    """Return the factor on the norm's bound for an output of few elements, whose errors average out less."""
+    return 1.0 + 4.0 / math.sqrt(count)

@@ -1,10 +1,11 @@
-"""The roofline: what bounds a problem, its minimum time on a GPU, and the bytes in flight that this takes."""
+"""The roofline: what bounds a problem, its minimum time on a GPU, the bytes in flight that this takes, and by it how
+long tuning takes, roughly."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -164,3 +165,24 @@ def customary_bytes_in_flight(gpu: Gpu) -> int:
     if gpu.cc >= 90:
         return (32 if "H100" in gpu.name else 48) * KIB
     return (16 if gpu.cc >= 80 else 12) * KIB
+
+
+TYPICAL = replace(ARCHITECTURES[90], memory_bytes_per_s=4e12)
+"""The GPU that estimates are for: the same everywhere, so that all hosts deal out a list in the same way."""
+OPENING_S = 4.0
+"""Inputs, the reference, the race, fresh processes and edge-case sizes: a search of gemm on an H200 spends about so
+long beside its trials."""
+TRIAL_S = 0.055
+"""Of a candidate whose calls take no time: compiling, verifying and recording it (15 to 19 trials a second)."""
+CALLS = 60.0
+"""Calls at the speed of light that a trial takes: two dozen samples, most of them slower, and pauses between them."""
+
+
+def tuning_seconds(kernel: KernelSpec, problem: Problem, trials: int) -> float:
+    """Return the seconds that a run of so many trials takes, by the problem's minimum work.
+
+    Raises:
+        TunerError: the kernel's file says of the work what cannot be evaluated.
+    """
+    call_s = roof_of(kernel, problem, TYPICAL).speed_of_light_ns * 1e-9
+    return OPENING_S + trials * (TRIAL_S + CALLS * call_s)

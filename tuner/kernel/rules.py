@@ -18,8 +18,7 @@ from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import digest
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.values import value_array
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
 
 ALL = "all"
 PREFIX = "rule of thumb"

@@ -17,8 +17,7 @@ from tuner.core.errors import SpaceError, UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.enumeration import Rows, enumerate_valid
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.values import index_of_text, indices, typed
-from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text, indices, typed
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]

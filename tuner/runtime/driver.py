@@ -1,4 +1,4 @@
-"""The CUDA driver: its failures as exceptions, and what is called by ctypes.
+"""The CUDA driver: its failures as exceptions, what is called by ctypes, and a GPU's primary context.
 
 Set-up goes through cuda-python's bindings. What every launch calls goes by ctypes with arguments that were made once:
 that takes 0.2 us for a launch and 0.4 us for a tensor map beside the driver's own time.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..core.errors import NoGpuError
+from ..core.errors import CallError, NoGpuError
+from .launch_limits import DEVICE_LIMITS
 
 # The bindings' documentation of each says that the process must be terminated and relaunched: illegal address,
 # launch timeout, assertion, stack, illegal instruction, misaligned address, address space, program counter,
@@ -84,3 +87,112 @@ class LaunchConfig(ctypes.Structure):
         ("attributes", ctypes.POINTER(LaunchAttribute)),
         ("attribute_count", ctypes.c_uint),
     )
+
+
+_A = cu.CUdevice_attribute
+ATTRIBUTES = {
+    "sm_count": _A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+    "l2_bytes": _A.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
+    "shared_bytes_optin": _A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+    "shared_bytes_per_sm": _A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+    "registers_per_sm": _A.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+    "max_threads_per_sm": _A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+    "max_blocks_per_sm": _A.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
+    "max_threads_per_block": _A.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+}
+"""Where the driver has a GPU's limits."""
+
+
+class PrimaryContext:
+    """The primary context of one GPU, kept as long as the process.
+
+    Attributes:
+        index: the GPU's number, as libraries count.
+        name: its model.
+        limits: by the names of :data:`DEVICE_LIMITS`.
+    """
+
+    def __init__(self, index: int) -> None:
+        try:
+            check(cu.cuInit(0))
+            count = check(cu.cuDeviceGetCount())
+            if not 0 <= index < count:
+                raise CallError(
+                    f"there is no GPU number {index}", f"this machine has {count}, numbered from 0"
+                )
+            self.index = index
+            self._device = check(cu.cuDeviceGet(index))
+            major = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+            minor = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+            self.limits = {"cc": 10 * major + minor}
+            self.limits |= {name: self._attribute(ATTRIBUTES[name]) for name in DEVICE_LIMITS if name != "cc"}
+            self.name = check(cu.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode(errors="replace")
+            self._handle = int(check(cu.cuDevicePrimaryCtxRetain(self._device)))
+            calls = library()
+        except (DriverFailure, RuntimeError, ImportError) as error:
+            raise NoGpuError(
+                f"no CUDA GPU can be used: {str(error).rstrip('.')}", "install NVIDIA's driver"
+            ) from None
+        self._current, self._push, self._pop = (
+            calls.cuCtxGetCurrent,
+            calls.cuCtxPushCurrent_v2,
+            calls.cuCtxPopCurrent_v2,
+        )
+
+    def _attribute(self, attribute: cu.CUdevice_attribute) -> int:
+        return int(check(cu.cuDeviceGetAttribute(attribute, self._device)))
+
+    def push(self) -> bool:
+        """Make the context current in this thread; True if it was not, and :meth:`pop` is due.
+
+        Raises:
+            DriverFailure: it is of no more use.
+        """
+        now = ctypes.c_void_p()
+        if self._current(ctypes.byref(now)) == 0 and now.value == self._handle:
+            return False
+        error = self._push(ctypes.c_void_p(self._handle))
+        if error:
+            raise DriverFailure(error, "cuCtxPushCurrent")
+        return True
+
+    def pop(self) -> None:
+        """Make the context current that was so before :meth:`push`."""
+        self._pop(ctypes.byref(ctypes.c_void_p()))
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the context current in this thread for a while."""
+        pushed = self.push()
+        try:
+            yield
+        finally:
+            if pushed:
+                self.pop()
+
+    def wait(self, stream: int) -> None:
+        """Wait for a stream."""
+        with self.current():
+            check(cu.cuStreamSynchronize(stream))
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Make the context current, and allow loading and allocating while streams are captured, here or elsewhere."""
+        with self.current():
+            mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            before = check(cu.cuThreadExchangeStreamCaptureMode(mode))
+            try:
+                yield
+            finally:
+                cu.cuThreadExchangeStreamCaptureMode(before)
+
+
+@functools.cache
+def primary_context(index: int) -> PrimaryContext:
+    """Return the context of a GPU of this machine by its number.
+
+    Raises:
+        NoGpuError: there is no GPU or no driver.
+        CallError: there is no GPU of this number.
+    """
+    return PrimaryContext(index)

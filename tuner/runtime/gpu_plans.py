@@ -11,14 +11,12 @@ from cuda.bindings import driver as cu
 
 from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
-from .context import primary_context
 from .dispatch import Dispatched, dispatch
-from .driver import DriverFailure, check
+from .driver import DriverFailure, check, primary_context
 from .entries import Manifest
 from .kernel import Kernel, in_order
 from .plans import ConcretePlan
-from .prepared import PreparedPlan
-from .workspaces import Workspaces
+from .prepared import PreparedPlan, Workspaces
 
 MOST_PLANS = 4096
 """Plans that are kept ready; beyond it, the one that was prepared first goes."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core.errors import BundleError
+from .dispatch import MAX_RESIDUAL, UNIT
 from .dtypes import ITEMSIZE
 from .entries import (
     ArgumentEntry,
@@ -27,7 +28,6 @@ from .entries import (
 )
 from .expressions import Expression, check
 from .launch_limits import DEVICE_LIMITS, MAX_SIZE
-from .portfolio import MAX_RESIDUAL, UNIT
 from .strict_json import (
     FILE,
     JsonObject,

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CallError, DeviceError
 from .arrays import ArrayLayout
-from .call import PreparedCall
 from .dispatch import Match, Policy
 from .driver import DriverFailure
 from .entries import Manifest
 from .gpu_plans import GpuPlans
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
-from .matching import available, check_given, computations_with, match
+from .matching import PreparedCall, available, check_given, computations_with, match
 from .plans import check_sizes, scalar_values
-from .workspaces import capture_id
+from .prepared import capture_id
 
 if TYPE_CHECKING:
     from .torch_ops import TorchFunction

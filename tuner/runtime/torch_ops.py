@@ -17,9 +17,16 @@ import torch
 from ..core.errors import CallError
 from .entries import Manifest
 from .plans import scalar_values
-from .torch_gemm import LinearLauncher, ProductLauncher, fake_linear, linear_gradient, product_gradient
 from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_built_in, of_user
-from .torch_launch import Launcher, dense
+from .torch_launch import (
+    Launcher,
+    LinearLauncher,
+    ProductLauncher,
+    dense,
+    fake_linear,
+    linear_gradient,
+    product_gradient,
+)
 from .torch_signature import Signature, fake_outputs, meant, signature_of
 
 if TYPE_CHECKING:

@@ -9,11 +9,9 @@ from typing import Any, Protocol
 
 from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.kernel.initial_spec import InitialSpec, evaluated
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.spec import KernelSpec
-from tuner.kernel.values import index_of
-from tuner.kernel.variant_spec import VariantSpec, first_unmet
+from tuner.kernel.spec import InitialSpec, KernelSpec, evaluated
+from tuner.kernel.variant_spec import VariantSpec, first_unmet, index_of
 from tuner.search import matmul_heuristics
 
 MAX_INITIAL = 10

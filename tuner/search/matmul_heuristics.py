@@ -18,9 +18,8 @@ from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.core.processes import ChildDied, ask_once
-from tuner.kernel.initial_spec import MatmulSpec, ProposalSpec, evaluated
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.spec import KernelSpec
+from tuner.kernel.spec import KernelSpec, MatmulSpec, ProposalSpec, evaluated
 from tuner.search.matmul_worker import PROPOSING, Proposal, ProposalRequest
 
 PACKAGE = "nvidia-matmul-heuristics"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason, pruning_reason
-from tuner.kernel.values import typed
+from tuner.kernel.variant_spec import typed
 
 
 @dataclass(frozen=True)

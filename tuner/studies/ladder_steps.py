@@ -23,7 +23,7 @@ from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec, StepSpec
-from tuner.kernel.values import index_of
+from tuner.kernel.variant_spec import index_of
 from tuner.studies.ladder import Absence, Sweep, Tuned
 from tuner.tuning.finalists import fastest
 from tuner.tuning.request import Request

@@ -14,8 +14,8 @@ import numpy as np
 
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason, pruning_reason
 from tuner.search.initial import settle
 from tuner.winners.costs import Summands, fit_factors
 from tuner.winners.portfolios import kind_of

@@ -17,8 +17,8 @@ from tuner.devices.choose import open_device
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
 from tuner.tuning.trials import trial_of

@@ -18,8 +18,8 @@ from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Configuration, Problem, Run, Status, Trial
 from tuner.database.records import StoredWinner
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
+from tuner.kernel.reference import UNIT_ROUNDOFF
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.tolerance import UNIT_ROUNDOFF
 from tuner.tuning.state import Finish
 
 ERROR_RESOLUTION = 0.01

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from tuner.core.model import Configuration, Trial
-from tuner.kernel.simplicity import Simplicity
+from tuner.kernel.default import Simplicity
 from tuner.tuning.elimination import Standing
 
 MARGIN = 0.0075

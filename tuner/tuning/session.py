@@ -12,7 +12,7 @@ from tuner.core.model import Trial
 from tuner.core.observer import Observer
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
-from tuner.kernel.simplicity import simplicity
+from tuner.kernel.default import simplicity
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.decision import alike, preference
 from tuner.tuning.loop import SearchLoop

@@ -15,10 +15,10 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.folding import fold
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.values import value_array
+from tuner.kernel.variant_spec import value_array
+from tuner.runtime.dispatch import cost_of
 from tuner.runtime.expressions import Expression, Tree
 from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.runtime.portfolio import cost_of
 from tuner.winners.timings import Floats
 
 UNITS_A_NS = 1024

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.runtime.portfolio import APART, MAX_RESIDUAL, UNIT, log2_units
+from tuner.runtime.dispatch import APART, MAX_RESIDUAL, UNIT, log2_units
 from tuner.winners.timings import Floats
 
 Ints = npt.NDArray[np.int64]

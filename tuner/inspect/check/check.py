@@ -29,9 +29,8 @@ from tuner.inspect.check.subjects import (
 )
 from tuner.inspect.check.uses import check_uses
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
-from tuner.kernel.reference import settle_reference
+from tuner.kernel.reference import settle_reference, tolerance
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.tolerance import tolerance
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
 

@@ -19,9 +19,8 @@ from tuner.inspect.check.findings import Report
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
 from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
-from tuner.kernel.plan import reference_launch
+from tuner.kernel.plan import invalid_reason, reference_launch
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch
 

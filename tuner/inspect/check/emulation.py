@@ -23,9 +23,8 @@ from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.kernel.edge_sizes import tile_edge_problems
-from tuner.kernel.plan import make_plan, tensors_of
+from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.report.tables import counted
 
 CONFIGURATIONS = 3

@@ -11,8 +11,7 @@ from tuner.core.observer import Observer
 from tuner.inspect.check.toml_lines import Key, TomlLines
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.file import KernelFile, read_file, read_toml
-from tuner.kernel.toml.like import bases_of
+from tuner.kernel.toml.file import KernelFile, bases_of, read_file, read_toml
 
 _BESIDE = re.compile(r"(?P<file>[^\s:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 """An error in another file of the kernel: a template, a Python reference."""

@@ -27,13 +27,12 @@ from tuner.inspect.emulator.host import (
     launch_arguments,
     to_bfloat16,
 )
-from tuner.kernel.host_reference import expected_on_host
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
-from tuner.kernel.reference import Expected, settle_reference
+from tuner.kernel.python_reference import expected_on_host
+from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, settle_reference, tolerance
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.tolerance import Tolerance, cross_check_allowance, tolerance
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Buffer, Launch
 

@@ -14,11 +14,10 @@ from tuner.core.observer import Observer
 from tuner.inspect.check.findings import Report
 from tuner.kernel.default import default_configuration
 from tuner.kernel.enumeration import enumerate_valid
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import VariantSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.validity import invalid_reason
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
 

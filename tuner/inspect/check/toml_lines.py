@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.core.errors import KernelError
-from tuner.kernel.toml.like import bases_of, complete_variants
+from tuner.kernel.toml.file import bases_of, complete_variants
 
 Key = tuple[str | int, ...]
 

@@ -1,14 +1,17 @@
-"""A kernel's TOML file as data, and the file beside it that has its initial configurations."""
+"""A kernel's TOML file as data, with the file beside it that has its initial configurations, and with variants that
+take over what another has: ``like = "wgmma"``."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.core import paths
 from tuner.core.errors import KernelError
+from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import exists
 
 MAX_FILE_BYTES = 1 << 20
@@ -70,3 +73,92 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise KernelError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
     except (ValueError, RecursionError) as error:  # not TOML, or a number of thousands of digits
         raise KernelError(f"{path}: not valid TOML: {error}") from None
+
+
+BY_NAME = ("parameters", "scratch", "constraints", "pruning")
+"""Tables of a variant that are taken over entry by entry; any other key is taken over, or given, as a whole."""
+MAX_ENTRIES = 50_000
+"""Of all variants together: chains of variants would make a small file large. Those of gemm have 200."""
+
+
+def complete_variants(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """Return a file's data in which variants have what they take over, and no ``like``.
+
+    Args:
+        data: what the file holds.
+        file: its name, for errors.
+
+    Raises:
+        KernelError: a variant is like one that there is not, or in the end like itself; or it drops what it does not
+            take over.
+    """
+    bases = bases_of(data)
+    if not bases:
+        return data
+    variants = Table(data, file).table("variants").children()
+    complete: dict[str, Mapping[str, Any]] = {}
+    entries = 0
+    for name in variants:
+        for one in reversed(_chain(name, variants, complete)):
+            table = variants[one]
+            complete[one] = _merged(complete[bases[one]], table) if one in bases else table.data
+            entries += _entries(complete[one])
+            if entries > MAX_ENTRIES:
+                table.fail(
+                    "variants take over too many parameters and conditions", f"have at most {MAX_ENTRIES}"
+                )
+    return {**data, "variants": {name: complete[name] for name in variants}}
+
+
+def bases_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variants that are like another, with the other's name as it is written."""
+    variants = data.get("variants")
+    tables = variants if isinstance(variants, dict) else {}
+    return {
+        name: str(table["like"])
+        for name, table in tables.items()
+        if isinstance(table, dict) and "like" in table
+    }
+
+
+def _chain(name: str, variants: Mapping[str, Table], complete: Mapping[str, Any]) -> list[str]:
+    """Return a variant, the one that it is like, and so on, up to one that is like none or complete."""
+    chain: list[str] = []
+    while name not in complete:
+        chain.append(name)
+        table = variants[name]
+        if not table.has("like"):
+            break
+        name = table.get("like", str)
+        table.require(name, [other for other in variants if other != chain[-1]], f"like = {name!r}")
+        if name in chain:
+            table.fail(f"like = {name!r} leads back to {chain[-1]}", "say of one of them what it has itself")
+    return chain
+
+
+def _merged(base: Mapping[str, Any], own: Table) -> dict[str, Any]:
+    """Return a variant with what it takes over."""
+    whole = {**base, **{key: value for key, value in own.data.items() if key != "like"}}
+    for key in BY_NAME:
+        taken, given = base.get(key, {}), own.data.get(key, {})
+        if isinstance(taken, dict) and isinstance(given, dict) and (taken or given):
+            whole[key] = _by_name(taken, Table(given, f"{own.where}: {key}"))
+    return whole
+
+
+def _by_name(taken: Mapping[str, Any], given: Table) -> dict[str, Any]:
+    """Return the entries taken over, changed or dropped, and then the others; tables in them are merged key by key."""
+    entries = dict(taken)
+    for name, value in given.data.items():
+        if value is False:
+            given.require(name, taken, f"{name!r} = false drops what is not taken over")
+            del entries[name]
+        elif isinstance(value, dict) and isinstance(entries.get(name), dict):
+            entries[name] = {**entries[name], **value}
+        else:
+            entries[name] = value
+    return entries
+
+
+def _entries(variant: Mapping[str, Any]) -> int:
+    return sum(len(table) for table in variant.values() if isinstance(table, dict))

@@ -1,4 +1,4 @@
-"""Read what a kernel computes: ``[problem]``, ``[tensors]``, ``[scalars]`` and ``[reference]`` of its file."""
+"""Read what a kernel computes: ``[problem]``, ``[tensors]``, ``[scalars]``, ``[reference]`` and ``[baselines]``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tuner.core.model import Value
 from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.array import ArrayExpression
+from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.spec import ReferenceSpec
+from tuner.kernel.spec import CallSpec, ReferenceSpec
 from tuner.kernel.toml.table import Table
 from tuner.kernel.toml.values import (
     RESERVED,
@@ -297,3 +298,53 @@ def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Nam
     values = [str(value) for value in names.options.get(name, ITEMSIZE)]
     for text in sorted(texts):
         table.require(text, values, f"numpy compares {name} with {text!r}")
+
+
+OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
+"""Names that have another meaning for ``tune bench``."""
+
+
+def read_baselines(
+    table: Table, tensors: Mapping[str, TensorEntry], names: Names
+) -> dict[str, tuple[CallSpec, ...]]:
+    """Return the calls by baseline.
+
+    The syntax is ``NAME = "call"``, ``NAME = { call = "...", when = "condition" }``, or a list of such tables: the
+    first whose condition is true for a problem is used.
+    """
+    baselines: dict[str, tuple[CallSpec, ...]] = {}
+    for name in list(table.data):
+        if identifier(table, name) in OTHER_CONTESTANTS:
+            table.fail(f"{name!r} cannot name a baseline", "name it after its library, such as torch")
+        given = table.get(name, (str, dict, list))
+        if isinstance(given, str):
+            baselines[name] = (CallSpec(_call(table, name, given, tensors, names)),)
+            continue
+        alternatives = table.tables(name) if isinstance(given, list) else [table.table(name)]
+        if not alternatives:
+            table.fail(f"{name} is empty", 'for example torch = "torch.add(a, b, out=c)"')
+        baselines[name] = tuple(_alternative(item, tensors, names) for item in alternatives)
+        libraries = sorted({LibraryCall(call.text).library for call in baselines[name]})
+        if len(libraries) > 1:
+            table.fail(f"{name} mixes {' and '.join(libraries)}", "give each library a name of its own")
+    return table.done(baselines)
+
+
+def _alternative(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> CallSpec:
+    text = _call(table, "call", table.get("call", str), tensors, names)
+    return table.done(CallSpec(text, problem_condition(table, names)))
+
+
+def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorEntry], names: Names) -> str:
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    try:
+        call = LibraryCall(text)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error.problem}", error.remedy)
+    for unknown in sorted(call.names - names.arguments):
+        table.require(
+            unknown, sorted(names.arguments), f"{key} = {call.text!r} uses unknown name {unknown!r}"
+        )
+    for target in call.outputs:
+        table.require(target, outputs, f"{key}: out={target} is not an output")
+    return call.text
