@@ -34,8 +34,8 @@ from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import NoGpuError
 from tuner.database.database import Database
+from tuner.fleet import cards
 from tuner.fleet import cluster as cluster_module
-from tuner.fleet import heartbeat
 from tuner.fleet import workers as workers_module
 from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
 from tuner.fleet.cluster_files import full_address, make_certificate, read_settings, running
@@ -142,7 +142,7 @@ def test_what_killed_processes_had_is_gone_on_with_and_no_row_is_missing(host: H
 def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "SILENT_S", 4.0)
+    monkeypatch.setattr(cards, "SILENT_S", 4.0)
     seen, stopped = Seen(), list[int]()
 
     def stop(head: Head) -> None:

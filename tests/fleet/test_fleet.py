@@ -88,7 +88,7 @@ def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.
         name="cuda:0", gpu=ARCHITECTURES[90], notes=(), calibration=None, working=False, close=lambda: None
     )
     monkeypatch.setattr(searcher, "open_for_searcher", lambda *_: device)
-    monkeypatch.setattr("tuner.fleet.heartbeat.BEAT_S", 0.01)
+    monkeypatch.setattr("tuner.fleet.searcher.BEAT_S", 0.01)
     said: queue.SimpleQueue[FromSearcher] = queue.SimpleQueue()
     told: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
     told.put(OpenDevice("cuda:0", "vector_add", None))
@@ -154,7 +154,7 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulate(monkeypatch, trial_s=0.05)
-    monkeypatch.setattr("tuner.fleet.heartbeat.SILENT_S", 2.5)  # they say every two seconds that they live
+    monkeypatch.setattr("tuner.fleet.cards.SILENT_S", 2.5)  # they say every two seconds that they live
     seen, stopped = Seen(), []
 
     def stop(head: Head) -> None:

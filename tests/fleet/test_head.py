@@ -9,7 +9,7 @@ import pytest
 from tests.fleet.answering import RUN, Answering, Fleet
 from tuner.core.model import Run, RunOptions
 from tuner.database.database import Database
-from tuner.fleet import heartbeat
+from tuner.fleet import cards
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event, SearcherGone
 from tuner.fleet.messages import Alive, Calls, TaskFailed
@@ -211,7 +211,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     database: Database, monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its process is stopped; or it runs, and its search hangs. One that compiles for long is left alone."""
-    monkeypatch.setattr(heartbeat, "SEARCHING_S" if lives else "SILENT_S", 0.5)
+    monkeypatch.setattr(cards, "SEARCHING_S" if lives else "SILENT_S", 0.5)
     fleet = Fleet(database, 2, 2)
     began = time.monotonic()
 
@@ -244,7 +244,7 @@ def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
     database: Database, monkeypatch: pytest.MonkeyPatch, hangs: str, devices: int
 ) -> None:
     """Of a device or of a problem, while the searcher lives and its measuring process does not work."""
-    monkeypatch.setattr(heartbeat, "PREPARING_S", 0.3)
+    monkeypatch.setattr(cards, "PREPARING_S", 0.3)
     fleet = Fleet(database, devices, 1, hangs)
 
     def tick(_: Head) -> None:
@@ -262,7 +262,7 @@ def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
 def test_a_preparation_whose_measuring_process_works_is_left_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "PREPARING_S", 0.2)
+    monkeypatch.setattr(cards, "PREPARING_S", 0.2)
     fleet = Fleet(database, 1, 1, "preparing")
     began = time.monotonic()
 
@@ -282,7 +282,7 @@ def test_a_preparation_whose_measuring_process_works_is_left_alone(
 def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "SEARCHING_S", 0.3)
+    monkeypatch.setattr(cards, "SEARCHING_S", 0.3)
     fleet = Fleet(database, 1, 2)
     began = time.monotonic()
 
@@ -301,7 +301,7 @@ def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
 def test_a_device_whose_searchers_stall_is_left_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "SILENT_S", 0.3)
+    monkeypatch.setattr(cards, "SILENT_S", 0.3)
     fleet = Fleet(database, 1, 2)
     fleet.head.run()
     assert set(fleet.seen.failures) == {0, 1} and len(fleet.links) <= 4
@@ -311,8 +311,8 @@ def test_a_device_whose_searchers_stall_is_left_out(
 def test_a_head_that_was_stopped_has_missed_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "SILENT_S", 0.3)
-    monkeypatch.setattr(heartbeat, "PAUSE_S", 0.25)
+    monkeypatch.setattr(cards, "SILENT_S", 0.3)
+    monkeypatch.setattr(cards, "PAUSE_S", 0.25)
     fleet = Fleet(database, 1, 1)
 
     def tick(_: Head) -> None:

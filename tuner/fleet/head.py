@@ -12,8 +12,7 @@ from tuner.core.errors import Interrupted
 from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.guard import AWAITED
-from tuner.fleet.cards import REST_S, Card, Job, Lane, Phase
-from tuner.fleet.heartbeat import Heartbeats
+from tuner.fleet.cards import REST_S, Card, Heartbeats, Job, Lane, Phase
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import (

@@ -38,7 +38,7 @@ from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
-from tuner.fleet import heartbeat
+from tuner.fleet.cards import BEAT_S
 from tuner.fleet.messages import (
     SEARCHING,
     Alive,
@@ -161,7 +161,7 @@ class Conversation:
 
     def _beat(self) -> None:
         with suppress(OSError, ValueError):  # the head is gone: the listening thread ends this process
-            while not self._ended.wait(heartbeat.BEAT_S):
+            while not self._ended.wait(BEAT_S):
                 self.say(Alive(self.working()))
 
     def _listen(self) -> None:
