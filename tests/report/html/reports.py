@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stored import CALIBRATION, GPU, make_benchmark, make_run, make_trial, make_winner
-from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial, digest
+from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, digest
 from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.database.rows import encode_trial
@@ -90,7 +90,7 @@ def hostile(path: Path) -> None:
     problem = Problem(HOSTILE, {HOSTILE: 4}, {HOSTILE: HOSTILE}, {HOSTILE: HOSTILE})
     gpu: Gpu = replace(CARD, name=HOSTILE, driver=HOSTILE, uuid=HOSTILE)
     run = replace(
-        make_run("e" * 32, problem, gpu), versions={HOSTILE: HOSTILE}, sampler=HOSTILE,
+        make_run("e" * 32, problem, gpu), versions={HOSTILE: HOSTILE}, options=RunOptions(sampler=HOSTILE),
         calibration=replace(CALIBRATION, notes=(HOSTILE,)),
     )  # fmt: skip
     with Database.open(path) as database:
