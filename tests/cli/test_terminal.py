@@ -22,7 +22,7 @@ from tests.stored import GPU, make_benchmark, make_run, make_trial, make_winner
 from tuner.core.model import Configuration, Problem, Status
 from tuner.database.database import Database
 from tuner.report import tables
-from tuner.report.progress import Panel
+from tuner.report.progress import Progress, counted_line
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -108,7 +108,8 @@ def database(tmp_path: Path) -> Path:
     problem = Problem(f"scale{NASTY}", {"n": 1024}, {"input": "float32"}, {"order": f"up{NASTY}\n"})
     gpu = replace(GPU, name=f"H200 {NASTY}", driver=f"580 {NASTY}")
     configuration = Configuration.of(f"plain{NASTY}", {"text": f"=fast{NASTY}", "block": 64})
-    run = replace(make_run(problem=problem, gpu=gpu), device=f"cuda:0{NASTY}", sampler=f"tpe{NASTY}")
+    run = make_run(problem=problem, gpu=gpu)
+    run = replace(run, device=f"cuda:0{NASTY}", options=replace(run.options, sampler=f"tpe{NASTY}"))
     assert run.calibration is not None
     run = replace(run, calibration=replace(run.calibration, notes=(f"note {NASTY}",)))
     good = replace(
@@ -287,11 +288,11 @@ def test_what_is_printed_above_a_live_panel(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     before = sys.stdout, sys.stderr
-    panel = Panel()
-    panel.start()
-    panel.draw(1, 2, [f"line {NASTY}"])
+    progress = Progress(counted_line)
+    progress.phase("checking", 2)
+    progress.step(f"line {NASTY}")
     print(f"beside {NASTY}", file=sys.stderr)
-    panel.stop()
+    progress.close()
     assert (sys.stdout, sys.stderr) == before
     said = capfd.readouterr().err
     assert "line" in said and "beside" in said

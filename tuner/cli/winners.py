@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +17,13 @@ from tuner.cli.filters import WhichStored, kernel_filters, named_kernel, refuse_
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, UsageError
 from tuner.core.model import ascii_json
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels
+from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, show_line
-from tuner.report.terminal import redraw
 from tuner.winners.bundle import bundle_files, refuse_target, write_bundle
 from tuner.winners.compiling import compile_contents
 from tuner.winners.contents import contents_of, without_the_rest
@@ -146,7 +147,9 @@ def bundle(
     contents = contents_of(winners, taken.kernels, taken.portfolios)
     version = nvrtc_version()
     with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
-        compiled = compile_contents(contents, pool, _progress(quiet))
+        observer: Observer[str] = Observer() if quiet else Progress(counted_line, math.inf)
+        with closing(observer):
+            compiled = compile_contents(contents, pool, observer)
     for line in compiled.failures:
         show_line(f"left out: {line}", err=True)
     written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
@@ -159,18 +162,6 @@ def bundle(
         click.echo(ascii_json(summary, indent=2))
     else:
         _say(summary)
-
-
-def _progress(quiet: bool) -> Callable[[int, int], None]:
-    """Return what shows how many configurations are compiled: on a terminal one line that changes."""
-
-    live = not quiet and sys.stderr.isatty()
-
-    def show(done: int, of: int) -> None:
-        if live:
-            redraw("" if done == of else f"compiling: {done} of {of} configurations")
-
-    return show
 
 
 def _summary(

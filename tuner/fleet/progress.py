@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from tuner.core.observer import Observer
 from tuner.fleet.cards import Card, Job, Lane, Phase
 from tuner.fleet.head import Head
 from tuner.fleet.messages import TaskDone
-from tuner.report.progress import Panel
-from tuner.report.terminal import printable
+from tuner.report.progress import Progress
 
 PLAIN_EVERY_S = 10.0
 """From one look at all devices to the next where lines stay."""
@@ -32,34 +32,25 @@ class Announcer:
         *,
         quiet: bool,
     ) -> None:
-        self._on_done, self._on_failed, self._quiet = on_done, on_failed, quiet
-        self._panel = Panel() if sys.stderr.isatty() and not quiet else None
-        self._started = self._drawn = time.monotonic()
+        self._on_done, self._on_failed = on_done, on_failed
+        self._observer: Observer[Head] = Observer() if quiet else Progress(self._lines, PLAIN_EVERY_S)
+        self._began = time.monotonic()
         self._said: set[tuple[str, str]] = set()
-        if self._panel is not None:
-            self._panel.start()
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self._panel is not None:
-            self._panel.stop()
-
-    def note(self, text: str) -> None:
-        """Print a line that is of no single device."""
-        self._print(text)
+        self.note = self._observer.note
+        self.close = self._observer.close
 
     def said(self, card: Card, text: str) -> None:
         """Print what a device says, once for each device."""
         if (card.name, text) not in self._said:
             self._said.add((card.name, text))
-            self._print(f"{card.name}: {text}")
+            self.note(f"{card.name}: {text}")
 
     def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
         """Print what is tuned where."""
         if job.worth:
-            self._print(f"{card.name}: {job.name}: {job.worth}")
-        for line in lines[:1] if self._panel is not None else lines:
-            self._print(f"{card.name}: {line}")
+            self.note(f"{card.name}: {job.name}: {job.worth}")
+        for line in lines[:1] if sys.stderr.isatty() else lines:
+            self.note(f"{card.name}: {line}")
 
     def done(self, card: Card, job: Job, result: TaskDone) -> None:
         """Pass on a result."""
@@ -72,32 +63,20 @@ class Announcer:
 
     def tick(self, head: Head) -> None:
         """Show how far each device is, now and then."""
-        if self._panel is not None and self._panel.due:
-            done, total = _trials(head)
-            self._panel.draw(done, total, [self._all(head), *map(line_of, head.cards)])
-        elif self._panel is None and time.monotonic() - self._drawn > PLAIN_EVERY_S:
-            self._drawn = time.monotonic()
-            for line in (self._all(head), *map(line_of, head.cards)):
-                self._print(line)
+        self._observer.step(head)
 
-    def _all(self, head: Head) -> str:
-        """Return how far everything is, and how long the rest may take."""
-        done, total = _trials(head)
+    def _lines(self, progress: Progress[Head]) -> list[str]:
+        """Return how far everything is, and how long the rest may take; then a line for each device."""
+        head = progress.now
+        assert head is not None
+        progress.done, progress.steps = done, total = _trials(head)
         parts = [f"{len(head.ended)} of {len(head.jobs)} problems", f"{done} of {total} trials"]
         if all(card.left_out for card in head.cards):
             parts.append("waiting for a worker (tune cluster status)")
-        elapsed_s = time.monotonic() - self._started
+        elapsed_s = time.monotonic() - self._began
         if done - head.trials_before > 0 and done < total:
             parts.append(f"ETA {elapsed_s * (total - done) / (done - head.trials_before):.0f} s")
-        return ", ".join(parts)
-
-    def _print(self, line: str) -> None:
-        if self._quiet:
-            return
-        if self._panel is not None:
-            self._panel.live.console.print(printable(line), highlight=False, markup=False)
-        else:
-            print(printable(line), file=sys.stderr, flush=True)
+        return [", ".join(parts), *map(line_of, head.cards)]
 
 
 def line_of(card: Card) -> str:

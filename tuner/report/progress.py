@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from rich.console import Console, Group
@@ -33,42 +33,11 @@ MOST_REASONS = 2
 T = TypeVar("T")
 
 
-class Panel:
-    """A bar and a few lines on the standard error that are redrawn in place, and gone when it stops."""
-
-    def __init__(self) -> None:
-        self.live = Live(console=Console(file=below(sys.stderr)), auto_refresh=False, transient=True)
-        self._bar = ProgressBar(width=40)
-        self._drawn = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether it was drawn long enough ago to be drawn again."""
-        return time.monotonic() - self._drawn >= REDRAW_EVERY_S
-
-    def start(self) -> None:
-        """Show it. What others print until it stops appears above it, and is escaped like all that is printed."""
-        self.live.start()
-        if isinstance(sys.stdout, FileProxy):
-            sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
-
-    def draw(self, done: float, total: float, lines: Iterable[str]) -> None:
-        """Show so much of the bar, and these lines below it."""
-        self._drawn = time.monotonic()
-        self._bar.update(done, total=total)
-        texts = [Text(printable(line), overflow="ellipsis", no_wrap=True) for line in lines]
-        # Without the padding a bar does not end its line.
-        self.live.update(Group(Padding(self._bar), *texts), refresh=True)
-        signals.drawn_lines = 1 + len(texts)
-
-    def stop(self) -> None:
-        """Remove it, and give the cursor back; once more does nothing."""
-        signals.drawn_lines = 0
-        self.live.stop()
-
-
 class Progress(Observer[T]):
     """Shows progress on the standard error: a panel on a terminal, lines now and then elsewhere.
+
+    The panel is a bar with a few lines that are redrawn in place, from the first step until :meth:`close`. What others
+    print meanwhile appears above it, and is escaped like all that is printed.
 
     Args:
         lines_of: what is shown of this as it is at a step.
@@ -80,8 +49,10 @@ class Progress(Observer[T]):
     ) -> None:
         self._lines_of, self._every_s = lines_of, plain_every_s
         self.live = sys.stderr.isatty()
-        self._panel: Panel | None = None
+        self._panel: Live | None = None
+        self._bar = ProgressBar(width=40)
         self._said = time.monotonic()
+        """When a step was shown."""
         self.what, self.steps, self.done = "", 0.0, -1.0
         self._first: tuple[float, float] | None = None
         """When the first step of the phase was told, and how many were done then."""
@@ -96,35 +67,44 @@ class Progress(Observer[T]):
         self.done = self.done + 1 if done is None else done
         first = self._first is None
         self._first = self._first or (time.monotonic(), self.done)
-        if not self.live:
-            if self._due(time.monotonic() - self._said):
+        silent_s = time.monotonic() - self._said
+        if self.live:
+            if self._panel is None or first or silent_s >= REDRAW_EVERY_S:
                 self._said = time.monotonic()
-                for line in self._lines_of(self):
-                    self.note(line)
-            return
-        if self._panel is None:
-            self._panel = Panel()
-            self._panel.start()
-        elif not (first or self._panel.due):
-            return
-        self._panel.draw(self.done, self.steps, self._lines_of(self))
+                self._draw()
+        elif self._due(silent_s):
+            self._said = time.monotonic()
+            for line in self._lines_of(self):
+                self.note(line)
 
     def _due(self, silent_s: float) -> bool:
         """Return whether to show a step where lines stay, so long after the last one."""
         return silent_s >= self._every_s
 
+    def _draw(self) -> None:
+        if self._panel is None:
+            self._panel = Live(console=Console(file=below(sys.stderr)), auto_refresh=False, transient=True)
+            self._panel.start()
+            if isinstance(sys.stdout, FileProxy):
+                sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
+        texts = [Text(printable(line), overflow="ellipsis", no_wrap=True) for line in self._lines_of(self)]
+        self._bar.update(self.done, total=self.steps)
+        # Without the padding a bar does not end its line.
+        self._panel.update(Group(Padding(self._bar), *texts), refresh=True)
+        signals.drawn_lines = 1 + len(texts)
+
     def note(self, text: str) -> None:
         """Print a line, above the panel."""
         for part in message_lines(printable(text)):
             if self._panel is not None:
-                self._panel.live.console.print(part, highlight=False, markup=False, soft_wrap=True)
+                self._panel.console.print(part, highlight=False, markup=False, soft_wrap=True)
             else:
                 print(part, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Remove the panel; the next step shows it again."""
-        # The cursor is hidden until the panel stops, however the work ended.
+        """Remove the panel, and give the cursor back; the next step shows it again."""
         if self._panel is not None:
+            signals.drawn_lines = 0
             self._panel.stop()
             self._panel = None
 
@@ -136,12 +116,19 @@ class Progress(Observer[T]):
             return None
         return (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
 
+    @property
+    def left(self) -> str:
+        """The same as text behind others: ``, about 40 s left``; empty before a second step."""
+        eta_s = self.eta_s
+        if eta_s is None:
+            return ""
+        return f", about {eta_s:.0f} s left" if eta_s < 100 else f", about {eta_s / 60:.0f} min left"
+
 
 def counted_line(progress: Progress[str]) -> list[str]:
-    """Return how far a phase is, in one line: ``comparing: 3 of 12, 40 s left: gemm m=512``."""
-    left = "" if progress.eta_s is None else f", {progress.eta_s:.0f} s left"
+    """Return how far a phase is, in one line: ``comparing: 3 of 12, about 40 s left: gemm m=512``."""
     now = f": {progress.now}" if progress.now else ""
-    return [f"{progress.what}: {progress.done:.0f} of {progress.steps:.0f}{left}{now}"]
+    return [f"{progress.what}: {progress.done:.0f} of {progress.steps:.0f}{progress.left}{now}"]
 
 
 class RunProgress(Progress[State]):

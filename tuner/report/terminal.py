@@ -117,13 +117,6 @@ def _whole(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=True)
 
 
-def redraw(line: str) -> None:
-    """Write a line over the last one of a terminal's standard error; an empty one clears it."""
-    stream = below(sys.stderr)
-    _write(stream, f"\r\x1b[K{printable(line)}")
-    stream.flush()
-
-
 def print_exactly(text: str) -> None:
     """Print text byte for byte into a file or pipe, and escaped on a terminal."""
     terminal = sys.stdout.isatty()

@@ -6,7 +6,7 @@ Those of a database are compiled when they are first used, in a process of their
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from tuner.children.nvrtc import nvrtc_version
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, TunerError, suggestion
 from tuner.core.model import Gpu, Resources, Status, digest
+from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.identity import KernelIdentity
@@ -54,21 +55,20 @@ class CompiledContents:
     failures: list[str]
 
 
-def compile_contents(
-    contents: Contents, pool: CompilePool, done: Callable[[int, int], None]
-) -> CompiledContents:
+def compile_contents(contents: Contents, pool: CompilePool, observer: Observer[str]) -> CompiledContents:
     """Compile all configurations.
 
     Args:
         contents: has them.
         pool: compiles, or finds in the cache what it compiled.
-        done: called with how many of how many configurations are there.
+        observer: told of each configuration.
 
     Raises:
         CompileError: the tuner's own kernel does not compile.
     """
     result = CompiledContents([], {}, {}, {}, [])
     waits = [pool.begin(render_request(bundled)) for bundled in contents.configurations]
+    observer.phase("compiling configurations", len(waits))
     for number, (bundled, wait) in enumerate(zip(contents.configurations, waits, strict=True), 1):
         compilation = wait()
         try:
@@ -76,7 +76,7 @@ def compile_contents(
         except TunerError as error:
             result.configurations.append(None)
             result.failures.append(f"{bundled.configuration} for {bundled.problem}: {error}")
-        done(number, len(waits))
+        observer.step("", number)
     for bundled, item in zip(contents.configurations, result.configurations, strict=True):
         if item is not None and bundled.takes_cluster_order and bundled.gpu.cc not in result.probes:
             result.probes[bundled.gpu.cc] = _keep(compile_probe(bundled.gpu, pool), result.cubins)
