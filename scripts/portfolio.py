@@ -86,7 +86,7 @@ def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
     for layout in LAYOUTS:
         row = ROW.format(count=count // len(LAYOUTS))
         given = ProblemTexts(
-            dtypes=["bfloat16"], options=[f"layout={layout}"], problems=[f"{row},layout={layout}"]
+            dtypes=["bfloat16"], options=[f"layout={layout}"], problem_texts=[f"{row},layout={layout}"]
         )
         problems = make_problems(KERNEL, given)
         made += [problem for number, problem in enumerate(problems) if number % 5]

@@ -141,4 +141,4 @@ PLANS = {
 
 def problem_of(kernel: KernelSpec, text: str) -> Problem:
     """Return a problem of a plan."""
-    return make_problems(kernel, ProblemTexts(problems=(text,)))[0]
+    return make_problems(kernel, ProblemTexts(problem_texts=(text,)))[0]

@@ -111,7 +111,7 @@ def _taught() -> Iterator[Case]:
             continue
         kernel = load_kernel(row["kernel"])
         text = ",".join([row["problem"], f"dtype={row['dtype']}", *row["options"]])
-        (problem,) = make_problems(kernel, ProblemTexts(problems=(text,)))
+        (problem,) = make_problems(kernel, ProblemTexts(problem_texts=(text,)))
         values = dict(row["configuration"])
         if configuration := of_today(kernel, values.pop("variant"), values):
             yield Case(kernel, problem, configuration, "the winner of teaching.json", row["ours_ns"])

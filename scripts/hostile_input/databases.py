@@ -70,7 +70,7 @@ def _add_portfolio(database: Any) -> None:
     from tuner.studies.portfolio_report import make_progress
 
     kernel = load_kernel("gemm")
-    given = ProblemTexts(dtypes=["bfloat16"], problems=["m=64|4096,n=2048,k=1024"])
+    given = ProblemTexts(dtypes=["bfloat16"], problem_texts=["m=64|4096,n=2048,k=1024"])
     problems = make_problems(kernel, given)
     request = PortfolioRequest(kernel, tuple(problems), searched=0)
     build(request, SimulatedGpu(), database, make_progress(quiet=True))

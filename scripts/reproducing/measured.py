@@ -70,7 +70,7 @@ def problems(count: int) -> list[Listed]:
         for layout in ("nn", "nt")
     ]
     return [
-        Listed(text, make_problems(load_kernel(kernel), ProblemTexts(problems=(text,)))[0])
+        Listed(text, make_problems(load_kernel(kernel), ProblemTexts(problem_texts=(text,)))[0])
         for kernel, text in texts[:count]
     ]
 

@@ -34,7 +34,9 @@ def test_a_size_that_is_too_large_to_compute_says_so() -> None:
 
 
 def problems(kernel: KernelSpec, *options: str, row: str = "", file: Path | None = None) -> list[Problem]:
-    return make_problems(kernel, ProblemTexts(options=options, problems=[row] if row else [], file=file))
+    return make_problems(
+        kernel, ProblemTexts(options=options, problem_texts=[row] if row else [], problem_file=file)
+    )
 
 
 def test_commas_in_parentheses_belong_to_the_value() -> None:

@@ -161,7 +161,7 @@ def test_problems_without_a_majority_are_written_for_another_search(
     add(2, 3, "GPU-2", problem=problem)
     said = show(*again)
     assert said.code == 0 and f"1 problem to {file}" in said.err
-    assert make_problems(gemm, ProblemTexts(file=file)) == [problem]
+    assert make_problems(gemm, ProblemTexts(problem_file=file)) == [problem]
     add(1, 4, problem=problem)
     assert show(*again).code == 0
     assert len(file.read_text().splitlines()) == 1, (
@@ -174,7 +174,7 @@ def test_problems_without_a_majority_are_written_for_another_search(
         said = show(*again, *more)
         assert said.code == (2 if words else 0)
         assert all(word in said.err for word in words)
-    assert make_problems(gemm, ProblemTexts(file=file)) == [problem]
+    assert make_problems(gemm, ProblemTexts(problem_file=file)) == [problem]
     add(2, 9, problem=problem)
     said = show(*again, "--kernel", "gemm")
     assert (said.code, said.out) == (2, "") and "--gpu" in said.err

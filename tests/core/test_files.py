@@ -66,7 +66,7 @@ def test_a_figure_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> 
 
 
 def read(path: Path) -> int:
-    return len(make_problems(KERNEL, ProblemTexts(file=path)))
+    return len(make_problems(KERNEL, ProblemTexts(problem_file=path)))
 
 
 def test_a_file_of_problems_is_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_a_file_of_problems_is_read_within_bounds(tmp_path: Path, monkeypatch: p
 def test_many_problems_are_dealt_out_to_many_shards_at_once() -> None:
     jobs = [
         TuningJob([problem])
-        for problem in make_problems(KERNEL, ProblemTexts(problems=["n=1..2**20,samples=4096"]))
+        for problem in make_problems(KERNEL, ProblemTexts(problem_texts=["n=1..2**20,samples=4096"]))
     ]
     assert len(shard_of(jobs, KERNEL, "1/100000", 10)) == 1
 

@@ -72,7 +72,7 @@ def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
             x.sum()
     kernel, file = load_kernel("gemm"), tmp_path / "problems.csv"
     calls.save(file)
-    jobs = make_jobs(kernel, ProblemTexts(file=file))
+    jobs = make_jobs(kernel, ProblemTexts(problem_file=file))
     assert [str(job.choices[0]) for job in jobs] == [
         "gemm m=10 n=32 k=64 bfloat16 layout=nn",
         "gemm m=10 n=64 k=96 bfloat16 layout=nt",
@@ -80,5 +80,5 @@ def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
     ]
     assert str(jobs[0].worth) == "60.0 % of the operations, 9 calls"
     calls.save(file, kernel="reduce")
-    (job,) = make_jobs(load_kernel("reduce"), ProblemTexts(file=file))
+    (job,) = make_jobs(load_kernel("reduce"), ProblemTexts(problem_file=file))
     assert str(job.choices[0]) == "reduce n=640 bfloat16 op=sum"

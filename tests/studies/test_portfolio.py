@@ -51,7 +51,7 @@ def problems(layouts: str = "nn|nt", row: str = ROW) -> tuple[Problem, ...]:
         problem
         for layout in layouts.split("|")
         for problem in make_problems(
-            GEMM, ProblemTexts(dtypes=["bfloat16"], options=[f"layout={layout}"], problems=[row])
+            GEMM, ProblemTexts(dtypes=["bfloat16"], options=[f"layout={layout}"], problem_texts=[row])
         )
     )
 

@@ -55,7 +55,7 @@ def test_dtypes_to_try() -> None:
 def choices(
     kernel: KernelSpec, dtypes: list[str], problems: list[str], presets: list[str]
 ) -> list[list[str]]:
-    groups = make_choices(kernel, ProblemTexts(["k=64"], dtypes, presets=presets, problems=problems))
+    groups = make_choices(kernel, ProblemTexts(["k=64"], dtypes, presets=presets, problem_texts=problems))
     return [[f"{problem.sizes['m']} {problem.dtype}" for problem in group] for group in groups]
 
 
@@ -100,4 +100,4 @@ def test_empty_dtype_is_refused(text: str) -> None:
 def test_row_with_a_dtype_that_has_no_errors_is_refused() -> None:
     kernel = replace(GEMM, dtypes={"input": ("float32", "int32")})
     with pytest.raises(UsageError, match="no floating-point dtype 'int32'"):
-        make_choices(kernel, ProblemTexts(problems=["m=8,dtype=int32"]))
+        make_choices(kernel, ProblemTexts(problem_texts=["m=8,dtype=int32"]))

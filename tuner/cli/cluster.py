@@ -18,10 +18,13 @@ import click
 from msgspec import structs
 
 from tuner.cli import fleet
+from tuner.cli.jobs import Printing
+from tuner.cli.problems import ProblemTexts
 from tuner.cli.run import Arguments
 from tuner.cli.run import run as run_problems
 from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import open_lock_file
+from tuner.core.model import RunOptions
 from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
@@ -146,7 +149,15 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
         click.echo(f"folder     {folder} (other hosts need a copy: its key is what is trusted)")
 
 
-def run(scheduler: str | None, folder: Path, gpu: str, **options: Any) -> None:
+def run(
+    scheduler: str | None,
+    folder: Path,
+    gpu: str,
+    how: RunOptions,
+    texts: ProblemTexts,
+    printing: Printing,
+    given: Arguments,
+) -> None:
     """Tune problems on a cluster; the database is this process's.
 
     Raises:
@@ -154,10 +165,7 @@ def run(scheduler: str | None, folder: Path, gpu: str, **options: Any) -> None:
     """
     address = full_address(scheduler) if scheduler else default_address(folder.absolute())
     with closing(Cluster(address, folder.absolute())) as cluster:
-        given = Arguments(
-            device_name="cluster", space_file=None, spread=False, jobs=None, plot=None, **options
-        )
-        run_problems(given, cluster, gpu)
+        run_problems(how, texts, printing, given, cluster, gpu)
 
 
 def status(scheduler: str | None, folder: Path, as_json: bool) -> None:

@@ -153,8 +153,8 @@ class ProblemTexts:
     dtypes: Sequence[str] = ()
     options: Sequence[str] = ()
     presets: Sequence[str] = ()
-    problems: Sequence[str] = ()
-    file: Path | None = None
+    problem_texts: Sequence[str] = ()
+    problem_file: Path | None = None
     """Of problems, one a row."""
 
 
@@ -214,10 +214,10 @@ def make_problems(kernel: KernelSpec, given: ProblemTexts) -> list[Problem]:
 
 def problem_worths(kernel: KernelSpec, given: ProblemTexts) -> dict[str, ProblemWorth]:
     """Return what the problems of a file are worth, by their keys; nothing if it does not say, or there is none."""
-    if given.file is None:
+    if given.problem_file is None:
         return {}
     first, others = _dtypes(kernel, given.dtypes)
-    named = _named(kernel, replace(given, presets=(), problems=()), others)
+    named = _named(kernel, replace(given, presets=(), problem_texts=()), others)
     return worths(kernel, [(one.of(kernel, first[0] if first else ""), one.amounts) for one in named])
 
 
@@ -258,10 +258,10 @@ def _named(kernel: KernelSpec, given: ProblemTexts, dtypes: Mapping[str, str]) -
         name: option_value(kernel, name, value) for name, value in assignments(given.options, "--option")
     }
     rows: list[tuple[str, Mapping[str, str]]] = [
-        ("", dict(assignments([text], "--problem"))) for text in given.problems
+        ("", dict(assignments([text], "--problem"))) for text in given.problem_texts
     ]
-    if given.file is not None:
-        rows += _rows(given.file)
+    if given.problem_file is not None:
+        rows += _rows(given.problem_file)
     presets: Sequence[str | None] = given.presets or ([] if rows else [None])
     named = [_Named(sizes, dtypes, options, preset) for preset in presets]
     for where, row in rows:

@@ -35,108 +35,74 @@ from tuner.tuning.request import Request
 
 @dataclass(frozen=True)
 class Arguments:
-    """The command line of ``tune run``, by the names of its options' parameters."""
+    """What the command line of ``tune run`` says beside how, what problems and what is printed."""
 
     kernel_name: str | None
-    space_file: Path | None
-    trials: int
-    time_s: float | None
-    total_time_s: float | None
-    stop: str
-    sizes: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    max_error: float | None
-    options: tuple[str, ...]
-    presets: tuple[str, ...]
-    problem_texts: tuple[str, ...]
-    problem_file: Path | None
-    shard: str | None
-    variants: tuple[str, ...]
+    db: Path
     fixes: tuple[str, ...]
-    rules: tuple[str, ...]
+    stop: str
     mode_name: str
     regime_name: str
-    device_name: str
-    sampler: str
-    seed: int
-    initial: str
-    db: Path
-    jobs: int | None
+    total_time_s: float | None
+    shard: str | None
     no_overlap: bool
-    spread: bool
-    study_storage: str | None
     resume: bool
-    from_scratch: bool
     no_cache: bool
-    margin: float | None
-    plot: Path | None
-    full: bool
-    quiet: bool
-    as_json: bool
-
-    @property
-    def problems(self) -> ProblemTexts:
-        """What it says of its problems."""
-        return ProblemTexts(
-            self.sizes, self.dtypes, self.options, self.presets, self.problem_texts, self.problem_file
-        )
-
-    @property
-    def printing(self) -> Printing:
-        """What is printed and drawn."""
-        return Printing(self.quiet, self.as_json, self.full, self.plot)
+    space_file: Path | None = None
+    device_name: str = "cluster"
+    jobs: int | None = None
+    spread: bool = False
 
     @property
     def cache(self) -> Path | None:
         """Folder of the cubin cache; None for none."""
         return None if self.no_cache else paths.cubins()
 
-    def run_options(self) -> RunOptions:
-        """Return how each problem is tuned.
+    def added_to(self, options: RunOptions) -> RunOptions:
+        """Return options with what the texts mean.
 
         Raises:
             UsageError: a text means nothing.
         """
-        return RunOptions(
-            trials=self.trials,
-            sampler=self.sampler,
-            seed=self.seed,
-            variants=self.variants,
+        chosen = self.mode_name != "auto"
+        return replace(
+            options,
             fixed=fixed_values(self.fixes),
-            from_scratch=self.from_scratch,
             stop_early=self.stop == "auto",
-            rules=tuple(parse_rules(self.rules)),
-            initial=self.initial,
-            max_error=self.max_error,
-            one_mode=self.mode_name != "auto",
-            margin=None if self.margin is None else self.margin / 100,
-            time_s=self.time_s,
-            mode=None if self.mode_name == "auto" else Mode(self.mode_name),
+            rules=tuple(parse_rules(options.rules)),
+            one_mode=chosen,
+            mode=Mode(self.mode_name) if chosen else None,
             regime=Regime(self.regime_name),
-            study_storage=self.study_storage,
         )
 
 
-def run(given: Arguments, cluster: Cluster | None = None, gpu: str = "") -> None:
+def run(
+    how: RunOptions,
+    texts: ProblemTexts,
+    printing: Printing,
+    given: Arguments,
+    cluster: Cluster | None = None,
+    gpu: str = "",
+) -> None:
     """Tune every problem of the command line, and print what each run found; exit status 1 if one failed.
 
     With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
-    options = given.run_options()
-    tell = say_nothing if given.quiet else say
+    options = given.added_to(how)
+    tell = say_nothing if printing.quiet else say
     foreign = open_foreign(given.kernel_name, given.device_name, given.space_file, tell)
     if foreign:
-        _refuse_recording(foreign, given)
+        _refuse_recording(foreign, options)
         options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
     wanted = str(given.kernel_name) if foreign else kernel_for(given.device_name, str(given.kernel_name))
     kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), options.rules)
-    listed = make_jobs(kernel, given.problems, given.max_error)
+    listed = make_jobs(kernel, texts, options.max_error)
     if given.shard is not None:
-        listed = shard_of(listed, kernel, given.shard, given.trials)
+        listed = shard_of(listed, kernel, given.shard, options.trials)
         if not listed:
             say(f"shard {given.shard}: there are fewer problems than shards, and none is left for this one")
             return
-    _refuse_figure(given.plot, listed)
+    _refuse_figure(printing.plot, listed)
     # These refuse what is not there, before a device says anything.
     narrow(kernel, options.variants, options.fixed)
     find_sampler(options.sampler)
@@ -146,28 +112,34 @@ def run(given: Arguments, cluster: Cluster | None = None, gpu: str = "") -> None
     try:
         with stopping() as stopped:
             if (settings := _elsewhere(given, listed, cluster, gpu, foreign)) is not None:
+                if printing.plot is not None:
+                    raise UsageError(
+                        "--plot draws a run that this process tunes", "name one GPU, or use tune report"
+                    )
                 with Database.open(given.db) as database:
-                    jobs = Jobs(listed, request, database, given.printing)
+                    jobs = Jobs(listed, request, database, printing)
                     if given.resume:
                         jobs.resume(settings.devices, in_order=False)
                     run_fleet(jobs, settings, stopped)
             else:
                 with closing(foreign or _opened(given, kernel.name, tell)) as device:
-                    _refuse_recording(device, given)
-                    _introduce(device, request, changed=wanted != str(given.kernel_name), quiet=given.quiet)
-                    named = given.sizes or given.presets or given.problem_texts or given.problem_file
+                    _refuse_recording(device, options)
+                    _introduce(
+                        device, request, changed=wanted != str(given.kernel_name), quiet=printing.quiet
+                    )
+                    named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
                             job.replace([device.recorded_instead(kernel, one) for one in job.choices])
                     with Database.open(given.db) as database:
-                        jobs = Jobs(listed, request, database, given.printing)
+                        jobs = Jobs(listed, request, database, printing)
                         if given.resume:
                             jobs.resume([device.name], in_order=True)
                         run_here(jobs, device, stopped, given.total_time_s)
             failed = jobs.failed
     finally:
         records = [record for job in listed for record in job.to_json()]
-        if given.as_json and (records or failed):
+        if printing.as_json and (records or failed):
             show_json(records)
     failures = [line for job in listed for line in job.failures()]
     for line in failures:
@@ -199,12 +171,10 @@ def _elsewhere(
             len(listed),
             overlap=not given.no_overlap,
             spread=given.spread,
-            compares=given.max_error is not None,
+            compares=listed[0].comparison is not None,
         )
     if not devices and cluster is None:
         return None
-    if given.plot is not None:
-        raise UsageError("--plot draws a run that this process tunes", "name one GPU, or use tune report")
     return FleetSettings(
         devices, given.jobs, given.cache, not given.no_overlap, given.total_time_s, cluster, model
     )
@@ -217,13 +187,13 @@ def _opened(given: Arguments, kernel: str, tell: Callable[[str], None]) -> Devic
     return open_device(given.device_name, kernel, given.jobs, given.cache, tell)
 
 
-def _refuse_recording(device: Device, given: Arguments) -> None:
+def _refuse_recording(device: Device, options: RunOptions) -> None:
     """Refuse ``--max-error`` for a recording, which has no errors to choose by.
 
     Raises:
         UsageError: that.
     """
-    if given.max_error is not None and device.recorded:
+    if options.max_error is not None and device.recorded:
         raise UsageError(
             f"{device.name} is a recording, and a recording has no errors to choose by",
             "leave out --max-error, or measure with --device cuda",

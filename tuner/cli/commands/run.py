@@ -135,6 +135,7 @@ Examples:
 @click.option(
     "--margin",
     type=Amount(min=0, max=2),
+    callback=lambda _, __, percent: None if percent is None else percent / 100,
     metavar="PERCENT",
     help="How much faster a winner must be for each value in which it differs from the default or an initial "
     "configuration; 0.75 by default. At most four times that in all.",
