@@ -57,8 +57,7 @@ from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
-from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows
-from tuner.winners.timings import timings_of
+from tuner.winners.portfolios import TIMED, kind_of, measured, portfolio_rows, timings_of
 
 KERNEL = load_kernel("gemm")
 ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"

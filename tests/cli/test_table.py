@@ -34,7 +34,8 @@ def add(path: Path) -> Add:
         nonlocal count
         count += 1
         gpu = replace(GPU, uuid=card, name=str(changes.pop("gpu_name", GPU.name)))
-        run: Run = replace(make_run(f"{count:032x}", gpu=gpu), seed=seed)
+        run: Run = make_run(f"{count:032x}", gpu=gpu)
+        run = replace(run, options=replace(run.options, seed=seed))
         times = race or {winner: 900.0}
         changed = {name: changes.pop(name) for name in ("kernel_digest", "problem") if name in changes}
         with Database.open(path) as database:

@@ -33,9 +33,16 @@ from tuner.studies.portfolio_cover import cover
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest
-from tuner.winners.portfolios import TIMED, Portfolio, kind_of, portfolio_rows, stored_portfolios
+from tuner.winners.portfolios import (
+    TIMED,
+    Portfolio,
+    kind_of,
+    portfolio_rows,
+    stored_portfolios,
+    table,
+    timings_of,
+)
 from tuner.winners.records import CompiledLaunch
-from tuner.winners.timings import table, timings_of
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 

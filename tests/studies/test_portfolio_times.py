@@ -20,7 +20,7 @@ from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
 from tuner.studies.portfolio_races import Races
 from tuner.winners.fitting import fit
-from tuner.winners.timings import timings_of
+from tuner.winners.portfolios import timings_of
 
 GEMM = load_kernel("gemm")
 ROW = GEMM.problem({"m": 16, "n": 512, "k": 512}, {"": "bfloat16"}, {"layout": "nt"})

@@ -12,7 +12,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.winners.costs import Cost, Summands, fit_factors
+from tuner.winners.fitting import Cost, Summands, fit_factors
 
 GPU = ARCHITECTURES[90]
 GEMM = load_kernel("gemm")

@@ -17,9 +17,8 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.search.initial import settle
-from tuner.winners.costs import Summands, fit_factors
-from tuner.winners.portfolios import kind_of
-from tuner.winners.timings import Floats, Timings
+from tuner.winners.fitting import Floats, Summands, fit_factors
+from tuner.winners.portfolios import Timings, kind_of
 
 EXPECTED = 8
 """Configurations of other problems that are expected to be the fastest here."""

@@ -17,8 +17,9 @@ from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_races import Races
+from tuner.winners.fitting import Floats
+from tuner.winners.portfolios import Timings
 from tuner.winners.records import BundledConfiguration
-from tuner.winners.timings import Floats, Timings
 
 INVALID = 4.0
 """Octaves: how slow nothing at all counts."""

@@ -14,8 +14,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, Timed
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.interleaved import blank_row, times_of
-from tuner.winners.portfolios import TIMED, kind_of, portfolio_rows
-from tuner.winners.timings import Timings, timings_of
+from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
 
 SCREENED = "screened"
 COMPARED = "compared"
