@@ -11,8 +11,7 @@ import pytest
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
-from tuner.inspect.explain.code import CodeRequest
-from tuner.inspect.explain.code_worker import codes_of
+from tuner.inspect.explain.code import CodeRequest, codes_of
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render

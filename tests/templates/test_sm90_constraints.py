@@ -9,7 +9,7 @@ import pytest
 
 from tests.templates.sm90 import GEMM, HOPPER, chosen, drawn, problem, slices_of_c
 from tuner.core.model import Configuration, Problem, Value
-from tuner.inspect.tools.small_sizes import small_problems
+from tuner.inspect.tools.cases import small_problems
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.space import SearchSpace
 

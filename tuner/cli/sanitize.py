@@ -20,13 +20,12 @@ from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestio
 from tuner.core.files import refuse_missing_parent
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted
+from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted, small_problems
+from tuner.inspect.tools.cases import sample as draw_sample
 from tuner.inspect.tools.checking import Checker, ToolVerdict
 from tuner.inspect.tools.locate import SANITIZER, find
 from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_json, show_checked
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
-from tuner.inspect.tools.small_sizes import sample as draw_sample
-from tuner.inspect.tools.small_sizes import small_problems
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tuner.children.nvrtc import compile_source
-from tuner.inspect.explain.code import CodeFacts, Part, sass_facts
-from tuner.inspect.explain.code_worker import facts_of
+from tuner.inspect.explain.code import CodeFacts, Part, facts_of, sass_facts
 from tuner.inspect.tools.locate import NVDISASM, find
 
 

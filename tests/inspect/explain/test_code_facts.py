@@ -9,7 +9,7 @@ import pytest
 from tests.inspect.explain.small_code import compiled, counts, kernel
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration
-from tuner.inspect.explain.code_worker import asks_for_grid
+from tuner.inspect.explain.code import asks_for_grid
 from tuner.inspect.explain.sass import Kind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch

@@ -23,9 +23,8 @@ from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
-from tuner.inspect.explain import code, code_worker
-from tuner.inspect.explain.code import LaunchCode, read_code
-from tuner.inspect.explain.code_worker import facts_of
+from tuner.inspect.explain import code
+from tuner.inspect.explain.code import LaunchCode, facts_of, read_code
 from tuner.inspect.explain.explanation import explain as put_together
 from tuner.inspect.tools.locate import NVDISASM, find
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -380,7 +379,7 @@ def test_code_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     facts, note = facts_of(replace(compiled, entry="k2"), find(NVDISASM))
     assert facts is None and note == "no kernel k2 in the listing"
-    monkeypatch.setattr(code_worker, "MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr(code, "MAX_TEXT_BYTES", 10)
     facts, note = facts_of(compiled, find(NVDISASM))
     assert facts is None and "too long" in note
 

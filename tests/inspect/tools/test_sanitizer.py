@@ -14,9 +14,18 @@ from tests.faults.kernels import configuration, scale_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.children.job import ToolJob, read_job, write_job
 from tuner.core.model import Problem
-from tuner.inspect.tools.cases import FAULTS, Case, as_runs, compile_cases, planted
+from tuner.inspect.tools.cases import (
+    FAULTS,
+    MOST_WIDE_WORK,
+    MOST_WORK,
+    Case,
+    as_runs,
+    compile_cases,
+    planted,
+    sample,
+    small_problems,
+)
 from tuner.inspect.tools.sanitizer import TOOLS, findings_of, in_plain_words, parse_log, sanitizer_command
-from tuner.inspect.tools.small_sizes import MOST_WIDE_WORK, MOST_WORK, sample, small_problems
 from tuner.kernel.edge_sizes import ALIGNED
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace

@@ -1,9 +1,12 @@
-"""Configurations at sizes, planned and compiled for a process that a tool watches."""
+"""Configurations at small sizes, planned and compiled for a process that a tool watches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from msgspec import structs
 
@@ -14,6 +17,8 @@ from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.devices.requests import Requests, candidate_of
+from tuner.kernel.edge_sizes import ALIGNED, tile_edge_problems, tile_product_problems
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer, Launch, Plan
 
@@ -111,6 +116,123 @@ def as_runs(units: Sequence[Unit]) -> tuple[tuple[ProblemSetup, ...], tuple[Case
             setups.append(unit.setup)
         runs.append(CaseRun(unit.number, indices[id(unit.setup)], unit.candidate))
     return tuple(setups), tuple(runs)
+
+
+# -- sizes at which a tool that is a hundred times slower than the kernel ends soon, and kernels still go wrong
+
+MOST_WORK = 1 << 22
+"""Of the product of all sizes: racecheck follows every access, and makes some kernels a thousand times slower."""
+MOST_WIDE_WORK = 1 << 29
+"""The same of the one problem that has more tiles than an H200 has SMs, if they are no larger than 256 x 192."""
+MOST_LONG_WORK = 1 << 27
+"""The same of one that is long in one dimension and a tile and a bit in the others: under racecheck a product of 144 x
+144 with k = 25528 took more than two minutes on an H200."""
+SHORT, SHALLOW = 5 * ALIGNED, 9 * ALIGNED
+"""Less than a tile; and a bit more than the depth of most."""
+
+CUTS = 300
+"""Times that a length is cut, where a configuration is for nothing small: the constraints are asked each time."""
+
+
+def small_problems(
+    problem: Problem, configuration: Configuration, fits: Callable[[Problem], bool], count: int, seed: int = 0
+) -> list[Problem]:
+    """Return sizes around a configuration's tile, each of which lets another part of a kernel go wrong.
+
+    First that with the longest shortest dimension, which ends beside its tiles; one that is long in its last dimension
+    and short in the others, so that the buffers of a product are used again and again; one that is wide in two
+    dimensions, so that persistent blocks have several tiles; the smallest; those that are long in the others; and what
+    lies between. None is longer in a dimension than the problem, but for what is around the tile.
+
+    Args:
+        problem: whose dtypes and options they have.
+        configuration: whose tile they go around.
+        fits: whether the configuration may be run at a size.
+        count: how many at most.
+        seed: of the mixed sizes.
+
+    Returns:
+        At least one problem: where none is small, the problem's own sizes cut down as far as is allowed are among them.
+    """
+    fitting: list[Problem] = []
+    # The tiles' products are many, and few configurations need them.
+    for make in (tile_edge_problems, tile_product_problems):
+        fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
+        if small := sorted((one for one in fitting if _work(one) <= MOST_WORK), key=_balance):
+            break
+    long = [[one for one in _long(problem, name) if fits(one)][:1] for name in problem.sizes]
+    wide = [one for one in _wide(problem) if fits(one)][:1]
+    if small:
+        between = [small[len(small) * i // count] for i in range(count)]
+        wanted = [small[-1], *long[-1], *wide, small[0], *chain(*long[-2::-1]), *between]
+    else:
+        least = min(fitting or [problem], key=_work)
+        cut = sorted((_cut(least, fits, seed + i) for i in range(count)), key=_balance)
+        wanted = [cut[-1], *long[-1], *wide, *cut]
+    return list({str(one): one for one in wanted}.values())[:count]
+
+
+def _long(problem: Problem, name: str) -> list[Problem]:
+    """Return those that are as long in a dimension as is affordable: in whole vectors, none whole, and less short."""
+    others, longest_ones = len(problem.sizes) - 1, []
+    for short, work in ((SHORT, MOST_WORK), (2 * SHALLOW, MOST_LONG_WORK))[: 2 if others else 1]:
+        longest = (work // (short + 1) ** others - 1) // ALIGNED * ALIGNED
+        longest_ones += [_sized(problem, short + off, {name: longest + off}) for off in (0, 1)]
+    return longest_ones
+
+
+def _wide(problem: Problem) -> list[Problem]:
+    """Return those that are as wide in all but one of at least three dimensions as is affordable."""
+    others = len(problem.sizes) - 1
+    if others < 2:
+        return []
+    width = int((MOST_WIDE_WORK // (SHALLOW + 1)) ** (1 / others)) // ALIGNED * ALIGNED - ALIGNED
+    return [
+        _sized(problem, width + off, {name: SHALLOW + off})
+        for name in list(problem.sizes)[::-1]
+        for off in (0, 1)
+    ]
+
+
+def _sized(problem: Problem, length: int, other: dict[str, int]) -> Problem:
+    """Return every dimension a length, but some another, and none one beyond the problem's own."""
+    sizes = {name: min(own, other.get(name, length)) for name, own in problem.sizes.items()}
+    return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+
+
+def _cut(problem: Problem, fits: Callable[[Problem], bool], seed: int) -> Problem:
+    """Shorten one dimension after the other, as long as the configuration may be run; whole vectors stay such."""
+    rng = random.Random(seed)
+    for _ in range(CUTS):
+        name = rng.choice(list(problem.sizes))
+        length = int(problem.sizes[name] * rng.uniform(0.5, 0.95))
+        if problem.sizes[name] % ALIGNED == 0:
+            length -= length % ALIGNED
+        candidate = Problem(problem.kernel, {**problem.sizes, name: length}, problem.dtypes, problem.options)
+        if length >= 1 and fits(candidate):
+            problem = candidate
+    return problem
+
+
+def _balance(problem: Problem) -> list[int]:
+    """Order by the shortest dimension first: a kernel whose tiles are whole in no dimension shows little."""
+    return sorted(problem.sizes.values())
+
+
+def _work(problem: Problem) -> int:
+    return math.prod(problem.sizes.values())
+
+
+def sample(space: SearchSpace, count: int, seed: int) -> list[Configuration]:
+    """Draw configurations without repetition, from the variants in turn: a large one must not hide the small ones."""
+    draw = random.Random(seed)
+    rows: list[Sequence[int]] = [draw.sample(range(len(v)), min(count, len(v))) for v in space.variants]
+    chosen = []
+    for turn in range(count):
+        chosen += [
+            v.configuration(own[turn]) for v, own in zip(space.variants, rows, strict=True) if turn < len(own)
+        ]
+    return chosen[:count]
 
 
 # -- kernels with one known fault each
