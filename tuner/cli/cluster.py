@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from tuner.fleet.cluster_files import (
     WorkerSettings,
     default_address,
     full_address,
-    is_ours,
     make_certificate,
     read_settings,
     remove_settings,
@@ -126,17 +125,14 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
     settings = HostSettings(address, join is None, dashboard, listens, workers)
     log = folder / LOG
     web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
-    process: subprocess.Popen[bytes] | None = None
     try:
         write_settings(folder, settings)
         with uninterrupted():
-            process = _launched(folder, log)
-        _await(process, address, folder, {worker.uuid for worker in workers}, log)
+            _launch(folder, log)
+        _await(address, folder, {worker.uuid for worker in workers}, log)
     except BaseException as error:
         with uninterrupted():
-            if process is not None:
-                _end(process.pid, folder, process)
-            remove_settings(folder)
+            _end(folder)
         if isinstance(error, OSError):
             raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
         raise
@@ -202,13 +198,9 @@ def stop(folder: Path) -> None:
         TunerError: it does not end.
     """
     folder = folder.absolute()
-    settings, pids = read_settings(folder), running(folder)
-    if not pids:
-        remove_settings(folder)
+    settings = read_settings(folder)
+    if not _end(folder):
         raise UsageError(f"no cluster of the folder {folder} runs on this host", "name its --folder")
-    for pid in pids:
-        _end(pid, folder)
-    remove_settings(folder)
     what = "what was left of a cluster"
     if settings:
         what = f"{settings.scheduler} and {len(settings.workers)} workers"
@@ -249,10 +241,10 @@ def _refuse_taken(host: str, port: int, options: str) -> None:
         ) from None
 
 
-def _launched(folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def _launch(folder: Path, log: Path) -> None:
     command = [sys.executable, "-P", "-m", "tuner.fleet.cluster_host", str(folder.resolve())]
     with log.open("wb") as output:
-        return subprocess.Popen(
+        subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -262,7 +254,7 @@ def _launched(folder: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted: set[str], log: Path) -> None:
+def _await(address: str, folder: Path, wanted: set[str], log: Path) -> None:
     """Wait until the scheduler answers and this host's workers have joined.
 
     Raises:
@@ -271,7 +263,7 @@ def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted:
     deadline, error = time.monotonic() + START_S, TunerError(f"{address} does not answer")
     cluster: Cluster | None = None
     try:
-        while time.monotonic() < deadline and process.poll() is None:
+        while time.monotonic() < deadline and running(folder):
             try:
                 cluster = cluster or Cluster(address, folder)
                 there = [worker for _, worker, _ in listed(cluster) if isinstance(worker, Described)]
@@ -289,26 +281,21 @@ def _await(process: subprocess.Popen[bytes], address: str, folder: Path, wanted:
     raise TunerError(error.problem, f"{log} says more")
 
 
-def _end(pid: int, folder: Path, child: subprocess.Popen[bytes] | None = None) -> None:
-    """End the process that looks after this host's others, and these with it.
-
-    Args:
-        pid: of the process.
-        folder: the cluster's.
-        child: the process, where this one has started it; until it runs its own program, nothing else tells it.
+def _end(folder: Path) -> bool:
+    """End the process that looks after this host's others, and these with it; return whether there was one.
 
     Raises:
-        TunerError: its process did not end.
+        TunerError: it did not end.
     """
-
-    def alive() -> bool:
-        return child.poll() is None if child is not None else is_ours(pid, folder)
-
+    found = running(folder)
     for number in (signal.SIGTERM, signal.SIGKILL):
         until = time.monotonic() + STOP_S / 2
-        if alive():
-            os.kill(pid, number)
-        while alive() and time.monotonic() < until:
+        for pid in running(folder):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while running(folder) and time.monotonic() < until:
             time.sleep(0.05)
-    if alive():
-        raise TunerError(f"process {pid} does not end", "see what holds it")
+    if left := running(folder):
+        raise TunerError(f"process {left[0]} does not end", "see what holds it")
+    remove_settings(folder)
+    return bool(found)

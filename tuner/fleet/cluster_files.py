@@ -181,19 +181,15 @@ def remove_settings(folder: Path) -> None:
     _settings_file(folder).unlink(missing_ok=True)
 
 
-def is_ours(pid: int, folder: Path) -> bool:
-    """Return whether a process is the one that looks after this folder's cluster on this host."""
-    try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments
-
-
 def running(folder: Path) -> list[int]:
-    """Return the processes that look after this folder's cluster on this host, whatever its record says."""
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if is_ours(pid, folder)]
+    """Return the processes that look after this folder's cluster on this host, whatever is recorded of it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            arguments = (process / "cmdline").read_bytes().split(b"\0")
+            if b"tuner.fleet.cluster_host" in arguments and os.fsencode(folder.resolve()) in arguments:
+                found.append(int(process.name))
+    return found
 
 
 def default_address(folder: Path) -> str:
