@@ -20,8 +20,8 @@ from tuner.core.model import Configuration, Problem
 from tuner.gpu.candidate import Loaded, Nothing
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
+from tuner.kernel.batching import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.workload import Batch
 from tuner.runtime.driver import check
 
 EXPONENTS = (10, 12, 14, 16, 18, 20, 22, 24, 26, 28)

@@ -38,9 +38,9 @@ from tuner.gpu.calibration import Calibrator, Single
 from tuner.gpu.candidate import Timed
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
+from tuner.kernel.batching import Limits
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.workload import Limits
 from tuner.tuning.elimination import Groups, eliminate
 from tuner.tuning.race import SAMPLES
 

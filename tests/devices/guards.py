@@ -6,7 +6,7 @@ from tuner.children.measuring import Candidate, Measure, Measured, ProblemSetup,
 from tuner.core.conditions import Conditions, Regime
 from tuner.core.model import Status
 from tuner.devices.guard import Guard, Unanswered
-from tuner.kernel.workload import Batch, Limits
+from tuner.kernel.batching import Batch, Limits
 from tuner.runtime.launches import Launch, Plan
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.expressions.random_expressions import OF, random_expressions
 from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import MAX_LENGTH, MAX_OPERATIONS, multiplications, parse_element
-from tuner.expressions.parsing import MAX_DEPTH
+from tuner.runtime.expressions import MAX_DEPTH
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import ElementExpression
 from tuner.expressions.library_call import LibraryCall
-from tuner.expressions.parsing import MAX_DEPTH
 from tuner.formats.t1 import parse_values, read_t1
 from tuner.kernel.baselines import launch_spec, parse_baseline
 from tuner.kernel.load import load_kernel
+from tuner.runtime.expressions import MAX_DEPTH
 
 DEEP = {
     "parentheses": "(" * 240 + "x" + ")" * 240,

@@ -14,7 +14,7 @@ from tuner.gpu import problem as problem_module
 from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples
-from tuner.kernel.workload import Batch, Limits
+from tuner.kernel.batching import Batch, Limits
 
 
 class Kernel:

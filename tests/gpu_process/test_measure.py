@@ -23,7 +23,7 @@ from tuner.gpu.measure import (
     CandidateMeasurement,
 )
 from tuner.gpu.timing import ClockMismatchError, Samples, group_size, median_half_width
-from tuner.kernel.workload import Batch, Limits
+from tuner.kernel.batching import Batch, Limits
 
 US = 1e3
 RIGHT = Verification(True)

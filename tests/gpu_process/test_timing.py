@@ -28,7 +28,7 @@ from tuner.gpu.timing import (
     group_size,
     median_half_width,
 )
-from tuner.kernel.workload import HEAVY_SHARE, Batch, Limits
+from tuner.kernel.batching import HEAVY_SHARE, Batch, Limits
 
 RESTED, SUSTAINED = Regime.RESTED, Regime.SUSTAINED
 

@@ -9,13 +9,16 @@ import pytest
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.kernel.batching import (
+    BATCH_NS,
     COLD_FACTOR,
     LAUNCH_NS,
+    LONGEST_FACTOR,
     MAX_CALLS,
     MAX_SUSTAINED_CALLS,
     MIN_CALLS,
     SHORT_NS,
     SUSTAINED_BATCH_NS,
+    Batch,
     batch_of,
     choose_conditions,
     footprint,
@@ -23,7 +26,6 @@ from tuner.kernel.batching import (
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.roofline import ARCHITECTURES, Roof, roof_of
-from tuner.kernel.workload import BATCH_NS, LONGEST_FACTOR, Batch
 from tuner.runtime.launches import Buffer
 
 H200 = ARCHITECTURES[90]

@@ -22,8 +22,8 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import LEAST_NS, Calibrator
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
+from tuner.kernel.batching import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.workload import Batch
 from tuner.report.launches import launch_note
 from tuner.report.summary import result_as_json, summary
 from tuner.studies.bench import bench

@@ -15,8 +15,8 @@ from msgspec import field
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Measurement, Value
+from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.workload import Batch, Limits
 from tuner.runtime.launches import Buffer, Launch, Plan
 
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------

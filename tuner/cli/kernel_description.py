@@ -1,4 +1,5 @@
-"""A kernel as plain data: its problem, parameters and constraints, and how many configurations are valid."""
+"""A kernel as plain data: its problem, parameters and constraints, and how many configurations are valid. And
+``tune list``: the built-in kernels."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.enumeration import enumerate_valid
+from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.rules import excluded
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.report.tables import picked
+from tuner.report.next_steps import show_next
+from tuner.report.tables import picked, show, show_json
 from tuner.search.initial import settle
 
 
@@ -163,3 +166,27 @@ def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -
         "launches": [launch.template.name for launch in variant.launches],
         "space": size,
     }
+
+
+MOST_PRESETS = 6
+"""Of a kernel, in a line that still can be read."""
+
+
+def list_kernels(as_json: bool) -> None:
+    """Print the built-in kernels with their variants."""
+    kernels = [load_kernel(name) for name in builtin_kernels()]
+    rows = [(kernel.name, kernel.summary, list(kernel.variants), list(kernel.presets)) for kernel in kernels]
+    if as_json:
+        keys = ("kernel", "summary", "variants", "presets")
+        show_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    heads = ("kernel", "what it computes", "variants", "presets")
+    show(heads, [(name, text, ", ".join(of), _some(name, presets)) for name, text, of, presets in rows])
+    show_next({"tune show gemm": "what its variants do", "tune --kernel gemm": "tune it"})
+
+
+def _some(kernel: str, presets: Sequence[str]) -> str:
+    """Return the first presets, and how many more ``tune show`` has."""
+    more = len(presets) - MOST_PRESETS
+    named = ", ".join(presets[:MOST_PRESETS])
+    return f"{named}, and {more} more: tune show {kernel}" if more > 0 else named

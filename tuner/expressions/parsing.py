@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 
 from tuner.core.errors import ExpressionError
+from tuner.runtime.expressions import MAX_DEPTH
 
-MAX_DEPTH = 100
-"""Levels of nesting."""
 _NO_LEVEL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 """Nodes that are only part of the one above them."""
 COMPARE_SIGNS: dict[type[ast.cmpop], str] = {

@@ -22,8 +22,8 @@ from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
+from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.render import render_ceilings
-from tuner.kernel.workload import Batch, Limits
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
 

@@ -21,7 +21,7 @@ from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.verify import Truth, Verifier
-from tuner.kernel.workload import Batch, Limits
+from tuner.kernel.batching import Batch, Limits
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0

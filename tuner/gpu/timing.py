@@ -28,7 +28,7 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Nothing, Timed
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context, Graph
-from tuner.kernel.workload import Batch
+from tuner.kernel.batching import Batch
 from tuner.runtime.driver import check
 
 

@@ -17,6 +17,7 @@ from cuda.bindings import driver as cu
 
 from .driver import DriverFailure, LaunchAttribute, LaunchConfig, check, failure, library
 from .dtypes import ITEMSIZE
+from .launch_limits import rounded
 from .launches import MAX_CLUSTERS, Launch, TensorMap
 
 PORTABLE_CLUSTER = 8
@@ -182,19 +183,10 @@ class Kernel:
 
 def _stored(value: Any, dtype: str) -> Any:
     """Return what goes to the memory of a scalar: its bits if no type of C has its dtype."""
-    if dtype == "float16":
-        return int.from_bytes(_packed("<e", value), "little")
-    if dtype == "bfloat16":
-        bits = int.from_bytes(_packed("<f", value), "little")
-        return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest, ties to even
-    return value
-
-
-def _packed(layout: str, value: float) -> bytes:
-    try:
-        return struct.pack(layout, value)
-    except OverflowError:
-        return struct.pack(layout, math.copysign(math.inf, value))
+    if dtype not in ("float16", "bfloat16"):
+        return value
+    bits = int.from_bytes(struct.pack("<e" if dtype == "float16" else "<f", rounded(value, dtype)), "little")
+    return bits if dtype == "float16" else bits >> 16
 
 
 BYTES, ALIGNMENT = 128, 128

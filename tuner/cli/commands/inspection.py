@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import configuration_options, named_gpu_options
-from tuner.cli.kernel_name import kernel_argument
+from tuner.cli.configuration_options import configuration_options, kernel_argument, named_gpu_options
 from tuner.cli.loader import Once, Option, runs
 from tuner.cli.options import (
     FILE,
@@ -294,7 +293,7 @@ def show() -> None:
 
 @click.command("list", cls=Once)
 @as_json_option
-@runs("tuner.cli.list_kernels:list_kernels")
+@runs("tuner.cli.kernel_description:list_kernels")
 def list_kernels() -> None:
     """List the built-in kernels with their variants."""
 
