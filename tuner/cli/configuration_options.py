@@ -1,99 +1,18 @@
-"""The options that name a kernel, and one configuration of a problem: by its values, a trial's number, or as winner.
-
-``NAME`` and ``--kernel NAME`` mean the same, and a command's help shows one.
-"""
+"""The options that name one configuration of one problem: by its values, by a trial's number, or as the winner."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Command, Option
 from tuner.cli.options import Count, all_of, database_option, problem_options
 from tuner.core import paths
-from tuner.core.errors import UsageError
-
-SPELLINGS = ("-k", "--kernel")
-OTHER = "kernel_in_other_form"
-"""Under which click's parser keeps the kernel of the form that help does not show."""
-
-
-def kernel_option(
-    name: str = "kernel",
-    *,
-    required: bool = False,
-    default: str | None = "",
-    help_: str = "Only this kernel.",
-) -> Option:
-    """Return ``--kernel``, which a name without the option stands for; the command gets it as ``name``."""
-
-    # From click 8.3 on None as the default is a value, which a required option would take when it is left out.
-    otherwise: dict[str, Any] = {} if required else {"default": default}
-
-    def decorate(command: Command) -> Command:
-        hidden = click.argument(OTHER, cls=_HiddenArgument, required=False, expose_value=False)
-        shown = click.option(
-            *SPELLINGS,
-            name,
-            cls=_ShownOption,
-            required=required,
-            metavar="NAME|FILE",
-            help=help_,
-            **otherwise,
-        )
-        return shown(hidden(command))
-
-    return decorate
-
-
-def kernel_argument(*, required: bool) -> Option:
-    """Return ``KERNEL``, for which ``--kernel`` stands as well; the command gets it as ``kernel_name``."""
-
-    def decorate(command: Command) -> Command:
-        hidden = click.option(*SPELLINGS, OTHER, hidden=True, expose_value=False)
-        metavar = "KERNEL" if required else "[KERNEL]"
-        default: dict[str, Any] = {} if required else {"default": ""}
-        shown = click.argument(
-            "kernel_name", cls=_ShownArgument, metavar=metavar, required=required, **default
-        )
-        return shown(hidden(command))
-
-    return decorate
-
-
-def _in_either_form(name: str | None, opts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what was parsed, with the kernel under its parameter's name whichever form named it.
-
-    Raises:
-        UsageError: both forms name one.
-    """
-    shown, hidden = opts.get(name or ""), opts.get(OTHER)
-    if not isinstance(hidden, str):  # click's mark for what is not given differs between its versions
-        return opts
-    if isinstance(shown, str):
-        raise UsageError(f"the kernel is named twice: {shown!r} and {hidden!r}", "name it once")
-    return {**opts, name or "": hidden}
-
-
-class _ShownOption(click.Option):
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        return super().consume_value(ctx, _in_either_form(self.name, opts))
-
-
-class _ShownArgument(click.Argument):
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        return super().consume_value(ctx, _in_either_form(self.name, opts))
-
-
-class _HiddenArgument(click.Argument):
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return []
-
 
 OPTIONS: Option = all_of(
     kernel_argument(required=False),

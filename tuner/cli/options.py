@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.configuration_options import kernel_option
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Option
 from tuner.core import paths
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import kernel_option
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,

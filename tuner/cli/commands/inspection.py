@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import configuration_options, kernel_argument, named_gpu_options
+from tuner.cli.configuration_options import configuration_options, named_gpu_options
+from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Once, Option, runs
 from tuner.cli.options import (
     FILE,

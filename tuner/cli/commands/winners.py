@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.configuration_options import kernel_option
+from tuner.cli.kernel_name import kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
     FILE,
