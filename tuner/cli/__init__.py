@@ -21,76 +21,45 @@ from tuner.core.version import __version__
 from tuner.report.layout import message_lines
 from tuner.report.terminal import escaped_output
 
-COMMANDS = {
-    "run": ("tuner.cli.commands.run:run", "Tune a kernel (the default: tune --kernel gemm)."),
-    "portfolio": (
-        "tuner.cli.commands.portfolio:portfolio",
-        "Choose a few configurations that together run all sizes well.",
-    ),
-    "bench": (
-        "tuner.cli.commands.bench:bench",
-        "Time stored winners again, with the default, libraries or your own code.",
-    ),
-    "ladder": (
-        "tuner.cli.commands.ladder:ladder",
-        "Show what each optimisation step gains, over a sweep of sizes.",
-    ),
-    "ablate": ("tuner.cli.commands.ablate:ablate", "Measure what each parameter of a configuration gains."),
-    "explain": (
-        "tuner.cli.commands.inspection:explain",
-        "Explain what limits a configuration, without running it.",
-    ),
-    "render": (
-        "tuner.cli.commands.inspection:render",
-        "Print the CUDA source and the launches of a configuration.",
-    ),
-    "profile": ("tuner.cli.commands.inspection:profile", "Profile one configuration with Nsight Compute."),
-    "sanitize": (
-        "tuner.cli.commands.inspection:sanitize",
-        "Run Compute Sanitizer on configurations.",
-    ),
-    "best": ("tuner.cli.commands.results:best", "Show the best configuration of each problem."),
-    "table": (
-        "tuner.cli.commands.results:table",
-        "Show the winners, and how many runs and cards agree on each.",
-    ),
-    "query": ("tuner.cli.commands.results:query", "List trials: filter, sort, JSON, CSV, SQL."),
-    "trial": ("tuner.cli.commands.results:trial", "Show one trial in full, or measure it again."),
-    "report": (
-        "tuner.cli.commands.results:report",
-        "Write an HTML report of a run, a kernel or the whole database.",
-    ),
-    "export": (
-        "tuner.cli.commands.winners:export",
-        "Write winners as a C++ header, or trials in another tool's format.",
-    ),
-    "bundle": (
-        "tuner.cli.commands.winners:bundle",
-        "Write winners as a folder that C++ and Python programs call.",
-    ),
-    "cluster": ("tuner.cli.commands.cluster:cluster", "Tune on the GPUs of many hosts."),
-    "import": ("tuner.cli.commands.winners:import_results", "Import results of other tools."),
-    "list": ("tuner.cli.commands.inspection:list_kernels", "List the built-in kernels."),
-    "show": (
-        "tuner.cli.commands.inspection:show",
-        "Show a kernel's problem, variants, parameters and constraints.",
-    ),
-    "check": ("tuner.cli.commands.inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
-    "db": ("tuner.cli.commands.results:db", "Check, merge or back up the database; delete a run."),
-    "doctor": (
-        "tuner.cli.commands.inspection:doctor",
-        "Show what this machine has, what is missing, and how to get it.",
-    ),
-}
 GROUPS = {
-    "Tune": "run portfolio cluster",
-    "See what was found": "best table query trial report bench",
-    "Understand a kernel": "explain ladder ablate profile sanitize render",
-    "Use winners": "bundle export",
-    "Kernels": "list show check",
-    "Database and machine": "db import doctor",
+    "Tune": {
+        "run": ("run:run", "Tune a kernel (the default: tune --kernel gemm)."),
+        "portfolio": ("portfolio:portfolio", "Choose a few configurations that together run all sizes well."),
+        "cluster": ("cluster:cluster", "Tune on the GPUs of many hosts."),
+    },
+    "See what was found": {
+        "best": ("results:best", "Show the best configuration of each problem."),
+        "table": ("results:table", "Show the winners, and how many runs and cards agree on each."),
+        "query": ("results:query", "List trials: filter, sort, JSON, CSV, SQL."),
+        "trial": ("results:trial", "Show one trial in full, or measure it again."),
+        "report": ("results:report", "Write an HTML report of a run, a kernel or the whole database."),
+        "bench": ("bench:bench", "Time stored winners again, with the default, libraries or your own code."),
+    },
+    "Understand a kernel": {
+        "explain": ("inspection:explain", "Explain what limits a configuration, without running it."),
+        "ladder": ("ladder:ladder", "Show what each optimisation step gains, over a sweep of sizes."),
+        "ablate": ("ablate:ablate", "Measure what each parameter of a configuration gains."),
+        "profile": ("inspection:profile", "Profile one configuration with Nsight Compute."),
+        "sanitize": ("inspection:sanitize", "Run Compute Sanitizer on configurations."),
+        "render": ("inspection:render", "Print the CUDA source and the launches of a configuration."),
+    },
+    "Use winners": {
+        "bundle": ("winners:bundle", "Write winners as a folder that C++ and Python programs call."),
+        "export": ("winners:export", "Write winners as a C++ header, or trials in another tool's format."),
+    },
+    "Kernels": {
+        "list": ("inspection:list_kernels", "List the built-in kernels."),
+        "show": ("inspection:show", "Show a kernel's problem, variants, parameters and constraints."),
+        "check": ("inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
+    },
+    "Database and machine": {
+        "db": ("results:db", "Check, merge or back up the database; delete a run."),
+        "import": ("winners:import_results", "Import results of other tools."),
+        "doctor": ("inspection:doctor", "Show what this machine has, what is missing, and how to get it."),
+    },
 }
-"""The commands as help lists them, by what people want."""
+"""The commands as help lists them, by what people want: module and function in ``commands/``, and what each does."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ON_GPU = ("bench", "portfolio", "ablate", "profile", "sanitize")
 """Commands that measure, and have nothing to replay."""
 READER_LEFT = 141
@@ -113,7 +82,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
-        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f"tuner.cli.commands.{module}"), name)  # type: ignore[no-any-return]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -137,12 +106,12 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, COMMANDS))
-        for title, names in GROUPS.items():
+        for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
                     [
-                        (name.ljust(width), COMMANDS[name][1] + (" [GPU]" if name in ON_GPU else ""))
-                        for name in names.split()
+                        (name.ljust(width), text + (" [GPU]" if name in ON_GPU else ""))
+                        for name, (_, text) in commands.items()
                     ]
                 )
         formatter.write_paragraph()
