@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tests.cpp_interface import sanitized
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.children.measuring import Raced, RaceFailed
-from tuner.cli.commands.portfolio import portfolio as command
+from tuner.cli.commands.studies import portfolio as command
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.errors import Interrupted, UsageError
 from tuner.core.model import Configuration, Problem, canonical_json

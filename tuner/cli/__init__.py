@@ -24,7 +24,7 @@ from tuner.report.terminal import escaped_output
 GROUPS = {
     "Tune": {
         "run": ("run:run", "Tune a kernel (the default: tune --kernel gemm)."),
-        "portfolio": ("portfolio:portfolio", "Choose a few configurations that together run all sizes well."),
+        "portfolio": ("studies:portfolio", "Choose a few configurations that together run all sizes well."),
         "cluster": ("cluster:cluster", "Tune on the GPUs of many hosts."),
     },
     "See what was found": {
@@ -33,12 +33,15 @@ GROUPS = {
         "query": ("results:query", "List trials: filter, sort, JSON, CSV, SQL."),
         "trial": ("results:trial", "Show one trial in full, or measure it again."),
         "report": ("results:report", "Write an HTML report of a run, a kernel or the whole database."),
-        "bench": ("bench:bench", "Time stored winners again, with the default, libraries or your own code."),
+        "bench": (
+            "studies:bench",
+            "Time stored winners again, with the default, libraries or your own code.",
+        ),
     },
     "Understand a kernel": {
         "explain": ("inspection:explain", "Explain what limits a configuration, without running it."),
-        "ladder": ("ladder:ladder", "Show what each optimisation step gains, over a sweep of sizes."),
-        "ablate": ("ablate:ablate", "Measure what each parameter of a configuration gains."),
+        "ladder": ("studies:ladder", "Show what each optimisation step gains, over a sweep of sizes."),
+        "ablate": ("studies:ablate", "Measure what each parameter of a configuration gains."),
         "profile": ("inspection:profile", "Profile one configuration with Nsight Compute."),
         "sanitize": ("inspection:sanitize", "Run Compute Sanitizer on configurations."),
         "render": ("inspection:render", "Print the CUDA source and the launches of a configuration."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -33,69 +33,76 @@ from tuner.studies.progress import make_progress
 from tuner.studies.targets import DEFAULT, Against, choose_against
 
 
-def ladder(
-    kernel_name: str,
-    sweeps: tuple[str, ...],
-    sizes: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    options: tuple[str, ...],
-    preset: str | None,
-    step_names: tuple[str, ...],
-    trials: int,
-    time_s: float,
-    against: tuple[str, ...],
-    rounds: int,
-    mode_name: str,
-    regime_name: str,
-    device_name: str,
-    seed: int,
-    full: bool,
-    db: Path,
-    jobs: int | None,
-    from_scratch: bool,
-    plots: tuple[Path, ...],
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class LadderOptions:
+    """What the command line says."""
+
+    kernel_name: str
+    sweeps: tuple[str, ...]
+    sizes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    options: tuple[str, ...]
+    preset: str | None
+    step_names: tuple[str, ...]
+    trials: int
+    time_s: float
+    against: tuple[str, ...]
+    rounds: int
+    mode_name: str
+    regime_name: str
+    device_name: str
+    seed: int
+    full: bool
+    db: Path
+    jobs: int | None
+    from_scratch: bool
+    plots: tuple[Path, ...]
+    quiet: bool
+    as_json: bool
+
+
+def ladder(asked: LadderOptions) -> None:
     """Sweep a kernel's optimisation steps over sizes, print and draw the times; exit status 1 if something failed."""
-    wanted = kernel_for(device_name, kernel_name)
+    wanted = kernel_for(asked.device_name, asked.kernel_name)
     kernel = load_kernel(wanted)
-    texts = Texts.of_kernel(kernel, full=full)
-    base = make_problems(kernel, ProblemTexts(sizes, dtypes, options, [preset] if preset else []))[0]
-    swept = make_sweep(kernel, sweeps, [name for name, _ in assignments(sizes, "--size")])
+    presets = [asked.preset] if asked.preset else []
+    base = make_problems(kernel, ProblemTexts(asked.sizes, asked.dtypes, asked.options, presets))[0]
+    swept = make_sweep(kernel, asked.sweeps, [name for name, _ in assignments(asked.sizes, "--size")])
     sweep = Sweep(
         kernel,
         base,
         tuple(swept) or (dict(base.sizes),),
-        choose_steps(kernel, step_names),
-        _against(kernel, against),
-        trials,
-        time_s,
-        rounds,
-        seed,
-        None if mode_name == "auto" else Mode(mode_name),
-        Regime(regime_name),
-        from_scratch,
+        choose_steps(kernel, asked.step_names),
+        _against(kernel, asked.against),
+        asked.trials,
+        asked.time_s,
+        asked.rounds,
+        asked.seed,
+        None if asked.mode_name == "auto" else Mode(asked.mode_name),
+        Regime(asked.regime_name),
+        asked.from_scratch,
     )
-    for path in plots:
+    for path in asked.plots:
         for file in figure_files(path):
             check_plot(file)
-    tell = say_nothing if quiet else say
-    with closing(open_device(device_name, kernel.name, jobs, paths.cubins(), tell)) as device:
+    tell = say_nothing if asked.quiet else say
+    with closing(open_device(asked.device_name, kernel.name, asked.jobs, paths.cubins(), tell)) as device:
         if isinstance(device, ReplayDevice):
             device.refuse_other(kernel.name)
-            if not (sweeps or sizes or preset):
+            if not (asked.sweeps or asked.sizes or asked.preset):
                 recorded = device.recorded_instead(kernel, base)
                 sweep = replace(sweep, base=recorded, sizes=(dict(recorded.sizes),))
-        names = tuple(swept[0]) if swept else ()
-        result = Ladder(kernel, device.gpu, device.name, sweep.steps, names)
-        _introduce(device, sweep, quiet=quiet)
-        if wanted != kernel_name and not quiet:
-            say(f"{kernel.name} has changed since: this is the kernel as it was recorded")
+        result = Ladder(kernel, device.gpu, device.name, sweep.steps, tuple(swept[0]) if swept else ())
+        if device.recorded and sweep.against.named and sweep.against.baselines:
+            say(f"{device.name} is a recording, and has no times of what --against names")
+        if device.note:
+            tell(device.note)
+        if wanted != asked.kernel_name:
+            tell(f"{kernel.name} has changed since: this is the kernel as it was recorded")
         try:
-            _measure(sweep, result, device, db, texts, quiet=quiet, as_json=as_json)
+            _measure(sweep, result, device, asked)
         finally:
-            _conclude(result, plots, as_json=as_json)
+            _conclude(result, asked)
     if _failed(result, sweep):
         raise click.exceptions.Exit(1)
 
@@ -118,39 +125,21 @@ def _against(kernel: KernelSpec, names: Sequence[str]) -> Against:
     return Against(default=False, baselines=(*chosen.baselines, *host), named=False)
 
 
-def _introduce(device: Device, sweep: Sweep, *, quiet: bool) -> None:
-    """Say on what the steps are timed, and what a recording has no times of."""
-    if device.recorded and sweep.against.named and sweep.against.baselines:
-        say(f"{device.name} is a recording, and has no times of what --against names")
-    if quiet:
-        return
-    if device.note:
-        say(device.note)
-
-
-def _measure(
-    sweep: Sweep,
-    result: Ladder,
-    device: Device,
-    database_path: Path,
-    texts: Texts,
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderOptions) -> None:
     """Measure level after level, and print each as it is done.
 
     Raises:
-        Interrupted: by Ctrl-C; the levels so far are in ``found``.
+        Interrupted: by Ctrl-C; the levels so far are in ``result``.
     """
-    if not as_json:
+    texts = Texts.of_kernel(sweep.kernel, full=asked.full)
+    if not asked.as_json:
         show_steps(result)
-    progress = make_progress(quiet=quiet)
-    with stopping() as stop, Database.open(database_path) as database:
+    progress = make_progress(quiet=asked.quiet)
+    with stopping() as stop, Database.open(asked.db) as database, closing(progress):
         try:
             for level in levels_of(sweep, device, database, progress, stop):
                 result.levels.append(level)
-                if not as_json:
+                if not asked.as_json:
                     show_level(result, level, texts)
         except Interrupted:
             whole = sum(STOPPED not in level.absent.values() for level in result.levels)
@@ -158,18 +147,16 @@ def _measure(
                 f"stopped after {whole} of {len(sweep.sizes)} sizes; everything measured is kept",
                 "the same command goes on from there",
             ) from None
-        finally:
-            progress.close()
     result.complete = True
 
 
-def _conclude(result: Ladder, plots: Sequence[Path], *, as_json: bool) -> None:
+def _conclude(result: Ladder, asked: LadderOptions) -> None:
     """Print and draw the levels that there are, however the sweep ended."""
-    if as_json and result.levels:
+    if asked.as_json and result.levels:
         show_json(ladder_as_json(result))
-    elif not as_json:
+    elif not asked.as_json:
         show_summary(result)
-    for path in plots:
+    for path in asked.plots:
         if not draw(result, path):
             say(f"{path} is not written: there is no time to draw")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.cli.gpu import open_gpu, refuse_without_gpu
@@ -19,39 +20,40 @@ from tuner.studies.portfolio import PortfolioRequest, build
 from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
 from tuner.winners.portfolios import kind_of
 
+FEWEST = 2
+"""Sizes of a computation, below which there is nothing to choose for."""
 
-def portfolio(
-    kernel_name: str,
-    sizes: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    options: tuple[str, ...],
-    presets: tuple[str, ...],
-    problem_texts: tuple[str, ...],
-    problem_file: Path | None,
-    bound: float,
-    cubins: int,
-    searched: int,
-    trials: int,
-    time_s: float | None,
-    mode_name: str,
-    regime_name: str,
-    device_name: str,
-    seed: int,
-    db: Path,
-    jobs: int | None,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+
+@dataclass(frozen=True)
+class PortfolioOptions:
+    """What the command line says besides the problems."""
+
+    kernel_name: str
+    bound: float
+    cubins: int
+    searched: int
+    trials: int
+    time_s: float | None
+    mode_name: str
+    regime_name: str
+    device_name: str
+    seed: int
+    db: Path
+    jobs: int | None
+    quiet: bool
+    as_json: bool
+
+
+def portfolio(asked: PortfolioOptions, given: ProblemTexts) -> None:
     """Measure, choose, record and print a portfolio.
 
     Raises:
         UsageError: the problems are no sizes to choose for.
         TunerError: there is no GPU, or no problem can be measured.
     """
-    kernel = load_kernel(kernel_name)
-    given = ProblemTexts(sizes, dtypes, options, presets, problem_texts, problem_file)
+    kernel = load_kernel(asked.kernel_name)
     problems = make_problems(kernel, given)
-    refuse_without_gpu(device_name)
+    refuse_without_gpu(asked.device_name)
     kinds = [kind_of(problem) for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]
     if few:
@@ -64,29 +66,24 @@ def portfolio(
     request = PortfolioRequest(
         kernel,
         tuple(problems),
-        bound,
-        cubins,
-        searched,
-        trials,
-        time_s,
-        None if mode_name == "auto" else Mode(mode_name),
-        Regime(regime_name),
-        seed,
+        asked.bound,
+        asked.cubins,
+        asked.searched,
+        asked.trials,
+        asked.time_s,
+        None if asked.mode_name == "auto" else Mode(asked.mode_name),
+        Regime(asked.regime_name),
+        asked.seed,
     )
-    tell = say_nothing if quiet else say
-    progress = make_progress(quiet=quiet)
+    tell = say_nothing if asked.quiet else say
     with (
-        closing(open_gpu(device_name, kernel.name, jobs, tell)) as device,
-        Database.open(db) as database,
+        closing(open_gpu(asked.device_name, kernel.name, asked.jobs, tell)) as device,
+        Database.open(asked.db) as database,
         stopping() as stop,
-        closing(progress),
+        closing(make_progress(quiet=asked.quiet)) as progress,
     ):
         built = build(request, device, database, progress, stop)
-    if as_json:
+    if asked.as_json:
         show_json(built_as_json(built))
     else:
         show_built(built)
-
-
-FEWEST = 2
-"""Sizes of a computation, below which there is nothing to choose for."""
