@@ -38,7 +38,7 @@ from tests.fleets import RECORDING, Seen, cards, jobs, searchers
 from tuner.database.database import Database
 from tuner.fleet.head import Head
 from tuner.fleet.ledger import Ledger
-from tuner.fleet.messages import Answered, Calls, DatabaseRefused
+from tuner.fleet.messages import Answered, Calls
 from tuner.fleet.remote import form_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,11 +59,11 @@ class Noting(Ledger):
 
     notes: Path
 
-    def answer(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+    def answer(self, messages: Sequence[Calls]) -> list[Answered]:
         answers = super().answer(messages)
         with self.notes.open("a") as file:
             for message, answer in zip(messages, answers, strict=True):
-                calls = message.calls if isinstance(answer, Answered) else ()
+                calls = message.calls if not answer.error else ()
                 ended = [form_of(c.method)[1].decode(c.arguments) for c in calls if c.method == "record"]
                 file.writelines(f"{run} {trial.number}\n" for run, trial, _ in ended)
         return answers

@@ -13,7 +13,7 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.fleet.messages import Answered, Call, Calls, DatabaseRefused, TaskDone
+from tuner.fleet.messages import Answered, Call, Calls, TaskDone
 from tuner.fleet.remote import WRITES, form_of
 
 
@@ -101,7 +101,7 @@ class Ledger:
         self.database.delete_run(given.run)  # nothing was measured: it begins anew, and may on another device
         return None
 
-    def answer(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+    def answer(self, messages: Sequence[Calls]) -> list[Answered]:
         """Do what searchers ask for, and return the answers, in order; all that they write is one transaction.
 
         If that fails, each is written by itself, so that only those fail that cannot be written.
@@ -110,7 +110,7 @@ class Ledger:
         written = iter(self._write(writing))
         return [next(written) if message in writing else self._read(message) for message in messages]
 
-    def _write(self, messages: Sequence[Calls]) -> list[Answered | DatabaseRefused]:
+    def _write(self, messages: Sequence[Calls]) -> list[Answered]:
         if not messages:
             return []
         before = {task: replace(given) for task, given in self._given_out.items()}
@@ -123,7 +123,7 @@ class Ledger:
                 return [_refused(messages[0], error)]
         return [self._write([message])[0] for message in messages]
 
-    def _written(self, message: Calls) -> Answered | DatabaseRefused:
+    def _written(self, message: Calls) -> Answered:
         given = self._given_out.get(message.task)
         if given is None:
             return _taken_back(message)
@@ -133,7 +133,7 @@ class Ledger:
             given.last = message.key
         return Answered(message.task, message.key, given.answer)
 
-    def _read(self, message: Calls) -> Answered | DatabaseRefused:
+    def _read(self, message: Calls) -> Answered:
         given = self._given_out.get(message.task)
         if given is None:
             return _taken_back(message)
@@ -159,10 +159,11 @@ class Ledger:
         return msgspec.Raw(answer.encode(getattr(self.database, call.method)(**arguments)))
 
 
-def _taken_back(message: Calls) -> DatabaseRefused:
-    return DatabaseRefused(message.task, message.key, "this problem was given to another searcher", "")
+def _taken_back(message: Calls) -> Answered:
+    return _refused(message, DatabaseError("this problem was given to another searcher"))
 
 
-def _refused(message: Calls, error: Exception) -> DatabaseRefused:
-    problem, remedy = (error.problem, error.remedy) if isinstance(error, DatabaseError) else (str(error), "")
-    return DatabaseRefused(message.task, message.key, problem, remedy)
+def _refused(message: Calls, error: Exception) -> Answered:
+    if isinstance(error, DatabaseError):
+        return Answered(message.task, message.key, error=error.problem, remedy=error.remedy)
+    return Answered(message.task, message.key, error=f"{type(error).__name__}: {error}")

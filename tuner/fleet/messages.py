@@ -4,10 +4,10 @@ has the database.
 The head first says :class:`OpenDevice`, which is answered by :class:`DeviceReady` or :class:`DeviceFailed`; then
 :class:`Task` as often as it likes, each answered by :class:`TaskDone`, :class:`TaskFailed` or :class:`TaskStopped`.
 Within a task the searcher says :class:`Prepared` before its first measurement and waits for :class:`BeginSearch`.
-Whatever it reads from the database or writes there are :class:`Calls`, which the head answers by :class:`Answered` or
-:class:`DatabaseRefused` with the same task and key, in order. What was written is on the disk then; the same message
-again writes nothing. What belongs to a task that was given to another searcher meanwhile is refused. A searcher that
-does not even say :class:`Alive` any more is killed.
+Whatever it reads from the database or writes there are :class:`Calls`, which the head answers by :class:`Answered`
+with the same task and key, in order. What was written is on the disk then; the same message again writes nothing. What
+belongs to a task that was given to another searcher meanwhile is refused. A searcher that does not even say
+:class:`Alive` any more is killed.
 """
 
 from __future__ import annotations
@@ -92,18 +92,12 @@ class Answered(Message, frozen=True):
     task: str
     key: int
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    error: str = ""
+    """Why the database cannot do that; nothing was written then."""
+    remedy: str = ""
 
 
-class DatabaseRefused(Message, frozen=True):
-    """The database cannot do that."""
-
-    task: str
-    key: int
-    error: str
-    remedy: str
-
-
-ToSearcher = OpenDevice | Task | BeginSearch | StopSearch | Answered | DatabaseRefused
+ToSearcher = OpenDevice | Task | BeginSearch | StopSearch | Answered
 
 # -- from a searcher --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tuner.core.errors import DatabaseError
 from tuner.core.messages import Codec
 from tuner.core.model import Problem, Run
 from tuner.database.records import Mark
-from tuner.fleet.messages import Answered, Call, Calls, DatabaseRefused, Task
+from tuner.fleet.messages import Answered, Call, Calls, Task
 from tuner.tuning.store import Store
 
 READS = frozenset(
@@ -32,7 +32,7 @@ WRITES = frozenset(
 )  # fmt: skip
 """What goes to the disk, all of one message or nothing."""
 
-Ask = Callable[[Calls], Answered | DatabaseRefused]
+Ask = Callable[[Calls], Answered]
 
 
 @cache
@@ -125,6 +125,6 @@ class RemoteStore:
         """Send calls, and return the answer to the last one."""
         self._key += 1
         answer = self._ask(Calls(self._task.key, self._key, tuple(calls)))
-        if isinstance(answer, DatabaseRefused):
+        if answer.error:
             raise DatabaseError(answer.error, answer.remedy)
         return form_of(calls[-1].method)[2].decode(answer.value)

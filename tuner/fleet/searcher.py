@@ -45,7 +45,6 @@ from tuner.fleet.messages import (
     Answered,
     BeginSearch,
     Calls,
-    DatabaseRefused,
     DeviceFailed,
     DeviceReady,
     FromSearcher,
@@ -131,7 +130,7 @@ class Conversation:
     def __init__(self, wire: Wire, on_end: Callable[[], None] = lambda: os._exit(0)) -> None:
         self._wire, self._on_end = wire, on_end
         self._sending = threading.Lock()
-        self._answers: queue.SimpleQueue[Answered | DatabaseRefused] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
         self.work: queue.SimpleQueue[OpenDevice | Task | None] = queue.SimpleQueue()
         """The device to open, then tasks; None when nothing more will come."""
         self.stopped = threading.Event()
@@ -147,7 +146,7 @@ class Conversation:
         with self._sending:
             self._wire.send(message)
 
-    def ask(self, message: Calls) -> Answered | DatabaseRefused:
+    def ask(self, message: Calls) -> Answered:
         """Send what is answered, and wait for the answer; an answer that comes twice counts once.
 
         Raises:
@@ -167,7 +166,7 @@ class Conversation:
     def _listen(self) -> None:
         while (message := self._wire.receive()) is not None:
             match message:
-                case Answered() | DatabaseRefused():
+                case Answered():
                     self._answers.put(message)
                 case BeginSearch():
                     self.search.set()
@@ -184,7 +183,7 @@ class Conversation:
         self._on_end()
 
 
-_GONE = DatabaseRefused("", -1, "", "")
+_GONE = Answered("", -1)
 """In place of an answer: none will come any more."""
 
 
