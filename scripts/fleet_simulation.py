@@ -27,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,26 +255,21 @@ def main() -> None:
     found = json.loads(given.out.read_text()) if given.out.is_file() else {}
     found["command"], found["day"] = "scripts/fleet_simulation.py", time.strftime("%Y-%m-%d")
     found["settings"] = {"trial_s": TRIAL_S, "offset": OFFSET, "noise": NOISE, "stragglers": STRAGGLERS}
+    sections: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
+        "linear": {f"linear_{count}": partial(linear, count) for count in given.devices or [8, 64]},
+        "kills": {"kills": lambda: kills(given.times or 100)},
+        "heads": {"heads": lambda: heads(given.times or 20)},
+        "overlap": {"overlap": overlap},
+        "table": {"table": lambda: table(8)},
+    }
+    if unknown := set(wanted) - sections.keys():
+        options.error(f"no section {', '.join(unknown)}")
     for section in wanted:
-        match section:
-            case "linear":
-                for devices in given.devices or [8, 64]:
-                    found[f"linear_{devices}"] = linear(devices)
-            case "kills":
-                found["kills"] = kills(given.times or 100)
-            case "heads":
-                found["heads"] = heads(given.times or 20)
-            case "overlap":
-                found["overlap"] = overlap()
-            case "table":
-                found["table"] = table(8)
-            case _:
-                options.error(f"no section {section}")
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(
-            section, json.dumps({name: found[name] for name in found if name.startswith(section)}), flush=True
-        )
+        for name, measure in sections[section].items():
+            found[name] = measure()
+            print(name, json.dumps(found[name]), flush=True)
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            harness.write_json(given.out, found)
 
 
 if __name__ == "__main__":

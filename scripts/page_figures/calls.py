@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from scripts.page_figures.evidence import FOLDER, Rows, load, table, us
-
-UNMEASURED = "Not measured yet."
+from scripts.page_figures.evidence import Rows, load, table, us
 
 
 def races() -> str:
     """Return how long a bundle's calls take in CUDA graphs, over the tuner's own launches of the same cubins."""
-    if not (FOLDER / "calls.json").is_file():
-        return UNMEASURED
     timed = [row for row in load("calls")["races"].values() if "ratios" in row]
     rows: Rows = [["called from", "winners timed", "median ratio", "largest", "beyond the noise"]]
     for name in dict.fromkeys(way for row in timed for way in row["ratios"]):
@@ -31,8 +27,6 @@ def races() -> str:
 
 def host() -> str:
     """Return what calls, imports and loading cost the host."""
-    if not (FOLDER / "calls.json").is_file():
-        return UNMEASURED
     data: Mapping[str, Any] = load("calls")
     rows: Rows = [["", "median", "least", "largest"]]
     for name, values in data["imports"].items():

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from scripts.harness import quantiles
-from scripts.page_figures.evidence import FOLDER, Rows, load, table
-
-UNMEASURED = "Not measured yet."
+from scripts.page_figures.evidence import Rows, load, table
 
 
 def held_out() -> str:
     """Return the figures of held-out problems, beside what is asked."""
-    if not (FOLDER / "portfolio.json").is_file():
-        return UNMEASURED
     data = load("portfolio")
     figures, asked = data["summary"], data["asked"]
     rows: Rows = [["over 40 sizes that did not make it", "measured", "asked"]]
@@ -42,8 +38,6 @@ def held_out() -> str:
 
 def decisions() -> str:
     """Return how ways to decide do on measured sizes that are left out."""
-    if not (FOLDER / "portfolio.json").is_file():
-        return UNMEASURED
     rows: Rows = [["what decides", "median", "95th percentile", "worst"]]
     for name, figures in load("portfolio")["decisions"].items():
         rows.append([name, *(f"{figures[key]:.3f}" for key in ("median", "p95", "worst"))])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
+import itertools
 import multiprocessing
 import os
 import sys
@@ -36,6 +36,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 
 from scripts import harness
+from scripts.harness import listed
 from scripts.search.cases import NEAR, Case, read_cases
 from scripts.search.tables import BUDGETS, stopping_table, table
 from tuner import __version__
@@ -49,22 +50,13 @@ from tuner.tuning.shortlist import Shortlist
 
 @dataclass(frozen=True)
 class Job:
+    """One run: the number of its recording, and how it is searched."""
+
     case: int
     sampler: str
     seed: int
-    trials: int
-    batch: int
-    random_first: bool
-    warm: int
-    initial: bool = False
-    rules: tuple[tuple[float, int], ...] = ()
-    """Noise floors and patiences to stop by."""
-    ahead: int = 0
-    """Configurations that are begun before the first result is told; 0 for batches."""
-    compilers: int = 0
-    """Compilers that fill a shortlist; 0 for none."""
-    seconds: tuple[float, float] = (0.0, 0.0)
-    """That a candidate takes to compile and to time."""
+    given: argparse.Namespace
+    """Of the command line."""
 
 
 class Ready:
@@ -95,16 +87,16 @@ class Replay:
     def __init__(self, job: Job) -> None:
         self.job, self.case = job, CASES[job.case]
         space = copy.copy(self.case.space)
-        if job.random_first:
+        if job.given.first == "random":
             rng = np.random.default_rng(job.seed)
             number = int(rng.integers(len(space.variants)))
             space.default = space.variants[number].configuration(
                 int(rng.integers(len(space.variants[number])))
             )
         self.search = make_search(job.sampler, space, job.seed)
-        if job.warm:
+        if job.given.warm:
             teach(self.search, job)
-        if job.initial:
+        if job.given.initial:
             self.search.sampler.begin_with(self.case.initial)
         self.best_ns = np.inf
         self.trajectory: list[float] = []
@@ -116,7 +108,7 @@ class Replay:
     @property
     def done(self) -> bool:
         """Whether the best recorded time is there, or no evaluation is left."""
-        return self.best_ns <= self.case.best or len(self.trajectory) >= self.job.trials
+        return self.best_ns <= self.case.best or len(self.trajectory) >= self.job.given.trials
 
     def measure(self, configuration: Configuration) -> float | None:
         time_ns = self.case.time_ns(configuration)
@@ -126,8 +118,8 @@ class Replay:
 
     def in_batches(self) -> None:
         """Ask for a batch, then tell its results."""
-        criteria = {rule: criterion_of(*rule) for rule in self.job.rules}
-        while len(self.trajectory) < self.job.trials if criteria else not self.done:
+        criteria = {rule: criterion_of(*rule) for rule in self.job.given.rules}
+        while len(self.trajectory) < self.job.given.trials if criteria else not self.done:
             batch = self._ask(list(criteria.values()))
             for configuration in batch:
                 time_ns = self.measure(configuration)
@@ -142,7 +134,7 @@ class Replay:
 
     def _ask(self, criteria: list[StoppingCriterion]) -> list[Configuration]:
         batch = []
-        for _ in range(min(self.job.batch, self.job.trials - len(self.trajectory))):
+        for _ in range(min(self.job.given.batch, self.job.given.trials - len(self.trajectory))):
             began = time.process_time()
             configuration = self.search.ask()
             self.spent_s += time.process_time() - began
@@ -155,30 +147,30 @@ class Replay:
 
     def late(self) -> None:
         """Tell results late: in the order asked, or chosen from a shortlist."""
-        job, search, shortlist = self.job, self.search, None
-        if job.compilers:
-            device = Ready(job.compilers)
+        given, search, shortlist = self.job.given, self.search, None
+        if given.compilers:
+            device = Ready(given.compilers)
             shortlist = Shortlist(search, device, lambda: device.lookahead)  # type: ignore[arg-type]
         under_way: deque[tuple[Configuration, float | None]] = deque()
         began = time.process_time()
-        for number in range(job.trials):
+        for number in range(given.trials):
             if shortlist and not search.sampler.opening:
-                shortlist.fill(job.trials - number)
+                shortlist.fill(given.trials - number)
                 configuration = None if shortlist.empty else search.ask(shortlist.choose())
             else:
                 configuration = search.ask()
             if configuration is None or self.done:
                 break
             under_way.append((configuration, self.measure(configuration)))
-            while len(under_way) >= (shortlist.depth if shortlist else job.ahead):
+            while len(under_way) >= (shortlist.depth if shortlist else given.ahead):
                 search.tell(*under_way.popleft())
                 if shortlist:
-                    shortlist.told(*job.seconds)
+                    shortlist.told(*given.seconds)
         self.spent_s = time.process_time() - began
 
     def result(self) -> dict[str, Any]:
         trajectory, best = self.trajectory, self.case.best
-        ends = {rule: self.stops.get(rule, len(trajectory)) for rule in self.job.rules}
+        ends = {rule: self.stops.get(rule, len(trajectory)) for rule in self.job.given.rules}
         return {
             "space": self.case.name,
             "sampler": self.job.sampler,
@@ -202,7 +194,7 @@ class Replay:
 def replay(job: Job) -> dict[str, Any]:
     """Return one run: when it was near the best time, the fractions, and the processor time of a suggestion."""
     one = Replay(job)
-    if job.ahead or job.compilers:
+    if job.given.ahead or job.given.compilers:
         one.late()
     else:
         one.in_batches()
@@ -221,7 +213,7 @@ def teach(search: Search, job: Job) -> None:
     other = others[job.seed % len(others)]
     earlier = make_search(job.sampler, other.space, job.seed + 1000)
     results: list[tuple[Configuration, float | None]] = []
-    while len(results) < job.warm and (configuration := earlier.ask()) is not None:
+    while len(results) < job.given.warm and (configuration := earlier.ask()) is not None:
         results.append((configuration, other.time_ns(configuration)))
         earlier.tell(*results[-1])
     search.learn(results, distance=1.0)
@@ -231,8 +223,8 @@ def arguments() -> argparse.Namespace:
     options = harness.parser(__doc__)
     add = options.add_argument
     add("paths", nargs="+", type=Path, help="folders of recordings, or files")
-    add("--samplers", default="gp-ei,tpe,random")
-    add("--spaces", default="", help="only files with one of these words in their names")
+    add("--samplers", type=listed(), default="gp-ei,tpe,random")
+    add("--spaces", type=listed(), default="", help="only files with one of these words in their names")
     add("--seeds", type=int, default=20)
     add("--first-seed", type=int, default=0)
     add("--trials", type=int, default=200)
@@ -241,43 +233,17 @@ def arguments() -> argparse.Namespace:
     add("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
     add(
         "--initial",
-        dest="initial",
         action="store_true",
         help="begin with the initial configurations of the kernel's file, where there are any",
     )
-    add("--stop", default="", help="noise floors at which to try an early stop, such as 0.002")
-    add("--patience", default=str(PATIENCE), help="proposals in a row that must promise less")
+    add("--stop", type=listed(), default="", help="noise floors at which to try an early stop, such as 0.002")
+    add("--patience", type=listed(), default=str(PATIENCE), help="proposals in a row that must promise less")
     add("--ahead", type=int, default=0, help="results are told so many questions late")
     add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
-    add("--seconds", default="0.3,0.1", help="to compile and to time, with --compilers")
+    add("--seconds", type=listed(), default="0.3,0.1", help="to compile and to time, with --compilers")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     add("--json", type=Path, help="every run, and the table")
     return options.parse_args()
-
-
-def jobs_of(
-    given: argparse.Namespace, samplers: list[str], rules: tuple[tuple[float, int], ...]
-) -> list[Job]:
-    compile_s, measure_s = (float(word) for word in given.seconds.split(","))
-    return [
-        Job(
-            i,
-            sampler,
-            seed,
-            given.trials,
-            given.batch,
-            given.first == "random",
-            given.warm,
-            given.initial,
-            rules,
-            given.ahead,
-            given.compilers,
-            (compile_s, measure_s),
-        )
-        for sampler in samplers
-        for i in range(len(CASES))
-        for seed in range(given.first_seed, given.first_seed + given.seeds)
-    ]
 
 
 def run_all(jobs: list[Job], processes: int) -> list[dict[str, Any]]:
@@ -291,7 +257,7 @@ def run_all(jobs: list[Job], processes: int) -> list[dict[str, Any]]:
 
 
 def print_heading(given: argparse.Namespace) -> None:
-    compile_s, measure_s = (float(word) for word in given.seconds.split(","))
+    compile_s, measure_s = given.seconds
     first = "a random one first" if given.first == "random" else "the default first"
     how = f"batches of {given.batch}"
     if given.compilers:
@@ -314,38 +280,27 @@ def print_heading(given: argparse.Namespace) -> None:
 
 def main() -> None:
     given = arguments()
-    CASES.extend(read_cases(given.paths, [word for word in given.spaces.split(",") if word]))
-    samplers = given.samplers.split(",")
-    rules = tuple(
-        (float(floor), int(patience))
-        for floor in given.stop.split(",")
-        for patience in given.patience.split(",")
-        if floor
-    )
-    runs = run_all(jobs_of(given, samplers, rules), given.jobs)
+    CASES.extend(read_cases(given.paths, given.spaces))
+    samplers = given.samplers
+    given.rules = [(float(floor), int(patience)) for floor in given.stop for patience in given.patience]
+    given.seconds = tuple(map(float, given.seconds))
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    every = itertools.product(range(len(CASES)), samplers, seeds)
+    runs = run_all([Job(case, sampler, seed, given) for case, sampler, seed in every], given.jobs)
     runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
     print_heading(given)
     names = [case.name for case in CASES]
     result: dict[str, Any] = {}
-    if rules:
+    if given.rules:
         for sampler in samplers:
             print(f"\n{sampler}")
             stopping_table([run for run in runs if run["sampler"] == sampler], names)
     else:
         result = table(runs, samplers, names, given.trials)
     if given.json:
-        settings = {
-            "seeds": given.seeds,
-            "first_seed": given.first_seed,
-            "trials": given.trials,
-            "batch": given.batch,
-            "first": given.first,
-            "warm": given.warm,
-            "seeded": given.initial,
-        }
-        given.json.write_text(
-            json.dumps({"settings": settings, "samplers": result, "runs": runs}, indent=1) + "\n"
-        )
+        kept = ("seeds", "first_seed", "trials", "batch", "first", "warm")
+        settings = {name: getattr(given, name) for name in kept} | {"seeded": given.initial}
+        harness.write_json(given.json, {"settings": settings, "samplers": result, "runs": runs})
 
 
 if __name__ == "__main__":

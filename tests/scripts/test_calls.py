@@ -107,9 +107,7 @@ def test_what_is_beyond_its_limit_is_named(measured: dict[str, Any], expected: s
 
 
 def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (evidence, pages_of_calls):
-        monkeypatch.setattr(module, "FOLDER", tmp_path)
-    assert pages_of_calls.races() == pages_of_calls.host() == pages_of_calls.UNMEASURED
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
     data = {
         "where": {"gpu": "NVIDIA H200", "driver": "13.0"},
         "races": {"a own": row(1.001, 1.05), "b own": {"error": "no memory"}},
