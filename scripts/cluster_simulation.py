@@ -2,13 +2,9 @@
 
     scripts/run python scripts/cluster_simulation.py                   # results/evidence/cluster-simulation.json
     scripts/run python scripts/cluster_simulation.py --devices 8 --workers 100 --schedulers 20 --out /tmp/cluster.json
-    scripts/run python scripts/cluster_simulation.py linear --devices 8
 
-- ``kills``: ``kill -9`` of workers and of the scheduler at random moments of a list; acknowledged rows that are
-  missing, or are there twice;
-- ``linear``: how much of the devices' time is spent in trials, as in ``scripts/fleet_simulation.py``.
-
-Needs no GPU. Trials sleep; the starts of killed processes take processor time, most of it Dask's.
+Workers and the scheduler are killed (``kill -9``) at random moments of a list; acknowledged rows that are missing, or
+are there twice, are counted. Needs no GPU. Trials sleep; the starts of killed processes take processor time, most of it Dask's.
 """
 
 from __future__ import annotations
@@ -119,42 +115,17 @@ def kills(devices: int, workers: int, schedulers: int) -> dict[str, Any]:
     }
 
 
-def linear(devices: int) -> dict[str, Any]:
-    """Tune a list without deaths; return the share of the devices' time that trials took, from the first trial on."""
-    seen = Seen()
-    with tempfile.TemporaryDirectory() as name:
-        folder, count = Path(name), 3 * devices
-        simulate(trial_s=TRIAL_S, offset=0.03, noise=0.001, stragglers=0.01, log=name)
-        with started(devices) as (cluster, _), Database.open(folder / "tuning.db") as database:
-            first = 0.0
-
-            def note(head: Head) -> None:
-                nonlocal first
-                if not first and sum(len(card.busy) for card in head.cards) == devices:
-                    first = time.monotonic()
-
-            seen.on_tick = note
-            tune(cluster, database, folder, count, TRIALS, seen)
-            took_s = time.monotonic() - first
-            spent_s = sum(map(float, (folder / "trials.log").read_text().split()))
-    share = round(spent_s / took_s / devices, 4)
-    return {"devices": devices, "problems": count, "seconds": round(took_s, 1), "of_linear": share}
-
-
 def main() -> int:
     options = harness.parser(__doc__)
     add = options.add_argument
-    add("what", nargs="*", default=["kills", "linear"], help="kills, linear")
+    add("what", nargs="?", default="kills", choices=["kills"])
     add("--devices", type=int, default=8)
     add("--workers", type=int, default=100, help="Workers to kill.")
     add("--schedulers", type=int, default=20, help="Times to kill the scheduler.")
     add("--out", type=Path, default=EVIDENCE)
     given = options.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    if "kills" in given.what:
-        results["kills"] = kills(given.devices, given.workers, given.schedulers)
-    if "linear" in given.what:
-        results["linear"] = linear(given.devices)
+    results["kills"] = kills(given.devices, given.workers, given.schedulers)
     given.out.write_text(json.dumps(results, indent=1) + "\n")
     sys.stdout.write(json.dumps(results, indent=1) + "\n")
     killed = results.get("kills", {})

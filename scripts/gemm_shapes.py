@@ -7,8 +7,7 @@
 For each shape, dtype and layout: `tune --kernel gemm --trials 200 --time 20` in a new database, with the seconds that
 it took; then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list
 (``scripts/rivals/cublaslt.py``), on the same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or
-rotating, and then warm, back to back on the same buffers. Rested; products that are long enough for the power limit to
-matter run under sustained load, too. What is asked of the figures stands beside them.
+rotating, and then warm, back to back on the same buffers; rested. What is asked of the figures stands beside them.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
 stopped, and started with ``--seconds`` for one piece after the other, also on another machine with the same card: what
@@ -20,10 +19,8 @@ it needs are the two files `gemm-shapes.*` of that folder. Needs torch.
 |---|---|
 | search | tunes each problem from scratch |
 | race | times the winners in turn beside both, rested: as they were tuned, and back to back |
-| sustained | the same under sustained load, for the large products |
 | ablate | `tune ablate`: what each choice of some winners is worth |
 | bits | runs each winner several times on the same inputs, and compares every bit (``scripts/same_bits.py``) |
-| sanitize | `tune sanitize gemm --winners` |
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import subprocess
 import sys
 import time
@@ -45,15 +41,13 @@ from scripts.shape_tables import LISTED, raced, raced_text, report, searched
 HERE = Path(__file__).resolve().parent
 CUBLASLT = HERE / "rivals" / "cublaslt.py"
 SAME_BITS = HERE / "same_bits.py"
-EACH = ("search", "race", "sustained", "ablate")
-STEPS = (*EACH, "bits", "sanitize")
+EACH = ("search", "race", "ablate")
+STEPS = (*EACH, "bits")
 FEWEST_ROUNDS = 6
 BATCH = 8
 """Problems that are done together: one process races them, and loads torch once."""
-RACE_S, SUSTAINED_S = 8.0, 30.0
-"""Roughly what the races of one take, rested in both modes, and sustained: no more are begun than there is time for."""
-SUSTAINED_FROM_FLOP = 1e11
-"""Some 150 us on an H200."""
+RACE_S = 8.0
+"""Roughly what the races of a problem take in both modes: no more are begun than there is time for."""
 
 
 # -- the steps
@@ -115,34 +109,20 @@ class Study:
 
     def _race(self, group: Sequence[Problem]) -> None:
         left = {*self._left("race", group), *self._left("warm", group)}
-        self._raced(
-            [one for one in group if one in left],
-            self._given.rounds,
-            RACE_S,
-            ("--mode", "auto", "--mode", "warm"),
-        )
-
-    def _sustained(self, group: Sequence[Problem]) -> None:
-        large = [p for p in self._left("sustained", group) if p.shape.flop >= SUSTAINED_FROM_FLOP]
-        self._raced(
-            large, self._given.sustained_rounds, SUSTAINED_S, ("--regime", "sustained")
-        )  # which always rotates
-
-    def _raced(self, problems: Sequence[Problem], rounds: int, cost_s: float, how: Sequence[str]) -> None:
-        group = [p for p in problems if self._notes.get(p, "search").get("exportable")]
+        group = [one for one in group if one in left and self._notes.get(one, "search").get("exportable")]
         left_s = self._until - time.monotonic()
         if not group or left_s <= 0:
             return
-        group = group[: max(1, int(min(left_s / cost_s, BATCH)))]
+        group = group[: max(1, int(min(left_s / RACE_S, BATCH)))]
+        how = ("--rounds", str(self._given.rounds), "--mode", "auto", "--mode", "warm")
         text, _ = tune(
             *("bench", *group[0].kind),
             *(word for problem in group for word in ("--problem", problem.shape.problem)),
-            *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}"),
-            *("--rounds", str(rounds), *how, "--db", str(self._notes.winners), "--json", "--quiet"),
+            *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}", *how),
+            *("--db", str(self._notes.winners), "--json", "--quiet"),
         )
         for bench in json.loads(text or "[]"):
-            step = "sustained" if bench["regime"] == "sustained" else "race"
-            step = "warm" if step == "race" and bench["mode"] == "warm" else step
+            step = "warm" if bench["mode"] == "warm" else "race"
             for problem in (p for p in group if bench["problem"]["sizes"] == vars(p.shape)):
                 self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
                 self._notes.note(problem, step, raced(bench))
@@ -164,17 +144,10 @@ class Study:
                 self._notes.note(problem, "ablate", {"seconds": seconds, **json.loads(text)})
                 say(f"{problem.key}: taken apart in {seconds:.0f} s")
 
-    def _kinds(self) -> Iterator[list[Problem]]:
-        """Return problems of one dtype and layout together, until the time is over."""
-        for group in groups(self._problems, max(1, len(self._problems))):
-            if time.monotonic() >= self._until:
-                return
-            yield group
-
     def _bits(self) -> None:
-        for group in self._kinds():
+        for group in groups(self._problems, max(1, len(self._problems))):
             exportable = [p for p in group if self._notes.get(p, "search").get("exportable")]
-            if all(self._notes.has(p, "bits") for p in exportable):
+            if time.monotonic() >= self._until or all(self._notes.has(p, "bits") for p in exportable):
                 continue
             words = ["--db", str(self._notes.winners), *group[0].kind, "--json"]
             done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
@@ -182,21 +155,6 @@ class Study:
                 for problem in (p for p in group if row["sizes"] == vars(p.shape)):
                     found = {name: row[name] for name in ("calls", "same", "error")}
                     self._notes.note(problem, "bits", found)
-
-    def _sanitize(self) -> None:
-        sanitized = self._notes.data["sanitized"]
-        for group in self._kinds():
-            kind = f"{self._notes.folder.name} {group[0].dtype} {group[0].layout}"
-            if kind not in sanitized:
-                sanitized[kind] = self._sanitized(group[0])
-                self._notes.keep()
-
-    def _sanitized(self, problem: Problem) -> str:
-        words = ["sanitize", "gemm", "--winners", *problem.kind[2:], "--edges", str(self._given.edges)]
-        logs = self._notes.folder / "sanitizer" / f"{problem.dtype}-{problem.layout}"
-        shutil.rmtree(logs, ignore_errors=True)  # of a call that was stopped
-        text, seconds = tune(*words, "--output", str(logs), "--db", str(self._notes.winners))
-        return f"$ tune {' '.join(words)}\n{text}[{seconds:.0f} s]\n"
 
 
 def rounds(text: str) -> int:
@@ -246,15 +204,13 @@ def main() -> None:
     add("--layout", type=listed(LAYOUTS), default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
     add("--random", type=int, default=0, help="So many problems that are drawn.")
     add("--random-seed", type=int, default=0, help="What they are drawn by.")
-    add("--steps", type=listed(STEPS), default="search,race,sustained", help=f"Of {', '.join(STEPS)}.")
+    add("--steps", type=listed(STEPS), default="search,race", help=f"Of {', '.join(STEPS)}.")
     add("--only", type=listed(), default="", help="Problems: bfloat16-4096x4096x4096,float16-512x512x512-nt.")
     add("--jobs", type=int, default=0, help="Compiling processes; 0 for one a core.")
     add("--trials", type=int, default=200)
     add("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
     add("--rounds", type=rounds, default=20)
-    add("--sustained-rounds", type=rounds, default=6, help="Each takes a second or two.")
     add("--ablation-rounds", type=rounds, default=12)
-    add("--edges", type=int, default=3, help="Sizes at which winners are sanitized.")
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
     add("--quick", action="store_true", help="40 trials, 6 s and 8 rounds: to see that it works.")
     given = options.parse_args()

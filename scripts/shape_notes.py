@@ -138,7 +138,7 @@ class Notes(Kept):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        super().__init__(folder / "gemm-shapes.state.json", where={}, drawn={}, problems={}, sanitized={})
+        super().__init__(folder / "gemm-shapes.state.json", where={}, drawn={}, problems={})
         if not self.winners.is_file():  # what was found and not raced is found anew
             self.data["problems"] = {key: one for key, one in self.data["problems"].items() if "race" in one}
 

@@ -131,7 +131,7 @@ class Row:
 
 def rows_of(notes: Notes, problems: Sequence[Problem]) -> list[Row]:
     """Return the rows of what was at least searched."""
-    steps = ("search", "race", "warm", "sustained", "bits")
+    steps = ("search", "race", "warm", "bits")
     chosen = [problem for problem in problems if notes.has(problem, "search")]
     return [Row(p, {step: notes.get(p, step) for step in steps}, bool(notes.data["drawn"])) for p in chosen]
 
@@ -158,7 +158,7 @@ def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
         f"each search: {'; '.join(searches)}",
         "",
         "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
-        "sustained: without pauses, against both. search s: from the start of the command to the confirmed winner.",
+        "search s: from the start of the command to the confirmed winner.",
         "back to back: the same two ratios in the mode warm, many calls on the same buffers.",
         "edges: edge-case sizes at which the winner was verified.",
     ]
@@ -199,10 +199,10 @@ def _raced(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
         f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'back to back us':>15s} {'torch.mm':28s} {'cuBLASLt':28s} "
-        f"{'sustained':>15s} {'search s':>8s} {'edges':>5s}  asked"
+        f"{'search s':>8s} {'edges':>5s}  asked"
     )
     yield from map(_line, rows)
-    for step, how in (("race", "rested"), ("warm", "back to back"), ("sustained", "sustained")):
+    for step, how in (("race", "rested"), ("warm", "back to back")):
         for name, mean in means(rows, step).items():
             races = [row.steps[step] for row in rows if not row.problem.odd and row.steps[step]]
             verdicts = [race["rivals"][name]["verdict"] for race in races if name in race["rivals"]]
@@ -230,7 +230,7 @@ def _line(row: Row) -> str:
     wrong = "" if ours["verified"] and warm.get("ours", ours)["verified"] else "  NOT VERIFIED"
     return (
         f"{shape:20s} {race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {_back_to_back(warm)} {_sustained(row.steps['sustained']):>15s} "
+        f"{cells[0]} {cells[1]} {_back_to_back(warm)} "
         f"{search['seconds']:8.1f} {search['edges']:5d}  {asked}{wrong}"
     ).rstrip()
 
@@ -240,11 +240,6 @@ def _back_to_back(race: dict[str, Any]) -> str:
         return f"{'':15s} {'':28s} {'':28s}"
     ratios = [_ratio(race["rivals"][name]) if name in race["rivals"] else "" for name in ("torch", LISTED)]
     return f"{race['ours']['time_ns'] / 1e3:15.2f} {ratios[0]:28s} {ratios[1]:28s}"
-
-
-def _sustained(race: dict[str, Any]) -> str:
-    ratios = [race["rivals"][name]["ratio"] for name in ("torch", LISTED) if race and name in race["rivals"]]
-    return " / ".join(f"{ratio:.3f}" for ratio in ratios)
 
 
 def _ratio(one: dict[str, Any]) -> str:
@@ -309,8 +304,6 @@ def report(notes: Notes, out: Path | None) -> str:
     if out:
         write(rows, where, out)
         write_ablations(ablations(notes, notes.problems()), out)
-        if notes.data["sanitized"]:
-            (out / "gemm-sanitize.txt").write_text("\n".join(notes.data["sanitized"].values()))
     return table(rows, where)
 
 

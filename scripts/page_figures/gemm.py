@@ -56,7 +56,6 @@ def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
         "TFLOP/s",
         *LIBRARIES.values(),
         "torch.mm, back to back",
-        "sustained",
         "found in",
         "variant",
     ]
@@ -72,7 +71,7 @@ def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
 
 
 def _shape(one: Problem) -> list[str]:
-    race, sustained = one["race"], one["sustained"].get("rivals", {})
+    race = one["race"]
     return [
         size(one),
         race["mode"],
@@ -80,7 +79,6 @@ def _shape(one: Problem) -> list[str]:
         f"{race['ours']['tflops'] or 0:.1f}",
         *(_against(race["rivals"].get(name)) for name in LIBRARIES),
         _against(warm(one).get("torch")),
-        f"{sustained['torch']['ratio']:.3f}" if "torch" in sustained else "-",
         f"{one['search']['seconds']:.0f} s",
         f"`{race['variant']}`",
     ]
@@ -110,24 +108,14 @@ def summary() -> str:
         "back to back, faster than `torch.mm`": lambda p: _counted(p, "torch", "faster", "warm"),
         "slower than `torch.mm`, back to back": lambda p: _counted(p, "torch", "slower", "warm"),
         "mean to `torch.mm`, back to back": lambda p: f"{mean(p, 'torch', step='warm'):.3f}",
-        "sustained, to `torch.mm`": _sustained,
     }
     rows = [[question, *(says(p) for p in found.values())] for question, says in questions.items()]
-    known = [row for row in rows if set(row[1:]) != {"-"}]
-    return table([["of the shapes with aligned rows", *(f"layout {layout}" for layout in found)], *known])
+    return table([["of the shapes with aligned rows", *(f"layout {layout}" for layout in found)], *rows])
 
 
 def _counted(problems: list[Problem], library: str, verdict: str, step: str = "race") -> str:
     verdicts = [one[step]["rivals"][library]["verdict"] for one in problems]
     return f"{verdicts.count(verdict)} of {len(verdicts)}"
-
-
-def _sustained(problems: list[Problem]) -> str:
-    loaded = [one["sustained"]["rivals"]["torch"] for one in problems if one["sustained"]]
-    if not loaded:
-        return "-"
-    faster = sum(one["verdict"] == "faster" for one in loaded)
-    return f"{_range([one['ratio'] for one in loaded], '.3f')} ({faster} of {len(loaded)} faster)"
 
 
 def _range(values: list[float], form: str) -> str:

@@ -29,15 +29,12 @@ class Command:
         self.calls.append(list(words))
         if words[0] == "bench":
             modes = [after for before, after in itertools.pairwise(words) if before == "--mode"]
-            regime = "sustained" if "sustained" in words else "rested"
             found = [
-                self.bench(problem, "cold" if mode == "auto" else mode, regime)
+                self.bench(problem, "cold" if mode == "auto" else mode)
                 for problem in self.problems(words)
                 for mode in modes or ["auto"]
             ]
             return json.dumps(found), 5.0
-        if words[0] == "sanitize":
-            return "memcheck: clean\n", 3.0
         if words[0] == "ablate":
             return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
@@ -108,7 +105,7 @@ class Command:
         found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
         return found
 
-    def bench(self, sizes: dict[str, int], mode: str = "cold", regime: str = "rested") -> dict[str, Any]:
+    def bench(self, sizes: dict[str, int], mode: str = "cold") -> dict[str, Any]:
         def entry(name: str, ratio: float | None) -> dict[str, Any]:
             verdict = (
                 None if ratio is None else "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "same"
@@ -131,7 +128,7 @@ class Command:
         ]
         return {
             "problem": {"sizes": sizes},
-            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": regime},
+            **{"gpu": "NVIDIA H200", "driver": "13.0", "mode": mode, "regime": "rested"},
             **{
                 "noise_floor": 0.002,
                 "tags": [],
@@ -142,8 +139,8 @@ class Command:
 
 
 def given(**changes: Any) -> argparse.Namespace:
-    usual = {"trials": 200, "time": 20.0, "rounds": 20, "sustained_rounds": 6, "ablation_rounds": 12}
-    usual |= {"edges": 5, "seconds": 0.0, "jobs": 0}
+    usual = {"trials": 200, "time": 20.0, "rounds": 20, "ablation_rounds": 12}
+    usual |= {"seconds": 0.0, "jobs": 0}
     return argparse.Namespace(**{**usual, "shapes": [], **changes})
 
 

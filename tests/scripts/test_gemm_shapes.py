@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from scripts import gemm_shapes, shape_notes, shape_tables
-from scripts.gemm_shapes import Study
-from scripts.shape_notes import Notes, Problem, Shape, keep_winners
+from scripts.shape_notes import Notes, Shape, keep_winners
 from tests.faults.bench_device import GPU, remember
-from tests.scripts.shape_command import Command, given, problems, study
+from tests.scripts.shape_command import Command, problems, study
 from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
@@ -79,13 +78,6 @@ def test_one_process_races_several(tmp_path: Path, command: Command) -> None:
     assert [words.count("--problem") for words in races] == [8, 2]
     assert all("--regime" not in words for words in races)
     assert all(f"{gemm_shapes.CUBLASLT}:cublaslt" in words for words in races)
-
-
-def test_only_large_products_run_under_sustained_load(tmp_path: Path, command: Command) -> None:
-    study(tmp_path, CUBE, FEW, steps="search,sustained")
-    (race,) = (words for words in command.calls if words[0] == "bench")
-    assert "m=4096,n=4096,k=4096" in race and "m=16,n=8192,k=8192" not in race
-    assert race[race.index("--regime") + 1] == "sustained"
 
 
 def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: Command) -> None:
@@ -178,19 +170,6 @@ def test_all_layouts(tmp_path: Path) -> None:
     found = gemm_shapes.problems_of(arguments, Notes(tmp_path))
     counts = {layout: sum(one.layout == layout for one in found) for layout in shape_notes.LAYOUTS}
     assert counts == {"nn": 16, "nt": 16, "tn": 3, "tt": 3}
-
-
-def test_tools_are_run_once_for_a_dtype_and_layout(tmp_path: Path, command: Command) -> None:
-    for _ in range(2):
-        notes = Notes(tmp_path)
-        study_ = Study(notes, [Problem(CUBE, "bfloat16"), Problem(CUBE, "bfloat16", "tn")], given())
-        study_.run(["sanitize"])
-    calls = [words for words in command.calls if words[0] == "sanitize"]
-    assert len(calls) == 2
-    assert {words[words.index("--option") + 1] for words in calls} == {"layout=nn", "layout=tn"}
-    assert len({words[words.index("--output") + 1] for words in calls}) == 2
-    shape_tables.report(notes, tmp_path)
-    assert (tmp_path / "gemm-sanitize.txt").read_text().count(": clean") == 2
 
 
 def test_winners_are_kept_without_what_they_won_against(tmp_path: Path) -> None:

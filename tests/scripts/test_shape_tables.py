@@ -118,7 +118,7 @@ def test_the_table_has_all_that_is_known(
 def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes(tmp_path / "work")
     everything = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
-    Study(notes, everything, given()).run(["search", "race", "sustained"])
+    Study(notes, everything, given()).run(["search", "race"])
     shape_tables.report(notes, tmp_path)
     monkeypatch.setattr(evidence, "FOLDER", tmp_path)
     assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
