@@ -17,7 +17,7 @@ from cuda.bindings import driver as cu
 from scripts.lab import PLAIN, Lab, keep, parser, time_of, vector_add
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem
-from tuner.gpu.candidate import Loaded, Nothing
+from tuner.gpu.candidate import Fixed, Loaded
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch
@@ -149,7 +149,7 @@ def _empty(lab: Lab) -> dict[str, float]:
         gaps = Graph(lab.context)
         nothing = []
         for _ in range(50):
-            Nothing().add_to(gaps, 0)
+            Fixed().add_to(gaps, 0)
             nothing.append((gaps.event(), gaps.event()))
         return {
             "between two events": _elapsed_us(session, alone, pairs),

@@ -34,8 +34,8 @@ from tuner.core.model import Configuration, Problem
 from tuner.core.stats import Verdict
 from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
-from tuner.gpu.calibration import Calibrator, Single
-from tuner.gpu.candidate import Timed
+from tuner.gpu.calibration import Calibrator
+from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Limits
@@ -204,7 +204,7 @@ class _Own:
         self, helpers: Helpers, entry: str, grid: int, block: int, arguments: list[tuple[str, Any]]
     ) -> None:
         self._helpers = helpers.again()
-        self._single = Single(self._helpers.kernel(entry, grid, block, arguments))
+        self._single = Fixed(self._helpers.kernel(entry, grid, block, arguments))
         self.add_to = self._single.add_to
 
     def close(self) -> None:

@@ -40,7 +40,6 @@ from tuner.children.measuring import (
     Measured,
     MeasuringReply,
     MeasuringRequest,
-    NoGpu,
     Race,
     Raced,
     RaceFailed,
@@ -246,7 +245,7 @@ def main() -> None:
         time.sleep(1000.0)
     pipe: Pipe = ParentPipe(MEASURING)
     if mode == "refuse":
-        pipe.send(NoGpu("no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"))
+        pipe.send(Failed("no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"))
         return
     pipe.send(Hello(GPU, ("NVML does not answer",), int(os.environ.get("FAKE_OTHERS", "0"))))
     FakeWorker(pipe).serve()

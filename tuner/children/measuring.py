@@ -1,8 +1,8 @@
 """What the head and a measuring process say to each other; ``tuner.devices.guard`` stands between them.
 
-The process first says :class:`Hello` or :class:`NoGpu`. Then each request is answered once, in order: :class:`Started`
-when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number of :class:`Deadline`,
-then its answer (:data:`ANSWERS`).
+The process first says :class:`Hello`, or :class:`Failed` if it has no GPU. Then each request is answered once, in
+order: :class:`Started` when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number
+of :class:`Deadline`, then its answer (:data:`ANSWERS`).
 """
 
 from __future__ import annotations
@@ -163,12 +163,6 @@ class Hello(Message, frozen=True):
     """With a context on it."""
 
 
-class NoGpu(Message, frozen=True):
-    """The first and last message of a process that has none."""
-
-    error: str
-
-
 class Started(Message, frozen=True):
     """The process has begun with the next request."""
 
@@ -241,14 +235,14 @@ class Released(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """A setup or a calibration failed."""
+    """A setup or a calibration failed, or there is no GPU."""
 
     error: str
     dying: bool = False
 
 
 Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | Failed
-MeasuringReply = Hello | NoGpu | Started | GpuTaken | Deadline | Answer
+MeasuringReply = Hello | Started | GpuTaken | Deadline | Answer
 
 ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
     Setup: (SetupDone, Failed),

@@ -31,7 +31,6 @@ from tuner.children.measuring import (
     Measured,
     MeasuringReply,
     MeasuringRequest,
-    NoGpu,
     Race,
     Raced,
     RaceFailed,
@@ -230,7 +229,7 @@ class Guard:
                 self._tell_waiting(what)
             case Deadline(seconds=seconds):
                 self._deadline = time.monotonic() + seconds + GRACE_S
-            case Hello() | NoGpu():
+            case Hello():
                 self._refuse(message)
             case _:
                 self._pass_on(message)
@@ -361,7 +360,7 @@ class Guard:
                 match self._child.receive(TICK_S):
                     case Hello() as hello:
                         return hello
-                    case NoGpu(error=refusal):
+                    case Failed(error=refusal):
                         return refusal
         except ChildDied as death:
             return f"the measuring process ended while starting: {death.reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,7 +16,7 @@ from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
-from tuner.gpu.candidate import Timed
+from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.driver import Context, Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel, assemble
@@ -24,7 +24,6 @@ from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.render import render_ceilings
-from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
 
 MEMORY_FLOATS = 1 << 27
@@ -49,20 +48,6 @@ and with a floor of three such deviations more than 2 % of equal pairs would be 
 NOISE_QUANTILE = 0.95
 SETTING_SHARE = 0.97
 """Share of the highest clock below which a GPU that nothing slows must have been slowed on purpose."""
-
-
-@dataclass(frozen=True)
-class Single:
-    """One bound kernel as something that can be timed."""
-
-    kernel: Kernel
-
-    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it knows one copy only
-        """Append it."""
-        graph.kernel(self.kernel)
-
-    def close(self) -> None:
-        """It owns nothing."""
 
 
 class Calibrator:
@@ -104,7 +89,7 @@ class Calibrator:
                 "read": self._time(large, read),
                 "matrix": self._time(large, matrix, heavy=True),
                 "vector": self._time(large, vector, heavy=True),
-                "nothing": self._time(large, Single(self._helpers.kernel("nothing", 1, 32, []))),
+                "nothing": self._time(large, Fixed(self._helpers.kernel("nothing", 1, 32, []))),
             }
             clock = self._clock(large, vector)
             noise = self._noise(large, self._copy, heavy=False)
@@ -160,21 +145,9 @@ class Calibrator:
 
     def _copy(self, session: ProblemSession, helpers: Helpers) -> Timed:
         count = session.data.tensors[0].size_bytes // 16
-        return _Copies(
-            [
-                helpers.kernel(
-                    "copy_sweep",
-                    -(-count // 2048),
-                    512,
-                    [
-                        ("pointer", session.data.address("x", i)),
-                        ("pointer", session.data.address("y", i)),
-                        ("int64", count),
-                    ],
-                )
-                for i in range(session.data.copies)
-            ]
-        )
+        grid, data = -(-count // 2048), session.data
+        ends = [[("pointer", data.address(name, i)) for name in ("x", "y")] for i in range(data.copies)]
+        return Fixed(*(helpers.kernel("copy_sweep", grid, 512, [*two, ("int64", count)]) for two in ends))
 
     def _least(self, session: ProblemSession) -> Timed:
         """Return the least kernel that moves anything; in rotation each call of a batch moves bytes of its own."""
@@ -187,7 +160,7 @@ class Calibrator:
             pointers = [("pointer", end) for end in ends]
             arguments = [*pointers, ("int64", LEAST_VECTORS)]
             kernels.append(self._ceilings.kernel("copy_sweep", 1, LEAST_VECTORS, arguments))
-        return _Turns(kernels)
+        return _Turns(*kernels)
 
     def _read(self, session: ProblemSession) -> Timed:
         tensor = session.data.tensors[0]
@@ -196,15 +169,15 @@ class Calibrator:
             ("int64", tensor.size_bytes // 16),
             ("pointer", session.data.memory.allocate("never", 16)),
         ]
-        return Single(self._helpers.kernel("read_sweep", 16 * self._gpu.sm_count, 512, arguments))
+        return Fixed(self._helpers.kernel("read_sweep", 16 * self._gpu.sm_count, 512, arguments))
 
     def _matrix(self, session: ProblemSession, helpers: Helpers) -> Timed:
         arguments = [("int32", MATRIX_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
-        return Single(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
+        return Fixed(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
 
     def _vector(self, session: ProblemSession) -> Timed:
         arguments = [("int32", VECTOR_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
-        return Single(self._helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
+        return Fixed(self._helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
 
     @property
     def _matrix_blocks(self) -> int:
@@ -258,30 +231,14 @@ class Calibrator:
         return (f"the SM clock is held at {held}: locked or limited by the GPU's owner",)
 
 
-@dataclass(frozen=True)
-class _Copies:
-    kernels: list[Kernel]
-
-    def add_to(self, graph: Graph, copy: int) -> None:
-        graph.kernel(self.kernels[copy])
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class _Turns:
+class _Turns(Fixed):
     """Kernels of which each call takes the next, whatever copy of the tensors it is for."""
 
-    kernels: list[Kernel]
-    turn: int = 0
+    turn = 0
 
     def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its tensors
-        graph.kernel(self.kernels[self.turn % len(self.kernels)])
+        super().add_to(graph, self.turn)
         self.turn += 1
-
-    def close(self) -> None:
-        pass
 
 
 def _as_heavy(session: ProblemSession) -> ProblemSession:

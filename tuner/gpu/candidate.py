@@ -28,14 +28,22 @@ class Timed(Protocol):
         """Let go of it."""
 
 
-class Nothing:
-    """A candidate without a kernel: what is left is the cost of timing."""
+class Fixed:
+    """Kernels that are bound already: one for each copy of the tensors, or the only one for all.
+
+    Without any, what is left is the cost of timing.
+    """
+
+    def __init__(self, *kernels: Kernel) -> None:
+        self.kernels = kernels
 
     def add_to(self, graph: Graph, copy: int) -> None:
-        """Append nothing."""
+        """Append that of a copy."""
+        if self.kernels:
+            graph.kernel(self.kernels[copy % len(self.kernels)])
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """It owns nothing."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tuner.children.measuring import Setup
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Gpu, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
-from tuner.gpu.candidate import Loaded, Timed
+from tuner.gpu.candidate import Fixed, Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
@@ -214,18 +214,11 @@ class ReferenceKernel:
         self._session = replace(session, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
         never = data.memory.allocate("reference", 16)
         arguments = [("int32", VECTOR_ROUNDS), ("pointer", never)]
-        self._arithmetic = helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments)
-
-    def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - it touches no tensor
-        """Append it."""
-        graph.kernel(self._arithmetic)
-
-    def close(self) -> None:
-        """It owns nothing."""
+        self._arithmetic = Fixed(helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments))
 
     def time_ns(self) -> float:
         """Take eight samples, light and cold whatever the conditions of the problem are."""
-        with closing(self._session.graph(self, 8, 2e5)) as graph:
+        with closing(self._session.graph(self._arithmetic, 8, 2e5)) as graph:
             return statistics.median(self._session.take(graph, 2e5).times_ns)
 
 

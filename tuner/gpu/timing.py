@@ -25,7 +25,7 @@ from cuda.bindings import driver as cu
 
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import Nothing, Timed
+from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context, Graph
 from tuner.kernel.batching import Batch
@@ -172,7 +172,7 @@ class Timer:
 
     def measure_gap(self, data: ProblemData, stamps: Stamps, mode: Mode) -> float:
         """Learn how many nanoseconds a sample takes besides its calls, by taking some of no call at all."""
-        with closing(SampleGraph(data, stamps, Nothing(), 4, mode, 1)) as graph:
+        with closing(SampleGraph(data, stamps, Fixed(), 4, mode, 1)) as graph:
             spans = []
             for _ in range(3):
                 graph.launch()

@@ -35,7 +35,6 @@ from tuner.children.measuring import (
     Measured,
     MeasuringReply,
     MeasuringRequest,
-    NoGpu,
     Race,
     RaceContestant,
     Raced,
@@ -305,7 +304,7 @@ def main() -> None:
     try:
         worker = Worker(pipe, int(sys.argv[1]), cache)
     except (TunerError, DriverFailure) as error:
-        pipe.send(NoGpu(str(error)))
+        pipe.send(Failed(str(error)))
         return
     pipe.send(worker.hello)
     threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
