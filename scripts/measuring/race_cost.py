@@ -16,7 +16,7 @@ from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.tuning.race import compete
-from tuner.tuning.trials import trial_of
+from tuner.tuning.state import trial_of
 
 SIZE = 5888
 GOOD = {

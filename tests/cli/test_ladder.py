@@ -101,7 +101,7 @@ def test_progress(ladder: Ladder, device: LadderDevice) -> None:
 
 
 def test_only_some_steps(ladder: Ladder, device: LadderDevice) -> None:
-    said = ladder("--step", "half", "--rung", "more", "--against", "none", "-q")
+    said = ladder("--step", "half", "--step", "more", "--against", "none", "-q")
     assert said.code == 0
     assert "one warp" not in said.out
     assert [len(field) for field in device.fields] == [1, 1]

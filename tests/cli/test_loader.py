@@ -111,17 +111,6 @@ def test_options_repeat_what_their_bodies_know() -> None:
     assert namespace.default == NAMESPACE
 
 
-@pytest.mark.parametrize(
-    ("words", "old", "new"),
-    [(("ladder",), "--rung", "--step")],
-)
-def test_old_spelling_is_an_alias(words: tuple[str, ...], old: str, new: str) -> None:
-    (option,) = (option for option in COMMANDS[words].params if old in option.opts)
-    assert new in option.opts
-    shown = CliRunner().invoke(cli, [*words, "--help"])
-    assert new in shown.output
-
-
 NEEDED = {("bundle",): ("-o", "x"), ("report",): ("-o", "x"), ("export",): ("-o", "x")}
 """What a command asks for besides a kernel."""
 WITH_A_KERNEL = {

@@ -19,7 +19,7 @@ from tuner.inspect.explain.report import explanation_as_json, show_explanation
 from tuner.report.launches import launch_note
 from tuner.report.tables import show_json
 from tuner.tuning.ceiling import ceiling_of, roof_under
-from tuner.tuning.trials import metrics
+from tuner.tuning.state import metrics
 
 
 def explain(

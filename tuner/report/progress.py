@@ -21,8 +21,7 @@ from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
 from tuner.report.tables import counted, duration, percent, throughput
 from tuner.report.terminal import below, escaping, printable
-from tuner.tuning.state import SEARCHED, SEARCHING, State
-from tuner.tuning.trials import metrics
+from tuner.tuning.state import SEARCHED, SEARCHING, State, metrics
 
 PLAIN_EVERY_S = 5.0
 BETTER_EVERY_S = 0.5

@@ -27,8 +27,7 @@ from tuner.report.tables import (
     why_not_the_fastest,
 )
 from tuner.report.terminal import printable
-from tuner.tuning.state import Finish, Result, State, WarmFinish
-from tuner.tuning.trials import metrics
+from tuner.tuning.state import Finish, Result, State, WarmFinish, metrics
 
 
 def summary(result: Result, database: Path, *, full: bool = False) -> str:

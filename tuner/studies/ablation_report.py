@@ -24,7 +24,7 @@ from tuner.report.terminal import printable
 from tuner.studies.ablation import ITSELF, AblatedParameter, Ablation, Alternative
 from tuner.studies.bench_report import comparison_text
 from tuner.studies.interleaved import time_record
-from tuner.tuning.trials import metrics
+from tuner.tuning.state import metrics
 
 HEADS = ("choice", "instead", "time", "95 % interval", f"{ITSELF} is")
 

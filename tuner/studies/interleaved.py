@@ -22,7 +22,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.ceiling import roof_under
-from tuner.tuning.trials import metrics
+from tuner.tuning.state import metrics
 
 SAMPLES = 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""

@@ -21,7 +21,7 @@ from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
-from tuner.tuning.trials import trial_of
+from tuner.tuning.state import trial_of
 from tuner.winners.current import best_winners, changes_since
 
 BEST, DEFAULT = "best", "default"

@@ -23,9 +23,8 @@ from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.opening import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.state import State
+from tuner.tuning.state import State, metrics, told_time, trial_of
 from tuner.tuning.store import Store
-from tuner.tuning.trials import metrics, told_time, trial_of
 
 POLL_S = 0.1
 PATIENCE_S = 2.5

@@ -19,9 +19,8 @@ from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
-from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State
+from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State, winner_of
 from tuner.tuning.store import Store
-from tuner.tuning.trials import winner_of
 from tuner.tuning.warm import warm_matters
 
 

@@ -111,7 +111,6 @@ Examples:
 @preset_option
 @click.option(
     "--step",
-    "--rung",
     "step_names",
     multiple=True,
     metavar="NAME",
