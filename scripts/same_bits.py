@@ -21,7 +21,7 @@ from cuda.bindings import driver as cu
 from scripts import harness
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
-from tuner.cli.history import problem_filter
+from tuner.cli.filters import problem_filter
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.database.database import Database

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.kernel_files import MAP, write
 from tuner.cli.commands.inspection import show
-from tuner.cli.history import problem_filter
+from tuner.cli.filters import problem_filter
 from tuner.cli.problems import ProblemTexts, assignments, make_problems, size_of
 from tuner.core.errors import UsageError
 from tuner.core.model import Problem

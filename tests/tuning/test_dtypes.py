@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.cli.history import problem_filter
+from tuner.cli.filters import problem_filter
 from tuner.cli.problems import ProblemTexts, make_choices, make_problems
 from tuner.core.errors import UsageError
 from tuner.core.model import Problem

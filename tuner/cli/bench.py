@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.history import problem_filter, show_benches
+from tuner.cli.filters import problem_filter
 from tuner.cli.loader import given_options
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
@@ -18,17 +18,26 @@ from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError
 from tuner.core.model import Problem
 from tuner.database.database import Database
-from tuner.database.records import StoredWinner
+from tuner.database.records import Filters, StoredWinner
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import open_device
 from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import check_plot
-from tuner.report.tables import say, show_json
+from tuner.report.tables import say, show_json, show_line
 from tuner.studies.bench import Bench, SpeedCheck, check, records_of
 from tuner.studies.bench import bench as time_again
-from tuner.studies.bench_report import bench_as_json, check_text, draw, show_bench, show_check
+from tuner.studies.bench_report import (
+    bench_as_json,
+    check_text,
+    draw,
+    history_as_json,
+    show_bench,
+    show_check,
+    show_history,
+)
 from tuner.studies.targets import Target, choose_against, stored_winners, targets_of
+from tuner.winners.portfolios import MEMBER, TIMED
 
 OF_A_MEASUREMENT = {
     "checking": "--check",
@@ -106,10 +115,21 @@ def _show_history(options: BenchOptions, kernel: KernelSpec | None, fits: Callab
     if len(options.modes) > 1:
         raise UsageError("--history shows one mode, or all", "give one --mode, or none")
     mode = next((mode for mode in options.modes if mode != "auto"), "")
-    name, regime = kernel.name if kernel else "", options.regime or ""
-    show_benches(
-        options.db, name, mode, regime, fits, options.limit, as_json=options.as_json, full=options.full
-    )
+    filters = Filters(kernel=kernel.name if kernel else "", mode=mode, regime=options.regime or "")
+    with Database.open(options.db, write=False) as database:
+        benches = database.benchmarks(filters)
+    for line in benches.damaged:
+        show_line(f"left out: {line}; run: tune db check", err=True)
+    fitting = [row for row in benches.rows if fits(row.problem) and row.contestant not in (TIMED, MEMBER)]
+    rows = fitting[: options.limit] if options.limit else fitting
+    if len(rows) < len(fitting):
+        show_line(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)
+    if options.as_json:
+        show_json([history_as_json(row) for row in rows])
+    elif rows:
+        show_history(rows, full=options.full)
+    if not rows:
+        raise DatabaseError(f"no bench in {options.db} fits", "make one with: tune bench")
 
 
 def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner.cli.problems import size_of
-from tuner.core.errors import UsageError, suggestion
-from tuner.core.model import Run
+from tuner.cli.problems import assignments, named_dtypes, size_of
+from tuner.core.errors import ExpressionError, UsageError, suggestion
+from tuner.core.model import Problem, Run, Value, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.expressions.elementwise import parse_element
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -224,3 +225,29 @@ def nested_names(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
         for name in NESTED:
             names[name].update(dict.fromkeys(record.get(name) or {}))
     return {name: list(each) for name, each in names.items()}
+
+
+def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[Problem], bool]:
+    """Return whether ``--dtype`` and ``--option`` hold for a stored problem; of several dtypes any will do."""
+    roles: dict[str, set[str]] = {}
+    for text in dtypes:
+        for role, dtype in named_dtypes(text):
+            roles.setdefault(role, set()).add(dtype)
+    values = assignments(options, "--option")
+
+    def fits(problem: Problem) -> bool:
+        return all(
+            (problem.dtypes.get(role) if role else problem.dtype) in names for role, names in roles.items()
+        ) and all(_means(text, problem.options.get(name)) for name, text in values)
+
+    return fits
+
+
+def _means(text: str, value: Value | None) -> bool:
+    """Return whether a text stands for an option's value; element expressions may be written in any way."""
+    if value is not None and text.lower() in (str(value).lower(), value_text(value)):
+        return True
+    try:
+        return parse_element(text).text == value
+    except ExpressionError:
+        return False
