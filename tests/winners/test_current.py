@@ -242,7 +242,7 @@ def test_a_kernel_with_the_name_of_a_built_in_one_falls_back_on_its_own_default(
         row = database.record(run.id, trial)
         database.record_winner(run.id, Winner(row, configuration, 9.0, row, 9.0, exportable=True))
         contents = contents_of(choose_winners(database, Filters(), Kernels()).winners, Kernels())
-    first = contents.configurations[contents.defaults[0].configuration].configuration
+    first = contents.configurations[contents.defaults[0]].configuration
     assert (first.variant, first.values["block_size"]) == ("vectorized", 64)
 
 

@@ -243,7 +243,7 @@ class CompiledOnUse:
         Raises:
             TunerError: such a kernel does not compile, or an entry cannot be rendered.
         """
-        trials = {winner.configuration: winner.stored.trial.resources for winner in self._contents.winners}
+        trials = {number: stored.trial.resources for number, stored in self._contents.winners}
         return [
             self._configuration(item, trials.get(n)) for n, item in enumerate(self._contents.configurations)
         ]

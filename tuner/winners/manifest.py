@@ -21,7 +21,8 @@ from tuner.runtime.entries import (
 )
 from tuner.runtime.expressions import Expression
 from tuner.runtime.manifest import FORMAT, VERSION
-from tuner.winners.contents import BundledPortfolio, Contents
+from tuner.winners.contents import Contents
+from tuner.winners.portfolios import Portfolio
 from tuner.winners.records import CompiledLaunch, computation_of, configuration_of
 
 Record = dict[str, Any]
@@ -62,9 +63,10 @@ def manifest_of(
     Raises:
         KernelError: an expression that a program cannot evaluate.
     """
-    of = [(contents.configurations[number], item) for number, item in enumerate(compiled) if item is not None]
-    there = [number for number, item in enumerate(compiled) if item is not None]
-    new = {number: index for index, number in enumerate(there)}
+    configurations = contents.configurations
+    computations = [contents.computation_of(bundled) for bundled in configurations]
+    there = [(number, item) for number, item in enumerate(compiled) if item is not None]
+    new = {number: index for index, (number, _) in enumerate(there)}
     return Manifest(
         f"kernel-tune {__version__}",
         contents.kernel.name,
@@ -75,47 +77,55 @@ def manifest_of(
         {cc: ProbeEntry(cubin, PROBE_ENTRY) for cc, cubin in sorted(probes.items())},
         tuple(computation_of(contents.kernel, problem) for problem in contents.computations),
         tuple(
-            configuration_of(bundled, contents.computation_of(bundled), item.launches, item.resources)
-            for bundled, item in of
+            configuration_of(configurations[number], computations[number], item.launches, item.resources)
+            for number, item in there
         ),
         tuple(
             WinnerEntry(
-                winner.computation,
-                winner.stored.run.gpu.name,
-                dict(winner.stored.run.problem.sizes),
-                new[winner.configuration],
-                float(winner.stored.winner.time_ns),
-                str(winner.stored.run.conditions.mode),
+                computations[number],
+                stored.run.gpu.name,
+                dict(stored.run.problem.sizes),
+                new[number],
+                float(stored.winner.time_ns),
+                str(stored.run.conditions.mode),
             )
-            for winner in contents.winners
-            if winner.configuration in new
+            for number, stored in contents.winners
+            if number in new
         ),
         tuple(
-            DefaultEntry(item.computation, item.cc, new[item.configuration])
-            for item in contents.defaults
-            if item.configuration in new
+            DefaultEntry(computations[number], configurations[number].gpu.cc, new[number])
+            for number in contents.defaults
+            if number in new
         ),
-        tuple(_portfolio(one, new) for one in contents.portfolios if new.keys() & set(one.members)),
+        tuple(
+            _portfolio(computations[members[0]], members, stored, new)
+            for members, stored in contents.portfolios
+            if new.keys() & set(members)
+        ),
     )
 
 
-def _portfolio(bundled: BundledPortfolio, new: Mapping[int, int]) -> PortfolioEntry:
+def _portfolio(
+    computation: int, numbers: Sequence[int], stored: Portfolio, new: Mapping[int, int]
+) -> PortfolioEntry:
     """Return a portfolio's entry, without members that are left out.
 
     Args:
-        bundled: the portfolio.
+        computation: the number of its computation.
+        numbers: those of its members' configurations in the contents.
+        stored: the portfolio.
         new: numbers of configurations in the manifest, by those of the contents.
     """
-    stored, fit = bundled.stored, bundled.stored.fit
-    there = [index for index, number in enumerate(bundled.members) if number in new]
+    fit = stored.fit
+    there = [index for index, number in enumerate(numbers) if number in new]
     return PortfolioEntry(
-        bundled.computation,
+        computation,
         stored.gpu.name,
         stored.bound,
         fit.neighbours,
         fit.reach,
         fit.cost_weight,
-        tuple(MemberEntry(new[bundled.members[index]], stored.costs[index].folded) for index in there),
+        tuple(MemberEntry(new[numbers[index]], stored.costs[index].folded) for index in there),
         tuple(
             PointEntry(dict(problem.sizes), tuple(residuals[index] for index in there))
             for problem, residuals in zip(stored.problems, fit.residuals, strict=True)
