@@ -4,7 +4,8 @@
     scripts/run python scripts/cluster_simulation.py --devices 8 --workers 100 --schedulers 20 --out /tmp/cluster.json
 
 Workers and the scheduler are killed (``kill -9``) at random moments of a list; acknowledged rows that are missing, or
-are there twice, are counted. Needs no GPU. Trials sleep; the starts of killed processes take processor time, most of it Dask's.
+are there twice, are counted. Needs no GPU. Trials sleep; the starts of killed processes take processor time, most of it
+Dask's.
 """
 
 from __future__ import annotations
