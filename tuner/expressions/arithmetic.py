@@ -114,6 +114,11 @@ class Expression(trees.Expression):
         return self._checked.names
 
     @property
+    def syntax(self) -> ast.expr:
+        """The text as Python's syntax tree."""
+        return self._checked.syntax
+
+    @property
     def canonical(self) -> str:
         """The text without what does not count: white space, and parentheses that change nothing."""
         return self._checked.canonical

@@ -247,7 +247,7 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         text = self._definitions.get(node.id)
-        return node if text is None else parse_tree(text)
+        return node if text is None else parse(text).syntax
 
 
 def exists(path: Path) -> bool:
