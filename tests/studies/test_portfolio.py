@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def problems(layouts: str = "nn|nt", row: str = ROW) -> tuple[Problem, ...]:
 
 def request(**changes: object) -> PortfolioRequest:
     return PortfolioRequest(GEMM, **{"problems": problems(), "searched": 0, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_turns() -> Iterator[None]:
+    """Change what is chosen twice, not four times: that takes half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tuner.studies.portfolio.TURNS", 2)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tuner.report.tables import say, show_json
 from tuner.studies.ablation import AblationRequest, records_of
 from tuner.studies.ablation import ablate as time_changes
 from tuner.studies.ablation_report import ablation_as_json, show_ablation
-from tuner.studies.progress import make_progress
+from tuner.studies.interleaved import make_progress
 
 
 def ablate(

@@ -22,7 +22,7 @@ from tuner.report.tables import (
 )
 from tuner.report.terminal import printable
 from tuner.studies.ablation import ITSELF, AblatedParameter, Ablation, Alternative
-from tuner.studies.bench_report import comparison_text
+from tuner.studies.bench_report import compared_text
 from tuner.studies.interleaved import time_record
 from tuner.tuning.state import metrics
 
@@ -102,10 +102,9 @@ def _instead(one: Alternative) -> str:
 
 
 def _cells(one: Alternative) -> tuple[str, str, str]:
-    if one.timing is None or one.ratio is None:
+    if one.timing is None:
         return ("", "", one.error)
-    ratio = one.ratio
-    compared = comparison_text(ratio.median, ratio.low, ratio.high, str(one.verdict))
+    compared = compared_text(one.compared)
     return (duration(one.timing.time_ns), interval(*one.timing.interval_ns), compared)
 
 

@@ -29,7 +29,7 @@ from tuner.report.tables import (
 )
 from tuner.report.terminal import printable
 from tuner.studies.bench import Bench, SpeedCheck
-from tuner.studies.interleaved import Timing, time_record
+from tuner.studies.interleaved import Compared, Timing, time_record
 
 HISTORY_HEADS = (
     *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95 % interval"),
@@ -63,7 +63,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
             interval(*timing.interval_ns),
             throughput(comparison.metrics(timing)),
             percent(comparison.metrics(timing).speed_of_light),
-            _compared(result, timing),
+            compared_text(result.compared(timing)),
             "yes" if timing.verified else "NO",
         )
         for timing in timings
@@ -99,8 +99,8 @@ def _factor(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.0f}"
 
 
-def _compared(result: Bench, timing: Timing) -> str:
-    compared = result.compared(timing)
+def compared_text(compared: Compared | None) -> str:
+    """Return the same of a comparison; empty if there is none."""
     if compared is None:
         return ""
     ratio = compared.ratio

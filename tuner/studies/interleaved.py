@@ -1,10 +1,11 @@
 """An interleaved comparison: contestants of one problem timed in turn, and compared by the ratio within each round.
 
-What all studies share: their contestants, the comparison, and what rows of the database and JSON say of it.
+What all studies share: their contestants, the comparison, what rows of the database and JSON say of it, and progress.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, reference_verdict
 from tuner.core.version import __version__
 from tuner.database.records import Benchmark, Metrics
@@ -21,8 +23,10 @@ from tuner.kernel.baselines import NOT_INSTALLED, Baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
+from tuner.report.progress import PLAIN_EVERY_S, Progress
+from tuner.report.tables import duration
 from tuner.tuning.ceiling import roof_under
-from tuner.tuning.state import metrics
+from tuner.tuning.state import State, metrics
 
 SAMPLES = 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
@@ -246,3 +250,44 @@ def time_record(roof: Roof, time_ns: float, interval_ns: tuple[float, float]) ->
     low, high = interval_ns
     figures = structs.asdict(metrics(roof, time_ns))
     return {"time_ns": time_ns, "ci_low_ns": low, "ci_high_ns": high, **figures}
+
+
+# -- progress
+
+
+def make_progress(*, quiet: bool, every_s: float = PLAIN_EVERY_S) -> Observer[str]:
+    """Choose how to show progress; where lines stay, the first step has one, and one every so many seconds."""
+    return Observer() if quiet else _StudyProgress(every_s)
+
+
+class _StudyProgress(Progress[str]):
+    def __init__(self, every_s: float) -> None:
+        super().__init__(_line, every_s)
+        self._said = -math.inf
+
+
+def _line(progress: Progress[str]) -> list[str]:
+    number = f"step {min(int(progress.done) + 1, int(progress.steps))}/{progress.steps:.0f}"
+    eta = "" if progress.eta_s is None else f"ETA {progress.eta_s:.0f} s"
+    return ["  ".join(filter(None, (number, progress.now, eta)))]
+
+
+class SearchOfStep(Observer[State]):
+    """Tells a study how far the search of one of its steps is.
+
+    Args:
+        study: is told.
+        what: the step.
+        done: steps that ended before.
+    """
+
+    def __init__(self, study: Observer[str], what: str, done: int) -> None:
+        self._study, self._what, self._done = study, what, done
+        study.step(what, done)
+
+    def step(self, now: State, done: float | None = None) -> None:
+        """Say how far it is, and the best time so far."""
+        super().step(now, done)
+        best = f"  best {duration(now.incumbent.time_ns)}" if now.incumbent else ""
+        share = len(now.trials) / max(1, min(now.budget, len(now.space)))
+        self._study.step(f"{self._what}{best}", self._done + min(1.0, share))

@@ -16,7 +16,7 @@ from tuner.devices.base import Device
 from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import StepSpec
-from tuner.studies.interleaved import Comparison, Failure, NamedContestant, compare
+from tuner.studies.interleaved import Comparison, Failure, NamedContestant, SearchOfStep, compare
 from tuner.studies.ladder import (
     STOPPED,
     Absence,
@@ -29,7 +29,6 @@ from tuner.studies.ladder import (
     sizes_text,
 )
 from tuner.studies.ladder_steps import StepSearch
-from tuner.studies.progress import SearchOfStep
 
 COMPARISON_NS = 4e9
 """What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are

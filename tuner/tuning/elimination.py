@@ -91,6 +91,10 @@ class Standing:
         shared = min(len(a), len(b))
         return paired_ratio(a[:shared], b[:shared], self.confidence)
 
+    def behind(self, contestant: int) -> float:
+        """Return a contestant's time over that of the fastest."""
+        return self.ratio(contestant, self.left[0]).median
+
     def compare(self, contestant: int, other: int) -> Verdict:
         """Return whether a contestant is faster or slower than another."""
         return verdict(self.ratio(contestant, other), self.noise_floor)

@@ -2,7 +2,7 @@
 
 The search timed each configuration once, at different moments; the fastest of two hundred such times is mostly lucky.
 So the finalists are timed again in turn, and compared by the ratio within each round, which drift does not affect
-(:mod:`tuner.tuning.elimination`); those of a short problem once more with warm caches (:mod:`tuner.tuning.warm`). Then
+(:mod:`tuner.tuning.elimination`); those of a short problem once more with warm caches. Then
 the winner is confirmed (:mod:`tuner.tuning.confirmation`).
 """
 
@@ -18,9 +18,8 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
-from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, worth_timing_warm
+from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, time_warm, worth_timing_warm
 from tuner.tuning.state import Finish, InRace, WarmFinish
-from tuner.tuning.warm import behind, time_warm
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
 GROUP_NS = 5e6
@@ -190,9 +189,9 @@ class FinalRace:
             first = choose(contestants, [standing, warm], self.prefer, self.margin)
             warm_finish = WarmFinish(
                 **vars(self._in_race(first, contestants, warm)),
-                behind_in_mode=behind(standing, first),
+                behind_in_mode=standing.behind(first),
                 passed_over=contestants[alone] if alone != first else None,
-                passed_over_behind=behind(warm, alone),
+                passed_over_behind=warm.behind(alone),
             )
         winner, in_race = contestants[first], self._in_race(first, contestants, standing)
         confirmation = Confirmation()
@@ -237,7 +236,7 @@ class FinalRace:
             default_ns=default_ns,
             ratio=ratio,
             verdict=against_default,
-            behind=behind(standing, winner),
+            behind=standing.behind(winner),
             # Where it is not the fastest: against that one.
             race_verdict=standing.verdict if winner == first else standing.compare(winner, first),
             medians_ns=[(contestants[i].configuration, median_ns) for median_ns, i in times],

@@ -15,13 +15,13 @@ from tuner.devices.base import Device
 from tuner.kernel.default import simplicity
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.decision import alike, preference
+from tuner.tuning.finalists import warm_matters
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
 from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State, winner_of
 from tuner.tuning.store import Store
-from tuner.tuning.warm import warm_matters
 
 
 def tune(
