@@ -13,8 +13,8 @@ import pytest
 
 from tests.small_spaces import best_cost, build, cost, single, time_of, union
 from tuner.core.model import Configuration, Resources
-from tuner.search.acquisition import expected_improvement, log_expected_improvement
 from tuner.search.base import Nominee
+from tuner.search.candidates import expected_improvement, log_expected_improvement
 from tuner.search.expected_improvement import MAX_TASKS, GPEISampler, GPEISettings
 from tuner.search.observations import standardise
 from tuner.search.samplers import make_search

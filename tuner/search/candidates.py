@@ -1,14 +1,22 @@
-"""Draws the configurations that a model compares before it proposes one: a space may have millions."""
+"""The candidates for a proposal: draws them, for a space may have millions, and says what each is worth.
+
+A candidate is worth how much it is expected to improve on the best, less a penalty for what is far away. The penalty
+keeps a search near the configurations that it begins with, as long as these are good. Initial configurations come from
+those who know the kernel, and from earlier runs. Where one of them is among the best, what differs from it in few
+values is more likely to be good than what differs in many, which the model alone learns only slowly. And what lies
+near is what another run tries, too, so that both more often find the same winner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location, SpaceSampler
-from tuner.search.features import Codes, Features
+from tuner.search.features import Codes, Features, Floats
 
 NEARBY = 2
 """Parameters in which a configuration near a good one may differ."""
@@ -83,3 +91,95 @@ class Candidates:
         """Return the rows that differ from a configuration in at most two parameters."""
         variant = self._sampler.space.variants[location[0]]
         return np.flatnonzero(variant.distances(variant.matrix[location[1]].astype(np.int64)) <= NEARBY)
+
+
+TAIL = -2.0
+"""Deviations below the best where the expected improvement is computed as a tail."""
+FRACTION_DEPTH = 20
+"""Of the tail's continued fraction: eleven digits at :data:`TAIL`, more beyond."""
+
+
+def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """Return by how much each is expected to be below the best (Jones et al., 1998, equation 15); never negative."""
+    return np.asarray(deviation * np.exp(_log_standard((best - mean) / deviation)))
+
+
+def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """Return the logarithm of :func:`expected_improvement`, which still ranks candidates whose own is 0 in floats.
+
+    Ament, Daulton, Eriksson, Balandat and Bakshy, "Unexpected Improvements to Expected Improvement for Bayesian
+    Optimization", NeurIPS 2023.
+    """
+    return np.asarray(np.log(deviation) + _log_standard((best - mean) / deviation))
+
+
+def _log_standard(z: Floats) -> Floats:
+    """Return the logarithm of ``z * cdf(z) + density(z)``, for a normal distribution.
+
+    Far below the mean the two terms cancel. There Laplace's continued fraction of the ratio of tail and density,
+    ``1 / (x + k)`` with ``k = 1 / (x + 2 / (x + 3 / ...))``, turns it into ``density * k / (x + k)``.
+    """
+    near = np.maximum(z, TAIL)
+    density = np.exp(-0.5 * near * near) / np.sqrt(2 * np.pi)
+    values = np.log(near * _normal_cdf(near) + density)
+    if len(far := np.flatnonzero(z < TAIL)):
+        x = -z[far]
+        rest = np.zeros_like(x)
+        for term in range(FRACTION_DEPTH, 0, -1):
+            rest = term / (x + rest)
+        values[far] = -0.5 * x * x - 0.5 * np.log(2 * np.pi) + np.log(rest) - np.log(x + rest)
+    return np.asarray(values)
+
+
+def _normal_cdf(z: Floats) -> Floats:
+    """Return the normal distribution function, to seven decimals (Abramowitz and Stegun, 26.2.17)."""
+    t = 1 / (1 + 0.2316419 * np.abs(z))
+    powers = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    tail = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) * powers
+    return np.asarray(np.where(z > 0, 1 - tail, tail))
+
+
+GOOD = 0.1375
+"""How far behind the best, in log2 of the time, an initial configuration may be: 10 %."""
+PENALTY = 2.0
+"""Taken off the logarithm of the expected improvement for each value that differs from the nearest good one. Chosen on
+models of 40 searches: with 1 two runs chose the same less often, and their winners were slower; 4 did no better."""
+FARTHEST = 8
+"""Values that count, at most."""
+UNRELATED = 4
+"""Values that count for variants that have no good initial configuration."""
+
+
+class Nearness:
+    """The penalty of each configuration.
+
+    Args:
+        space: of the search.
+    """
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self._distances: dict[Location, NDArray[np.int16]] = {}
+        """For an initial configuration, in how many values each row of its variant differs from it."""
+
+    def penalty(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
+        """Return what is taken off the logarithm of the expected improvement of some rows of a variant.
+
+        Args:
+            number: of the variant.
+            rows: in it.
+            initial: the initial configurations that are good; without any nothing is taken off.
+        """
+        if not initial:
+            return np.zeros(len(rows))
+        own = [location for location in initial if location[0] == number]
+        if not own:
+            return np.full(len(rows), PENALTY * UNRELATED)
+        apart = np.min([self._apart(location)[rows] for location in own], axis=0)
+        return np.asarray(PENALTY * np.minimum(apart, FARTHEST))
+
+    def _apart(self, location: Location) -> NDArray[np.int16]:
+        if location not in self._distances:
+            variant = self._space.variants[location[0]]
+            self._distances[location] = variant.distances(variant.matrix[location[1]].astype(np.int64))
+        return self._distances[location]

@@ -2,7 +2,7 @@
 
 Every proposal is the unseen valid configuration with the greatest expected improvement (Jones, Schonlau and Welch,
 "Efficient Global Optimization of Expensive Black-Box Functions", 1998), reduced where it is far from good initial
-configurations (:mod:`tuner.search.acquisition`).
+configurations (:mod:`tuner.search.candidates`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from tuner.core.model import Configuration, Resources
 from tuner.kernel.space import SearchSpace
-from tuner.search.acquisition import GOOD, Nearness, expected_improvement, log_expected_improvement
 from tuner.search.base import Location, Nominee, SpaceSampler, objective_of
-from tuner.search.candidates import Candidates
+from tuner.search.candidates import GOOD, Candidates, Nearness, expected_improvement, log_expected_improvement
 from tuner.search.features import Codes, Features, Floats, encode_resources, resource_distances
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
 from tuner.search.observations import Observations, OtherTask, correlation_limit, observe

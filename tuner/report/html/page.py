@@ -22,13 +22,11 @@ from markupsafe import Markup
 from tuner.core.model import Value
 from tuner.core.version import __version__
 from tuner.report.configurations import StoredTexts
-from tuner.report.html.comparison_figures import comparison, history
-from tuner.report.html.figure import Figure
-from tuner.report.html.overview import overview
+from tuner.report.html.comparison_figures import comparison, history, overview
 from tuner.report.html.parameter_figures import parameter_figures, text
 from tuner.report.html.roofline_figures import roofline, rooflines
 from tuner.report.html.search_figures import convergence, outcomes
-from tuner.report.html.subjects import Subjects, TunedProblem
+from tuner.report.html.subjects import Figure, Subjects, TunedProblem
 from tuner.report.html.timing_figures import clocks, facts, samples
 from tuner.report.layout import kept_together
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from tuner.core.model import Configuration, Trial, Value
 from tuner.report.html.effects import Worth, levels, worth
-from tuner.report.html.figure import Figure, FigureTable
-from tuner.report.html.subjects import TunedProblem
+from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
 from tuner.report.tables import duration, percent
 
 MOST_LINES = 400

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from tuner.core.model import Gpu, Run
 from tuner.database.records import StoredWinner
 from tuner.kernel.roofline import peak_flops, pipe_of
-from tuner.report.html.figure import Figure, FigureTable
-from tuner.report.html.subjects import TunedProblem
+from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
 from tuner.report.tables import duration, percent
 
 LEAST_RATE = 1e3

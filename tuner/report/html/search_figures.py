@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuner.core.model import Status, Trial
-from tuner.report.html.figure import Figure, FigureTable
-from tuner.report.html.subjects import TunedProblem
+from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
 from tuner.report.tables import duration, percent
 
 LONGEST_ERROR = 160

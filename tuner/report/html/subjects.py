@@ -1,9 +1,13 @@
-"""What a page is about: each problem on a GPU with one of its runs, its winners and its benchmarks."""
+"""What a page is about: each problem on a GPU with one of its runs, its winners and its benchmarks; and its figures.
+
+Whoever fills a database chooses its numbers: a record whose numbers cannot be is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -11,7 +15,6 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Run, Trial
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredTrial, StoredWinner
-from tuner.report.html.plausible import plausible, sound_benchmarks, sound_trials, sound_winners
 from tuner.report.tables import why_not_the_fastest
 
 MOST_DETAILED = 12
@@ -243,3 +246,84 @@ def _of_same_gpu(benchmarks: Iterable[Benchmark], run: Run) -> Iterable[Benchmar
     for one in benchmarks:
         if one.gpu.name == run.gpu.name and (one.computation or one.kernel_digest) == computation:
             yield one
+
+
+LOWEST, HIGHEST = 1e-12, 1e18
+"""Of a time in nanoseconds, a rate in any unit, a ratio."""
+WHY = "has numbers that cannot be"
+
+
+def plausible(*values: float | None) -> bool:
+    """Return whether times, rates and ratios can be such, as far as they are there."""
+    return all(value is None or LOWEST <= value <= HIGHEST for value in values)
+
+
+def sound_trials(trials: Iterable[StoredTrial], damaged: list[str]) -> list[StoredTrial]:
+    """Return the trials without those whose numbers cannot be, for which a line each is added."""
+    sound = []
+    for stored in trials:
+        if _trial(stored):
+            sound.append(stored)
+        else:
+            damaged.append(f"trial {stored.trial.id} {WHY}")
+    return sound
+
+
+def _trial(stored: StoredTrial | StoredWinner) -> bool:
+    trial = stored.trial
+    times = trial.time_ns, trial.ci_low_ns, trial.ci_high_ns, *trial.samples_ns
+    return plausible(*times, trial.sm_clock_hz or None, *msgspec.structs.astuple(stored.metrics))
+
+
+def sound_winners(winners: Iterable[StoredWinner], damaged: list[str]) -> list[StoredWinner]:
+    """Return the winners likewise."""
+    sound = []
+    for stored in winners:
+        one = stored.winner
+        times = one.time_ns, one.default_time_ns, one.confirmed_ns
+        if plausible(*times, one.ratio, one.ratio_low, one.ratio_high) and _trial(stored):
+            sound.append(stored)
+        else:
+            damaged.append(f"winner {stored.id} {WHY}")
+    return sound
+
+
+def sound_benchmarks(benchmarks: Iterable[Benchmark], damaged: list[str]) -> list[Benchmark]:
+    """Return the contestants of benches likewise."""
+    sound = []
+    for one in benchmarks:
+        times = one.time_ns, one.ci_low_ns, one.ci_high_ns
+        if plausible(*times, one.ratio, one.ratio_low, one.ratio_high):
+            sound.append(one)
+        else:
+            damaged.append(f"benchmark {one.id} {WHY}")
+    return sound
+
+
+@dataclass(frozen=True)
+class FigureTable:
+    """What a figure shows, as text."""
+
+    heads: Sequence[str]
+    """Names of the columns; those that begin with ``>`` are aligned to the right."""
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a page."""
+
+    key: str
+    """Its id on the page, unique there."""
+    kind: str
+    """Which function of ``search.js`` or ``timing.js`` draws it."""
+    title: str
+    caption: str
+    """What is seen, how it was found, and what limits it."""
+    label: str
+    """What is seen, in a sentence, as text."""
+    table: FigureTable
+    data: dict[str, Any] = field(default_factory=dict)
+    """What is drawn: numbers as the database has them, times in nanoseconds."""
+    wide: bool = True
+    """Whether it takes the page's whole width."""

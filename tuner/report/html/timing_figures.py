@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from tuner.report.html.figure import Figure, FigureTable
-from tuner.report.html.subjects import TunedProblem
+from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
 from tuner.report.tables import counted, duration
 
 MODES = {
