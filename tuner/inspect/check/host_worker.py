@@ -76,8 +76,6 @@ class HostResult(Record, frozen=True):
     remedy: str = ""
     unsuitable: str = ""
     """Why this cannot be run on a CPU; nothing follows."""
-    compared: bool = False
-    """Whether there was something to compare the results with."""
 
 
 HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
@@ -271,7 +269,7 @@ class _Runner:
                 wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
                 if wrong:
                     return HostResult(f"{wrong[0]}, at {problem.sizes_text}", wrong[1])
-        return HostResult(compared=bool(expected))
+        return HostResult()
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
         """Evaluate the reference at small sizes, of which any will do."""
@@ -285,7 +283,7 @@ class _Runner:
             except TunerError as error:
                 first = first or error
             else:
-                return HostResult(compared=True)
+                return HostResult()
         assert first is not None
         return HostResult(first.problem, first.remedy)
 
@@ -339,7 +337,7 @@ class _Runner:
                     f"the other {other.value[index]:.9g}, at {data.problem.sizes_text}",
                     "correct one of them",
                 )
-        return HostResult(compared=bool(expected))
+        return HostResult()
 
     def _run(
         self,

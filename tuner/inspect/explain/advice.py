@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tuner.core.model import Gpu
 from tuner.inspect.explain.code import WIDEST
-from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
+from tuner.inspect.explain.explanation import Explanation, LaunchExplanation, UnderWay
 from tuner.inspect.explain.sass import Kind
 from tuner.kernel.batching import LAUNCH_NS
 from tuner.kernel.occupancy import WARP, Limit
@@ -173,6 +173,11 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.2g} B" if 0 < size_bytes < 1 else f"{size_bytes:.0f} B"
 
 
+def in_flight_text(under_way: UnderWay) -> str:
+    """Return the bytes that an SM has in flight."""
+    return f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
+
+
 def one_more(limits: tuple[Limit, ...]) -> str:
     """Say what one more resident block takes: everything that is in its way."""
     return " and ".join(_less(limit) for limit in limits)
@@ -257,7 +262,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     under_way, (least_bytes, most_bytes) = launch.under_way, explanation.wanted_bytes
     if under_way is None or not least_bytes or not under_way.bytes:
         return
-    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
+    have = in_flight_text(under_way)
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
     if under_way.bytes >= least_bytes:
         yield Advice("bytes in flight", OK, f"{have}; {want}")

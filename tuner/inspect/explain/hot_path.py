@@ -50,11 +50,6 @@ class InFlight:
     bulk: bool = False
     """Whether the copy engine moves data, too; how much is not in the code."""
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of loads, or of asynchronous copies if those are more."""
-        return max(self.load_bytes, self.copy_bytes * self.groups)
-
 
 @dataclass
 class _Way:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
+from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, in_flight_text, one_more
 from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
 from tuner.inspect.explain.sass import GLOBAL, Kind
@@ -159,7 +159,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
         return
     seen, count = facts.in_flight, under_way.threads
     threads = f"{count:.0f} threads" if count >= 10 else f"{count:.2g} threads"
-    have = f"{'at most ' if under_way.at_most else ''}{size_text(under_way.bytes)} per SM"
+    have = in_flight_text(under_way)
     if launch.waves.blocks < launch.waves.slots:
         threads += " on average"
     if under_way.at_most:
