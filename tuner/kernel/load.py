@@ -19,9 +19,9 @@ from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.file import KernelFile, complete_variants, read_file
 from tuner.kernel.toml.initial import read_first_tried, read_ladder
 from tuner.kernel.toml.problem import read_baselines, read_problem
-from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import (
+from tuner.kernel.toml.table import (
     Names,
+    Table,
     check_definitions,
     choice,
     exists,

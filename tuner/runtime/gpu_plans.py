@@ -1,9 +1,17 @@
-"""The plans of one operation on one GPU: which is chosen, what is loaded for it, and what it keeps in memory."""
+"""The plans of one operation on one GPU: which is chosen, what is loaded for it, and its memory.
+
+There is one workspace for each stream, and one for each capture of a graph. The launches of a stream run one after the
+other, so that all plans share its workspace; so do those of a stream within one capture. A captured graph may be
+launched at any time, so that its workspace is nothing else's, and is kept. Nothing says that a stream was destroyed: of
+many streams, the one that was used least recently loses its workspace.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,11 +20,11 @@ from cuda.bindings import driver as cu
 from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .dispatch import Dispatched, dispatch
-from .driver import DriverFailure, check, primary_context
+from .driver import DriverFailure, PrimaryContext, check, failure, library, primary_context
+from .dtypes import ITEMSIZE
 from .entries import Manifest
 from .kernel import Kernel, in_order
-from .plans import ConcretePlan
-from .prepared import PreparedPlan, Workspaces
+from .plans import ConcretePlan, Workspace
 
 MOST_PLANS = 4096
 """Plans that are kept ready; beyond it, the one that was prepared first goes."""
@@ -154,3 +162,198 @@ class GpuPlans:
 
 def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+MAP_ALIGNMENT = 16
+"""Bytes of which the address of a matrix with a tensor map must be a multiple."""
+
+
+class PreparedPlan:
+    """A plan that can be launched, one launch at a time: hold a lock around :meth:`run`.
+
+    Args:
+        concrete: what is launched.
+        kernels: one for each of its launches.
+
+    Attributes:
+        alignments: bytes of which each tensor's address must be a multiple, by name.
+    """
+
+    def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel]) -> None:
+        launches = concrete.plan.launches
+        self._kernels = kernels
+        self._workspace = concrete.workspace if concrete.plan.scratch else None
+        self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
+        self._memset = library().cuMemsetD8Async
+        self._scalars = [
+            (name, kernels[launch], position, float(launches[launch].arguments[position][2]))
+            for name, positions in concrete.scalar_positions.items()
+            for launch, position in positions
+        ]
+        common = max(launch.alignment for launch in launches)
+        mapped = {name for launch in launches for kind, name, _ in launch.arguments if kind == "map"}
+        self.alignments = {
+            tensor.name: max(common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT if tensor.name in mapped else 1)
+            for tensor in concrete.tensors
+        }
+
+    def reserve(self, stream: int, workspaces: Workspaces) -> None:
+        """Allocate its workspace for a stream, unless that is done; the context is current.
+
+        Raises:
+            DriverFailure: there is no memory for it, or no such stream.
+        """
+        if self._workspace is not None:
+            workspaces.addresses(self._workspace, stream)
+
+    def run(
+        self, addresses: dict[str, int], scalars: Mapping[str, float], stream: int, workspaces: Workspaces
+    ) -> None:
+        """Launch it in a stream; the context is current.
+
+        Args:
+            addresses: of the tensors by name; those of the scratch memory are added.
+            scalars: instead of the plan's own values, by name.
+            stream: a handle.
+            workspaces: of the GPU.
+
+        Raises:
+            DriverFailure: the driver refuses, or there is no memory for the workspace.
+        """
+        if self._workspace is not None:
+            addresses.update(workspaces.addresses(self._workspace, stream))
+            for name, size_bytes in self._zeroed:
+                error = self._memset(
+                    ctypes.c_ulonglong(addresses[name]),
+                    0,
+                    ctypes.c_size_t(size_bytes),
+                    ctypes.c_void_p(stream),
+                )
+                if error:
+                    raise failure(error)
+        for name, kernel, position, own in self._scalars:
+            kernel.set_scalar(position, scalars.get(name, own))
+        for kernel in self._kernels:
+            kernel.bind(addresses)
+            kernel.launch(stream)
+
+
+MOST_STREAMS = 64
+"""Streams with a workspace on one GPU: torch's pool has 32 of each priority."""
+GROWTH = 1.5
+"""An allocation that is too small is followed by one larger by this factor at least, so that there are few."""
+
+
+class _Part:
+    """Memory that grows."""
+
+    def __init__(self) -> None:
+        self.address, self.size_bytes = 0, 0
+
+
+class Workspaces:
+    """The workspaces on one GPU. Not thread-safe: hold the lock of the launches that use them."""
+
+    def __init__(self, context: PrimaryContext) -> None:
+        self._context = context
+        self._streams: OrderedDict[int, tuple[_Part, _Part]] = OrderedDict()
+        """By number, the least recently used first."""
+        self._captures: dict[tuple[int, int], tuple[_Part, _Part]] = {}
+        self._outgrown: list[int] = []
+        self._stream_id = library().cuStreamGetId
+
+    def addresses(self, workspace: Workspace, stream: int) -> dict[str, int]:
+        """Return the address of each of a plan's buffers, for launches in a stream; the context is current.
+
+        What is zero once, and left so by all plans, lies apart from the rest.
+
+        Raises:
+            DriverFailure: there is not enough memory, or no such stream.
+        """
+        capture = capture_id(stream)
+        if capture is None:
+            zero, rest = self._of_stream(self._number(stream))
+        else:
+            zero, rest = self._captures.setdefault((capture, stream), (_Part(), _Part()))
+        border = workspace.zeroed_once_bytes
+        if border > zero.size_bytes:
+            self._enlarge(zero, border, stream, capture)
+        if workspace.size_bytes - border > rest.size_bytes:
+            self._enlarge(rest, workspace.size_bytes - border, stream, capture)
+        return {
+            name: zero.address + offset if offset < border else rest.address + offset - border
+            for name, offset in workspace.offsets.items()
+        }
+
+    def _number(self, stream: int) -> int:
+        """Return what tells a stream from all others; a handle may come again while its last launches still run.
+
+        The driver refuses to say it of a stream that is captured, and ends the capture.
+        """
+        number = ctypes.c_ulonglong()
+        error = self._stream_id(ctypes.c_void_p(stream), ctypes.byref(number))
+        if error:
+            raise failure(error)
+        return number.value
+
+    def _of_stream(self, number: int) -> tuple[_Part, _Part]:
+        parts = self._streams.get(number)
+        if parts is None:
+            while len(self._streams) >= MOST_STREAMS:
+                _, oldest = self._streams.popitem(last=False)
+                with self._context.preparing():
+                    for part in oldest:
+                        if part.address:
+                            check(cu.cuMemFree(part.address))  # which waits for what still runs
+            parts = self._streams[number] = (_Part(), _Part())
+        else:
+            self._streams.move_to_end(number)
+        return parts
+
+    def _enlarge(self, part: _Part, size_bytes: int, stream: int, capture: int | None) -> None:
+        size_bytes = max(size_bytes, int(GROWTH * part.size_bytes))
+        with self._context.preparing():
+            if part.address and capture is None:
+                check(cu.cuStreamSynchronize(stream))
+                check(cu.cuMemFree(part.address))
+            elif part.address:
+                self._outgrown.append(part.address)
+            part.address, part.size_bytes = 0, 0
+            address = int(check(cu.cuMemAlloc(size_bytes)))
+            set_to_zero(address, size_bytes)
+            part.address, part.size_bytes = address, size_bytes
+
+    def free(self) -> None:
+        """Free all memory. Harmless after a fault."""
+        for parts in (*self._streams.values(), *self._captures.values()):
+            self._outgrown += [part.address for part in parts if part.address]
+        for address in self._outgrown:
+            cu.cuMemFree(address)
+        self._streams.clear()
+        self._captures, self._outgrown = {}, []
+
+
+def set_to_zero(address: int, size_bytes: int) -> None:
+    """Set memory to zero, and wait until it is; other streams, captured or not, are left alone."""
+    stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+    try:
+        check(cu.cuMemsetD8Async(address, 0, size_bytes, stream))
+        check(cu.cuStreamSynchronize(stream))
+    finally:
+        cu.cuStreamDestroy(stream)
+
+
+def capture_id(stream: int) -> int | None:
+    """Return the number of the capture that a stream is in; None if it is in none.
+
+    Raises:
+        DriverFailure: it is the legacy default stream, and another stream is captured.
+    """
+    status, number = ctypes.c_int(), ctypes.c_ulonglong()
+    # By ctypes: the bindings would copy the capture's dependencies, too.
+    error = library().cuStreamGetCaptureInfo_v3(
+        ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None, None
+    )
+    if error:
+        raise failure(error)
+    return number.value if status.value else None

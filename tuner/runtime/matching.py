@@ -15,9 +15,8 @@ from .arrays import ArrayLayout
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
 from .expressions import NoValueError, told_by
-from .gpu_plans import GpuPlans
+from .gpu_plans import GpuPlans, PreparedPlan
 from .libraries import Library
-from .prepared import PreparedPlan
 
 LISTED = 12
 """Most computations that a message lists."""

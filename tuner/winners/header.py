@@ -22,7 +22,7 @@ from tuner.core.errors import DatabaseError, TunerError
 from tuner.core.model import Problem, Run, Value, digest
 from tuner.database.records import StoredWinner
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.values import CPP_KEYWORDS
+from tuner.kernel.toml.table import CPP_KEYWORDS
 from tuner.report.tables import duration, speedup, warm_text
 
 MARK = "// Written by tune export"

@@ -11,8 +11,7 @@ from typing import Any
 
 from tuner.core import paths
 from tuner.core.errors import KernelError
-from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import exists
+from tuner.kernel.toml.table import Table, exists
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -18,9 +18,9 @@ from tuner.expressions.arithmetic import Expression
 from tuner.expressions.elementwise import ElementExpression
 from tuner.kernel.spec import InitialSpec, MatmulSpec, ProposalSpec, StepSpec
 from tuner.kernel.toml.file import KernelFile
-from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import (
+from tuner.kernel.toml.table import (
     Names,
+    Table,
     check_definitions,
     checked,
     dtype,

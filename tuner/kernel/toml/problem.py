@@ -15,10 +15,10 @@ from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import CallSpec, ReferenceSpec
-from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import (
+from tuner.kernel.toml.table import (
     RESERVED,
     Names,
+    Table,
     choice,
     dtype,
     exists,

@@ -1,12 +1,26 @@
-"""A TOML table that checks the types of its values and rejects unknown keys, with errors that locate it in the file."""
+"""A TOML table that checks the types of its values and rejects unknown keys, with errors that locate it in the file; and
+what its values are: names, dtypes, lists of values, expressions."""
 
 from __future__ import annotations
 
+import ast
 import difflib
-from collections.abc import Collection, Mapping
+import functools
+import keyword
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from tuner.core.errors import KernelError, suggestion
+from tuner.core.errors import ExpressionError, KernelError, suggestion
+from tuner.core.model import Value
+from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
+from tuner.expressions.parsing import parse_tree, unparse
+from tuner.kernel.variant_spec import RESOURCE_NAMES
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 Result = TypeVar("Result")
 
@@ -97,3 +111,240 @@ _TOML_NAMES = {
     float: "a number",
     bool: "true or false",
 }
+
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+RESERVED = (*DEVICE_LIMITS, *RESOURCE_NAMES, "problem")
+"""Names with a meaning in expressions or templates; nothing in a kernel's file may have them."""
+CPP_KEYWORDS = frozenset(
+    (
+        "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+        "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept",
+        "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "contract_assert",
+        "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double",
+        "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
+        "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
+        "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public",
+        "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof",
+        "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
+        "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union",
+        "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+    )
+)  # fmt: skip
+INTEGERS = range(-(2**63), 2**63)
+"""The integers that a parameter or option may be: NumPy and the database store 64 bits."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that a kernel's file has defined so far."""
+
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, tuple[str, ...] | str]
+    options: Mapping[str, tuple[Value, ...]]
+    elements: Mapping[str, tuple[str, ...]]
+    """The options that are element expressions, with the names that each may use."""
+    arguments: frozenset[str] = frozenset()
+    """Names of kernel arguments: sizes, tensors and scalars; in a variant also its scratch memory and parameters."""
+    extra: frozenset[str] = frozenset()
+    """Further names that expressions may use, such as a variant's parameters."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Names of parts of expressions, each with its text, in which other definitions are replaced by theirs."""
+
+    @property
+    def of_problem(self) -> frozenset[str]:
+        """Names whose values a problem decides, on any GPU."""
+        return frozenset({*self.sizes, *self.dtypes, *self.options})
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """Names that expressions may use, besides the definitions."""
+        return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.extra})
+
+
+def identifier(table: Table, name: str) -> str:
+    """Return a name if it is valid in expressions, templates and C++."""
+    if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
+        table.fail(
+            f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
+        )
+    if keyword.iskeyword(name) or name in CPP_KEYWORDS:
+        language = "Python" if keyword.iskeyword(name) else "C++"
+        table.fail(f"{name!r} cannot be a name", f"it is a keyword of {language}, so rename it")
+    return name
+
+
+def unique(table: Table, *groups: Iterable[str]) -> None:
+    """Raise an error if a name is in two of the groups."""
+    seen: set[str] = set()
+    for group in groups:
+        for name in group:
+            if name in seen:
+                table.fail(f"{name!r} names two things", "rename one of them")
+            seen.add(name)
+
+
+def value_list(table: Table, key: str) -> tuple[Value, ...]:
+    """Return a list of distinct values of one type."""
+    values = table.get(key, list)
+    kinds = {type(value) for value in values}
+    if not values or len(kinds) != 1 or kinds.pop() not in (int, float, bool, str):
+        table.fail(
+            f"{key} = {values!r}",
+            "give at least one value, all of one type: integers, numbers, booleans or text",
+        )
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        table.fail(f"{key} = {values!r}", "give finite numbers")
+    if not all(value in INTEGERS for value in values if isinstance(value, int)):
+        table.fail(f"{key} = {values!r}", "give integers of at most 64 bits")
+    if len(set(values)) != len(values):
+        table.fail(f"{key} = {values!r} names a value twice", "leave one of them out")
+    return tuple(values)
+
+
+def dtype(table: Table, dtypes: Mapping[str, Any], key: str = "dtype", default: Any = ...) -> str:
+    """Return a dtype, or a role that has one."""
+    name: str = table.get(key, str, default)
+    table.require(name, [*dtypes, *ITEMSIZE], f"{key} = {name!r}")
+    return name
+
+
+def choice(table: Table, key: str, choices: tuple[str, ...], default: str) -> str:
+    """Return one of the choices."""
+    value: str = table.get(key, str, default)
+    table.require(value, choices, f"{key} = {value!r}")
+    return value
+
+
+def expressions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
+    """Return an expression, or each of a list."""
+    items = table.get(key, (list, str, int))
+    items = items if isinstance(items, list) else [items]
+    if not items:
+        table.fail(f"{key} is empty", "give at least one expression")
+    return tuple(checked(table, key, str(item), names) for item in items)
+
+
+def expression(table: Table, key: str, names: Names, default: Any = ...) -> Expression:
+    """Return an expression, which may be a number."""
+    return checked(table, key, str(table.get(key, (str, int, float), default)), names)
+
+
+def optional(table: Table, key: str, names: Names) -> Expression | None:
+    """Return an expression, or None if it is absent."""
+    return expression(table, key, names) if table.has(key) else None
+
+
+def condition(table: Table, key: str, names: Names) -> Expression:
+    """Return an expression that is true or false; one without names is evaluated to find out."""
+    parsed = expression(table, key, names)
+    if not parsed.names and ((value := parsed.evaluate({})) not in (0, 1) or isinstance(value, str)):
+        table.fail(f"{key}: {parsed.text!r} is always {value!r}, and no condition", "write a comparison")
+    return parsed
+
+
+def problem_condition(table: Table, names: Names) -> Expression | None:
+    """Return the condition ``when``, if there is one, of sizes, dtypes and options alone: no device decides it."""
+    return (
+        checked(table, "when", table.get("when", str), names, names.of_problem) if table.has("when") else None
+    )
+
+
+def checked(
+    table: Table, key: str, text: str, names: Names, usable: frozenset[str] | None = None
+) -> Expression:
+    """Return an expression that uses only names that it may: all of ``names``, or fewer if they are given."""
+    usable = names.usable if usable is None else usable
+    parsed = _parsed(table, key, text, names.definitions)
+    if unknown := parsed.names - usable:
+        name = min(unknown)
+        written = parse(text).names
+        using = [
+            other
+            for other in sorted(written & names.definitions.keys())
+            if name in parse(names.definitions[other]).names
+        ]
+        by = f", by the definition {using[0]!r}" if name not in written else ""
+        choices = sorted(usable | (set() if by else names.definitions.keys()))
+        table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
+    for option, used in parsed.element_queries:
+        table.require(option, names.elements, f"{key} = {text!r}: {option!r} is no element expression")
+        if used is not None:
+            table.require(used, names.elements[option], f"{key} = {text!r}: {option} has no name {used!r}")
+    return parsed
+
+
+def read_definitions(top: Table, names: Names) -> Names:
+    """Return the names with those of ``[definitions]``: parts of expressions, each of which may use those before it.
+
+    Whether a definition's other names are known is checked where it is used: several variants' parameters may occur.
+
+    Args:
+        top: the whole file.
+        names: those of the problem's tables, and definitions that the file may use without having them.
+    """
+    table = top.table("definitions")
+    unique(table, table.data, names.definitions, names.usable | names.arguments | set(RESERVED))
+    definitions = dict(names.definitions)
+    for name in table.data:
+        text = str(table.get(identifier(table, name), (str, int, float)))
+        parsed = _parsed(table, name, text, definitions)
+        if later := parsed.names & (table.data.keys() - definitions.keys()):
+            table.fail(
+                f"{name} = {text!r} uses {min(later)!r}",
+                "a definition uses those before it; change their order",
+            )
+        definitions[name] = parsed.text
+    return replace(names, definitions=definitions)
+
+
+def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> None:
+    """Raise an error for a definition that uses a name unknown to all variants.
+
+    Args:
+        top: the whole file.
+        names: with the definitions.
+        parameters: of all variants.
+    """
+    usable = {*names.usable, *parameters, *RESOURCE_NAMES}
+    table = top.table("definitions")
+    for name in table.data:
+        if unknown := parse(names.definitions[name]).names - usable:
+            missing = min(unknown)
+            table.fail(f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable)))
+
+
+def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -> Expression:
+    """Return an expression in which the names of definitions are replaced by their texts."""
+    where = f"{table.where}: {key}"
+    try:
+        parsed = parse(text, where)
+        if used := parsed.names & definitions.keys():
+            whole = _with_definitions(parsed.text, tuple((name, definitions[name]) for name in sorted(used)))
+            parsed = parse(whole, where, " ".join(text.split()))
+    except ExpressionError as error:
+        table.fail(f"{key}: {error}")
+    return parsed
+
+
+@functools.lru_cache(maxsize=4096)
+def _with_definitions(text: str, definitions: tuple[tuple[str, str], ...]) -> str:
+    """Return an expression with the texts of definitions in it: put in as trees, so that they need no parentheses."""
+    return unparse(_Replaced(dict(definitions)).visit(parse_tree(text)))
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, definitions: Mapping[str, str]) -> None:
+        self._definitions = definitions
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        text = self._definitions.get(node.id)
+        return node if text is None else parse(text).syntax
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is such a file or folder; False for a name that no file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False

@@ -11,10 +11,10 @@ from tuner.core import paths
 from tuner.core.errors import KernelError
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.render import undeclared_names
-from tuner.kernel.toml.table import Table
-from tuner.kernel.toml.values import (
+from tuner.kernel.toml.table import (
     RESERVED,
     Names,
+    Table,
     choice,
     condition,
     dtype,
