@@ -31,8 +31,8 @@ from tuner.devices.choose import open_device
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.tuning.finalists import fastest
 from tuner.tuning.race import compete
+from tuner.tuning.state import fastest
 
 PRODUCTS = (
     (2816, 2816, 2816), (160, 6144, 12288), (1408, 1408, 1408), (32, 6144, 6144), (768, 768, 768),

@@ -25,10 +25,9 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.kernel.variant_spec import index_of
 from tuner.studies.ladder import Absence, Sweep, Tuned
-from tuner.tuning.finalists import fastest
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Result, State
+from tuner.tuning.state import Result, State, fastest
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ Times of different modes are never compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tuner.core.conditions import Mode, Regime
-from tuner.core.model import Configuration, Run, Status, Trial
+from tuner.core.model import Configuration, Run, Trial
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.decision import Preference, penalized
+from tuner.tuning.state import verified
 
 FINALISTS = 8
 """One more contestant makes every interval wider, and each loads and verifies in every heat."""
@@ -37,16 +38,6 @@ NEAR_FACTOR = 1.04
 
 WARM_ROUNDS, WARM_SAMPLES = 3, 3
 """For choosing finalists among some 40 candidates, within about a second: the races decide."""
-
-
-def verified(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials that are verified and timed; one whose time is suspect is timed again, as another."""
-    return [trial for trial in trials if trial.status is Status.OK and trial.time_ns and not trial.suspect]
-
-
-def fastest(trials: Iterable[Trial]) -> Trial | None:
-    """Return the fastest of the verified trials, of equally fast ones the first; None if there is none."""
-    return min(verified(trials), key=lambda trial: trial.time_ns or math.inf, default=None)
 
 
 def mean_ns(trial: Trial, warm_ns: Mapping[Configuration, float]) -> float:

@@ -18,12 +18,11 @@ from tuner.search.base import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
-from tuner.tuning.finalists import fastest
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.opening import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.state import State, metrics, told_time, trial_of
+from tuner.tuning.state import State, fastest, metrics, told_time, trial_of
 from tuner.tuning.store import Store
 
 POLL_S = 0.1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -194,6 +195,16 @@ class Result:
     finish: Finish | None
     winner_id: int | None
     stats: Mapping[str, Any]
+
+
+def verified(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials that are verified and timed; one whose time is suspect is timed again, as another."""
+    return [trial for trial in trials if trial.status is Status.OK and trial.time_ns and not trial.suspect]
+
+
+def fastest(trials: Iterable[Trial]) -> Trial | None:
+    """Return the fastest of the verified trials, of equally fast ones the first; None if there is none."""
+    return min(verified(trials), key=lambda trial: trial.time_ns or math.inf, default=None)
 
 
 def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
