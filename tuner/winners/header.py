@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +19,7 @@ import jinja2
 
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError
-from tuner.core.model import Problem, Run, Value, digest
+from tuner.core.model import Run, Value, digest
 from tuner.database.records import StoredWinner
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.table import CPP_KEYWORDS
@@ -106,98 +106,84 @@ class _Member:
         )
 
 
-def _members(values: Mapping[str, Sequence[Value]]) -> list[_Member]:
+def _members(values: Iterable[tuple[str, Value]]) -> list[_Member]:
     """Return members by name, each of a type that holds all of its values."""
+    by_name: dict[str, list[Value]] = {}
+    for name, value in values:
+        by_name.setdefault(identifier(name, "the name"), []).append(value)
     members = []
-    for name, several in values.items():
+    for name, several in by_name.items():
         if len(set(map(str, several))) < len({(type(value), value) for value in several}):
             raise DatabaseError(
                 f"two values of {name} are one in C++", "rename one, or leave it out with --kernel"
             )
         if any(isinstance(value, str) for value in several):
             kind = TEXT
-        elif several and all(isinstance(value, bool) for value in several):
+        elif all(isinstance(value, bool) for value in several):
             kind = "bool"
         elif any(isinstance(value, float) for value in several):
             kind = "double"
         else:
             kind = "int" if all(abs(int(value)) <= INT_MAX for value in several) else "long long"
-        members.append(_Member(identifier(name, "the name"), kind))
+        members.append(_Member(name, kind))
     return members
 
 
-def _by_name(mappings: Iterable[Mapping[str, Value]]) -> dict[str, list[Value]]:
-    values: dict[str, list[Value]] = {}
-    for mapping in mappings:
-        for name, value in mapping.items():
-            values.setdefault(name, []).append(value)
-    return values
-
-
-class _Kernel:
-    """One kernel for the templates.
+def _kernel(winners: Sequence[StoredWinner], kernel: KernelSpec | None) -> dict[str, Any]:
+    """Return what the templates need of one kernel.
 
     Args:
-        name: of the kernel.
         winners: of it.
         kernel: its file, so that all its parameters have a member; None without one.
     """
-
-    def __init__(self, name: str, winners: Sequence[StoredWinner], kernel: KernelSpec | None) -> None:
-        self.name = identifier(name, "the kernel")
-        problems = [stored.run.problem for stored in winners]
-        in_order = [kernel.problem(), *problems] if kernel else problems
-        options = [{n: v} for n, values in (kernel.options if kernel else {}).items() for v in values]
-        variants = kernel.variants.values() if kernel else ()
-        in_file = [{p.name: value} for v in variants for p in v.parameters.values() for value in p.values]
-        self._problem = [
-            *(
-                _Member(identifier(size, "the size"), "long long")
-                for size in _by_name(p.sizes for p in in_order)
-            ),
-            *(_Member(identifier(role, "the role"), TEXT) for role in _by_name(p.dtypes for p in in_order)),
-            *_members(_by_name([*options, *(problem.options for problem in problems)])),
-        ]
-        self._configuration = [
-            _Member("variant", TEXT),
-            *_members(_by_name([*in_file, *(stored.winner.configuration.values for stored in winners)])),
-        ]
-        for members in (self._problem, self._configuration):
-            names = [member.name for member in members]
-            if twice := [one for one in names if names.count(one) > 1]:
-                raise DatabaseError(
-                    f"{name} has two meanings for {twice[0]!r}", "rename one of them in the kernel"
-                )
-        self._missing = (
-            () if kernel else ("its kernel's file is gone: parameters are those of what is exported",)
-        )
-        self.winners = [self._winner(stored) for stored in winners]
-        self.text = _template("winners").render(
-            problem=self._problem, configuration=self._configuration, winners=self.winners
-        )
-
-    def _winner(self, stored: StoredWinner) -> dict[str, Any]:
+    problems = [stored.run.problem for stored in winners]
+    in_order = [kernel.problem(), *problems] if kernel else problems
+    options = [item for problem in problems for item in problem.options.items()]
+    parameters = [item for stored in winners for item in stored.winner.configuration.parameters]
+    if kernel:
+        options[:0] = [(name, value) for name, values in kernel.options.items() for value in values]
+        specs = [spec for variant in kernel.variants.values() for spec in variant.parameters.values()]
+        parameters[:0] = [(spec.name, value) for spec in specs for value in spec.values]
+    sizes = dict.fromkeys(size for problem in in_order for size in problem.sizes)
+    roles = dict.fromkeys(role for problem in in_order for role in problem.dtypes)
+    members = {
+        "problem": [
+            *(_Member(identifier(size, "the size"), "long long") for size in sizes),
+            *(_Member(identifier(role, "the role"), TEXT) for role in roles),
+            *_members(options),
+        ],
+        "configuration": [_Member("variant", TEXT), *_members(parameters)],
+    }
+    name = identifier(problems[0].kernel, "the kernel")
+    for names in ([member.name for member in of] for of in members.values()):
+        if twice := [one for one in names if names.count(one) > 1]:
+            raise DatabaseError(
+                f"{name} has two meanings for {twice[0]!r}", "rename one of them in the kernel"
+            )
+    gone = () if kernel else ("its kernel's file is gone: parameters are those of what is exported",)
+    rows = []
+    for stored in winners:
         run, winner = stored.run, stored.winner
-        configuration = winner.configuration
-        return {
-            "gpu": _string(run.gpu.name),
-            "cc": _Member("cc", "int").literal(run.gpu.cc),
-            "problem": self._literals(self._problem, _values(run.problem)),
-            "configuration": self._literals(
-                self._configuration, {"variant": configuration.variant, **configuration.values}
-            ),
-            "time_ns": _Member("the time", "double").literal(float(winner.time_ns)),
-            "conditions": _string(run.conditions),
-            "replayed": "true" if run.replayed else "false",
-            "comments": [comment(line) for line in (*_origin(stored), *self._missing)],
+        values = {
+            "problem": {**run.problem.sizes, **run.problem.dtypes, **run.problem.options},
+            "configuration": {"variant": winner.configuration.variant, **winner.configuration.values},
         }
-
-    def _literals(self, members: Sequence[_Member], values: Mapping[str, Value]) -> str:
-        return ", ".join(member.literal(values.get(member.name)) for member in members)
-
-
-def _values(problem: Problem) -> dict[str, Value]:
-    return {**problem.sizes, **problem.dtypes, **problem.options}
+        literals = {
+            struct: ", ".join(member.literal(values[struct].get(member.name)) for member in of)
+            for struct, of in members.items()
+        }
+        rows.append(
+            {
+                **literals,
+                "gpu": _string(run.gpu.name),
+                "cc": _Member("cc", "int").literal(run.gpu.cc),
+                "time_ns": _Member("the time", "double").literal(float(winner.time_ns)),
+                "conditions": _string(run.conditions),
+                "replayed": "true" if run.replayed else "false",
+                "comments": [comment(line) for line in (*_origin(stored), *gone)],
+            }
+        )
+    return {"name": name, "winners": rows, "text": _template("winners").render(**members, winners=rows)}
 
 
 def _origin(stored: StoredWinner) -> list[str]:
@@ -263,22 +249,12 @@ def render_header(
         winners, key=lambda w: (w.run.problem.kernel, w.run.gpu.cc, w.run.gpu.name, w.run.problem.key)
     )
     kernels = []
-    for name, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel):
+    for _, group in groupby(ordered, key=lambda stored: stored.run.problem.kernel):
         several = list(group)
-        kernels.append(_Kernel(name, several, _kernel_of_all([stored.run for stored in several], kernel_of)))
-    text = _template("header").render(
-        kernels=[
-            {
-                "name": kernel.name,
-                "winners": kernel.winners,
-                "text": kernel.text,
-                "digest": digest([namespace, kernel.name, kernel.text])[:8],
-            }
-            for kernel in kernels
-        ],
-        mark=MARK,
-        namespace=identifier(namespace, "the namespace"),
-    )
+        kernel = _kernel(several, _kernel_of_all([stored.run for stored in several], kernel_of))
+        kernels.append(kernel | {"digest": digest([namespace, kernel["name"], kernel["text"]])[:8]})
+    within = identifier(namespace, "the namespace")
+    text = _template("header").render(kernels=kernels, mark=MARK, namespace=within)
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(
             "the header would hold characters that C++ reads differently", "export fewer kernels"
