@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,8 @@ from tuner.winners.manifest import manifest
 from tuner.winners.portfolios import Portfolio, portfolios_of
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """What they take: confirmed winners, one for each problem and GPU, their kernels and portfolios."""
-
-    winners: list[StoredWinner]
-    kernels: Kernels
-    portfolios: list[Portfolio]
-
-
-def _take(which: WhichStored, *, bundled: bool) -> _Taken:
-    """Return what fits, and say what is left out.
+def _take(which: WhichStored, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, list[Portfolio]]:
+    """Return what fits, one winner for each problem and GPU, with kernels and portfolios; say what is left out.
 
     Args:
         which: fit.
@@ -78,7 +69,7 @@ def _take(which: WhichStored, *, bundled: bool) -> _Taken:
             " --mode names one",
             err=True,
         )
-    return _Taken(choice.winners, kernels, portfolios)
+    return choice.winners, kernels, portfolios
 
 
 def _find_one(which: WhichStored, otherwise: Sequence[StoredWinner]) -> str:
@@ -112,15 +103,15 @@ def export_header(
         identifier(namespace, "the namespace")
     except DatabaseError as error:
         raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
-    taken = _take(which, bundled=False)
-    text = render_header(taken.winners, namespace, taken.kernels.kernel)
+    winners, kernels, _ = _take(which, bundled=False)
+    text = render_header(winners, namespace, kernels.kernel)
     if str(output) == "-":
         click.echo(text, nl=False)
         return
     with new_file(output, force=force) as partial:
         partial.write_text(text, encoding="ascii")
-    names = {stored.run.problem.kernel for stored in taken.winners}
-    what = f"{counted(len(taken.winners), 'configuration')} of {counted(len(names), 'kernel')}"
+    names = {stored.run.problem.kernel for stored in winners}
+    what = f"{counted(len(winners), 'configuration')} of {counted(len(names), 'kernel')}"
     show_line(f"wrote {what} to {output}")
 
 
@@ -142,9 +133,9 @@ def bundle(
         BundleError: the folder cannot be written.
     """
     refuse_target(output, force=force)
-    taken = _take(which, bundled=True)
-    winners = without_the_rest(taken.winners, taken.portfolios) if few else taken.winners
-    contents = contents_of(winners, taken.kernels, taken.portfolios)
+    winners, kernels, portfolios = _take(which, bundled=True)
+    winners = without_the_rest(winners, portfolios) if few else winners
+    contents = contents_of(winners, kernels, portfolios)
     version = nvrtc_version()
     with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
         observer: Observer[str] = Observer() if quiet else Progress(counted_line, math.inf)
