@@ -8,6 +8,7 @@ Dask's nanny does less: a worker that loses its scheduler ends together with its
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,8 @@ AGAIN_S = 1.0
 """From the end of a process to its next start."""
 JOIN_S = 30
 """How long a worker looks for the scheduler."""
+NO_NAME = r"[^\w.-]"
+"""What stands in no name of a resource."""
 PATIENCE_S = 8.0
 """How long a process may take to end before it is killed."""
 
@@ -41,36 +44,34 @@ def commands(settings: HostSettings, folder: Path, shared: Path) -> list[list[st
     """
     scheme, _, rest = settings.scheduler.partition("://")
     host, _, port = rest.rpartition(":")
-    certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
-    tls = (
-        ["--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key] if scheme == "tls" else []
-    )
+    certificate, tls = folder / CERTIFICATE, list[str]()
+    if scheme == "tls":
+        tls = _options(tls_ca_file=certificate, tls_cert=certificate, tls_key=folder / KEY)
     found = []
     if settings.serves:
-        web = ["--dashboard-address", f"{host}:{max(settings.dashboard, 0)}"]
-        web += ["--no-dashboard"] if settings.dashboard < 0 else []
-        found.append(["scheduler", "--host", host, "--port", port, "--protocol", scheme, *tls, *web])
+        web = f"{host}:{max(settings.dashboard, 0)}"
+        own = _options(host=host, port=port, protocol=scheme, dashboard_address=web)
+        found.append(["scheduler", *own, *tls, *(["--no-dashboard"] if settings.dashboard < 0 else [])])
     for worker in settings.workers:
-        resources = ("GPU", worker.model.replace(" ", "_"), f"cc{worker.cc}", worker.uuid)
-        own = structs.replace(worker, shared=str(shared))
-        found.append(
-            [
-                *("worker", settings.scheduler, *tls, *(["--host", settings.host] if settings.host else [])),
-                *("--name", f"{socket.gethostname()} {worker.device}: {worker.model} {worker.uuid[:8]}"),
-                *("--resources", " ".join(f"{name}=1" for name in resources), "--nthreads", "4"),
-                *(
-                    "--no-nanny",
-                    "--no-dashboard",
-                    "--dashboard-address",
-                    "127.0.0.1:0",
-                    "--memory-limit",
-                    "0",
-                ),
-                *("--local-directory", str(shared / "dask"), "--death-timeout", str(JOIN_S)),
-                *("--preload", "tuner.fleet.cluster_worker", msgspec.json.encode(own).decode()),
-            ]
+        resources = ("GPU", worker.model, f"cc{worker.cc}", worker.uuid)
+        own = _options(
+            name=f"{socket.gethostname()} {worker.device}: {worker.model} {worker.uuid[:8]}",
+            resources=" ".join(f"{re.sub(NO_NAME, '_', text)}=1" for text in resources),
+            nthreads=4,
+            memory_limit=0,
+            local_directory=shared / "dask",
+            death_timeout=JOIN_S,
+            dashboard_address="127.0.0.1:0",
         )
+        own += _options(host=settings.host) if settings.host else []
+        told = msgspec.json.encode(structs.replace(worker, shared=str(shared))).decode()
+        preload = ["--preload", "tuner.fleet.cluster_worker", told]
+        found.append(["worker", settings.scheduler, *own, *tls, "--no-nanny", "--no-dashboard", *preload])
     return [[sys.executable, "-P", "-m", "dask", *command] for command in found]
+
+
+def _options(**given: object) -> list[str]:
+    return [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def tend(commands: Sequence[Sequence[str]]) -> None:
@@ -87,11 +88,7 @@ def tend(commands: Sequence[Sequence[str]]) -> None:
                 running[i], due[i] = None, time.monotonic() + AGAIN_S
             elif process is None and time.monotonic() >= due[i]:
                 # This process has one thread, so that nothing of it can be locked in the child.
-                running[i] = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    preexec_fn=die_with_parent,
-                )
+                running[i] = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
         time.sleep(0.1)
     left = [process for process in running if process is not None]
     for process in reversed(left):  # workers before the scheduler
