@@ -10,7 +10,6 @@ configuration (``--first default``: with the default), and ends with the best on
 ``--stop 0.002,0.005 --patience 10,20`` says instead what ``tune run --stop auto`` would save and lose at these noise
 floors: every run goes through all trials, and the loss is how much longer the best time is that was found by the stop.
 
-``--ahead 24`` tells each result when 24 configurations have been asked for since, as with compilers that work ahead;
 ``--compilers 16 --seconds 0.3,0.1`` lets the search nominate and choose as in a run whose candidates take so long to
 compile and to time.
 """
@@ -145,27 +144,24 @@ class Replay:
                 criterion.proposed(self.search.expected_improvement)
         return batch
 
-    def late(self) -> None:
-        """Tell results late: in the order asked, or chosen from a shortlist."""
-        given, search, shortlist = self.job.given, self.search, None
-        if given.compilers:
-            device = Ready(given.compilers)
-            shortlist = Shortlist(search, device, lambda: device.lookahead)  # type: ignore[arg-type]
+    def from_shortlist(self) -> None:
+        """Choose from a shortlist that compilers fill, and tell results late."""
+        given, search, device = self.job.given, self.search, Ready(self.job.given.compilers)
+        shortlist = Shortlist(search, device, lambda: device.lookahead)  # type: ignore[arg-type]
         under_way: deque[tuple[Configuration, float | None]] = deque()
         began = time.process_time()
         for number in range(given.trials):
-            if shortlist and not search.sampler.opening:
+            if search.sampler.opening:
+                configuration = search.ask()
+            else:
                 shortlist.fill(given.trials - number)
                 configuration = None if shortlist.empty else search.ask(shortlist.choose())
-            else:
-                configuration = search.ask()
             if configuration is None or self.done:
                 break
             under_way.append((configuration, self.measure(configuration)))
-            while len(under_way) >= (shortlist.depth if shortlist else given.ahead):
+            while len(under_way) >= shortlist.depth:
                 search.tell(*under_way.popleft())
-                if shortlist:
-                    shortlist.told(*given.seconds)
+                shortlist.told(*given.seconds)
         self.spent_s = time.process_time() - began
 
     def result(self) -> dict[str, Any]:
@@ -194,8 +190,8 @@ class Replay:
 def replay(job: Job) -> dict[str, Any]:
     """Return one run: when it was near the best time, the fractions, and the processor time of a suggestion."""
     one = Replay(job)
-    if job.given.ahead or job.given.compilers:
-        one.late()
+    if job.given.compilers:
+        one.from_shortlist()
     else:
         one.in_batches()
     return one.result()
@@ -238,7 +234,6 @@ def arguments() -> argparse.Namespace:
     )
     add("--stop", type=listed(), default="", help="noise floors at which to try an early stop, such as 0.002")
     add("--patience", type=listed(), default=str(PATIENCE), help="proposals in a row that must promise less")
-    add("--ahead", type=int, default=0, help="results are told so many questions late")
     add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
     add("--seconds", type=listed(), default="0.3,0.1", help="to compile and to time, with --compilers")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -262,8 +257,6 @@ def print_heading(given: argparse.Namespace) -> None:
     how = f"batches of {given.batch}"
     if given.compilers:
         how = f"{given.compilers} compilers, {compile_s:g} s to compile and {measure_s:g} s to time"
-    elif given.ahead:
-        how = f"results {given.ahead} questions late"
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")

@@ -12,7 +12,6 @@ from tuner.core import paths
 
 HEADINGS = {
     "--batch 4": "batches of 4",
-    "--ahead 6": "results 6 questions late",
     "--compilers 4 --seconds 0.3,0.1": "4 compilers",
     "--first default --warm 20": "taught by 20 trials",
 }
