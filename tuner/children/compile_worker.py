@@ -85,29 +85,31 @@ class Compiler:
 
     def _compile_all(self, request: CompileRequest) -> Compilation:
         started = time.monotonic()
-        compilation = Compilation(Status.OK)
+        sources: list[str] = []
+        compiled: list[Cubin] = []
+        status, error, log = Status.OK, "", None
         try:
             for source in self._launches(request):
-                compilation = structs.replace(compilation, sources=(*compilation.sources, source.text))
-                compiled = self._compile(source, request.gpu.arch)
-                compilation = structs.replace(
-                    compilation,
-                    cubins=(*compilation.cubins, compiled.cubin),
-                    entries=(*compilation.entries, compiled.entry),
-                    resources=(*compilation.resources, compiled.resources),
-                    log=f"{compilation.log}{compiled.log}\n",
-                )
-        except SourceRejected as error:
-            memory = "out of memory" in error.log.lower() or "OUT_OF_MEMORY" in error.log
+                sources.append(source.text)
+                compiled.append(self._compile(source, request.gpu.arch))
+        except SourceRejected as rejected:
+            error, log = str(rejected), rejected.log
+            memory = "out of memory" in log.lower() or "OUT_OF_MEMORY" in log
             status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
-            compilation = structs.replace(compilation, status=status, error=str(error), log=error.log)
-        except (KernelError, CompileError) as error:
-            compilation = structs.replace(compilation, status=Status.COMPILE_ERROR, error=str(error))
+        except (KernelError, CompileError) as failure:
+            status, error = Status.COMPILE_ERROR, str(failure)
         except MemoryError:
-            compilation = structs.replace(
-                compilation, status=Status.COMPILE_OOM, error="out of memory while rendering or compiling"
-            )
-        return structs.replace(compilation, compile_s=time.monotonic() - started)
+            status, error = Status.COMPILE_OOM, "out of memory while rendering or compiling"
+        return Compilation(
+            status,
+            error,
+            sources=tuple(sources),
+            cubins=tuple(one.cubin for one in compiled),
+            entries=tuple(one.entry for one in compiled),
+            resources=tuple(one.resources for one in compiled),
+            log="".join(f"{one.log}\n" for one in compiled) if log is None else log,
+            compile_s=time.monotonic() - started,
+        )
 
     def _launches(self, request: CompileRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""

@@ -137,7 +137,7 @@ def temporary_folder() -> Iterator[Path]:
     """
     try:
         for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-            _remove_unlocked_folder(left)
+            remove_unlocked(left)
         folder, locked = _locked_folder()
     except OSError as error:
         where = error.filename or "no temporary folder"
@@ -171,7 +171,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         OSError: it cannot be written.
     """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        _remove_unlocked_folder(left)
+        remove_unlocked(left)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -201,17 +201,6 @@ def _exchange(one: Path, other: Path) -> None:
         aside.rename(one)
 
 
-def _remove_unlocked_folder(path: Path) -> None:
-    """Remove what a killed process was writing; see :func:`remove_unlocked`."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
-        finally:
-            os.close(descriptor)
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -238,13 +227,14 @@ def _lock_if_possible(descriptor: int) -> None:
 
 
 def remove_unlocked(path: Path) -> None:
-    """Remove what a killed process was writing: the kernel dropped the lock of :func:`open_locked` with it."""
+    """Remove a file or folder that a killed process was writing: the kernel dropped its lock with the process."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                shutil.rmtree(path) if stat.S_ISDIR(kind) else path.unlink()
         finally:
             os.close(descriptor)
 

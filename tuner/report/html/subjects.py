@@ -1,6 +1,6 @@
 """What a page is about: each problem on a GPU with one of its runs, its winners and its benchmarks; and its figures.
 
-Whoever fills a database chooses its numbers: a record whose numbers cannot be is left out.
+A file of others may hold anything: rows whose numbers cannot be times, rates and ratios are left out.
 """
 
 from __future__ import annotations
