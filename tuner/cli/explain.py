@@ -16,9 +16,9 @@ from tuner.inspect.explain.code import read_code
 from tuner.inspect.explain.explanation import Explanation
 from tuner.inspect.explain.explanation import explain as explain_code
 from tuner.inspect.explain.report import explanation_as_json, show_explanation
+from tuner.kernel.roofline import ceiling_of, roof_under
 from tuner.report.launches import launch_note
 from tuner.report.tables import show_json
-from tuner.tuning.ceiling import ceiling_of, roof_under
 from tuner.tuning.state import metrics
 
 

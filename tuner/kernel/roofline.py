@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from tuner.core.conditions import Calibration, Mode
 from tuner.core.errors import ExpressionError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression
+from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
@@ -60,6 +62,8 @@ _COLUMNS = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 # A40 (86), 362 for L40S (89), 989 for H100, 2250 for B200, 504 for RTX PRO 6000 (120). cc 7.5 has no
 # bfloat16.
 _MATRIX = {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
+COPY_SHARE = 0.1
+"""Share of a problem's bytes that are written, above which a copy is what its bandwidth is compared with."""
 
 
 def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
@@ -186,3 +190,45 @@ def tuning_seconds(kernel: KernelSpec, problem: Problem, trials: int) -> float:
     """
     call_s = roof_of(kernel, problem, TYPICAL).speed_of_light_ns * 1e-9
     return OPENING_S + trials * (TRIAL_S + CALLS * call_s)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one of the tuner's own kernels reached on this GPU, as the time that the problem would take at that rate."""
+
+    name: str
+    """``copy``, ``read``, ``matrix`` or ``vector``."""
+    time_ns: float
+
+
+def roof_under(roof: Roof, mode: Mode) -> Roof:
+    """Return a roof with the ceilings that hold in a mode; the others become infinite, as unknown ones are."""
+    if mode is not Mode.WARM:
+        return roof
+    # With warm caches the bytes need not come from memory: shares of its rate can be several hundred per cent, and the
+    # rate of the caches is not known. Arithmetic has the same ceiling as before, but where it is not the bound, its
+    # share says nothing about how good a time is: then there is none at all.
+    flops = roof.peak_flops if roof.bound == "compute" else math.inf
+    return replace(roof, peak_flops=flops, peak_bytes_per_s=math.inf)
+
+
+def ceiling_of(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, roof: Roof, calibration: Calibration | None
+) -> Ceiling | None:
+    """Return the measured ceiling that a problem is to be compared with; None where none was measured."""
+    if calibration is None:
+        return None
+    work: float
+    if roof.bound == "compute":
+        work, dtype = roof.flops, problem.dtype
+        matrix = kernel.work.pipe == "matrix" and dtype in ("float16", "bfloat16")
+        name = "matrix" if matrix else "vector"
+        rate = calibration.matrix_flops if matrix else calibration.vector_flops * (dtype == "float32")
+    else:
+        tensors = tensors_of(kernel, problem, gpu)
+        written = sum(tensor.size_bytes for tensor in tensors if tensor.role != "input")
+        work = roof.bytes
+        copies = written > COPY_SHARE * sum(tensor.size_bytes for tensor in tensors)
+        name = "copy" if copies else "read"
+        rate = calibration.copy_bytes_per_s if copies else calibration.read_bytes_per_s
+    return Ceiling(name, work / rate * 1e9) if rate > 0 and work > 0 else None

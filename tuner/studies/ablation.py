@@ -19,7 +19,7 @@ from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
 from tuner.devices.base import Device, Outcome, Timed
-from tuner.kernel.roofline import Roof, roof_of
+from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ablation_changes import Change, changes
 from tuner.studies.interleaved import (
@@ -32,7 +32,6 @@ from tuner.studies.interleaved import (
     ratio_columns,
     times_of,
 )
-from tuner.tuning.ceiling import roof_under
 
 ITSELF = "chosen"
 """Name of the configuration itself among the contestants."""

@@ -21,11 +21,10 @@ from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Contestant, Device, RaceRequest, Timed
 from tuner.kernel.baselines import NOT_INSTALLED, Baseline
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.roofline import Roof, roof_of
+from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import PLAIN_EVERY_S, Progress
 from tuner.report.tables import duration
-from tuner.tuning.ceiling import roof_under
 from tuner.tuning.state import State, metrics
 
 SAMPLES = 8

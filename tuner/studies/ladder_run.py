@@ -157,11 +157,10 @@ class _LadderRun:
             return None
         finally:
             self._ended += 1
+        self._previous.missing |= {failure.name for failure in found.failures if failure.not_installed}
         if not found.timings:
             return None
         for failure in found.failures:
-            if failure.not_installed:
-                self._previous.missing.add(failure.name)
             if not failure.configuration and (sweep.against.named or not failure.not_installed):
                 failures.append(failure)
         # In the ladder's order, as they were entered; then the baselines.

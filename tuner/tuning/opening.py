@@ -12,7 +12,7 @@ from tuner.core.version import __version__
 from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.roofline import roof_of
+from tuner.kernel.roofline import ceiling_of, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Expecting, SpaceSampler
@@ -20,7 +20,6 @@ from tuner.search.initial import gather, refuse
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search, StudyMirror
-from tuner.tuning.ceiling import ceiling_of
 from tuner.tuning.request import Request
 from tuner.tuning.state import State
 from tuner.tuning.store import Store

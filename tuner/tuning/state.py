@@ -13,11 +13,10 @@ from tuner.core.model import Configuration, Measurement, Problem, Resources, Run
 from tuner.core.stats import Ratio, Verdict, median_interval, ratio_record
 from tuner.database.records import Mark, Metrics, WarmTime, Winner
 from tuner.devices.base import Device, Outcome
-from tuner.kernel.roofline import Roof
+from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
 from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
-from tuner.tuning.ceiling import Ceiling, roof_under
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""

@@ -14,6 +14,7 @@ from tuner.kernel.occupancy import Occupancy, Waves, occupancy
 from tuner.kernel.plan import make_plan
 from tuner.kernel.roofline import (
     LATENCY_NS,
+    Ceiling,
     Roof,
     bytes_in_flight,
     customary_bytes_in_flight,
@@ -22,7 +23,6 @@ from tuner.kernel.roofline import (
 )
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Launch
-from tuner.tuning.ceiling import Ceiling
 
 REGISTER_BYTES = 4
 

@@ -15,10 +15,9 @@ from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
 from tuner.inspect.explain.sass import GLOBAL, Kind
 from tuner.kernel.occupancy import Limit
-from tuner.kernel.roofline import LATENCY_NS, Roof
+from tuner.kernel.roofline import LATENCY_NS, Ceiling, Roof
 from tuner.report import tables
 from tuner.report.terminal import printable
-from tuner.tuning.ceiling import Ceiling
 
 MANY_LOOPS = 12
 """Rows of the table of loops at most."""
