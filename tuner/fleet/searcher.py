@@ -116,7 +116,11 @@ class Wire(Protocol):
         """Send a message; called from one thread at a time."""
 
     def receive(self) -> ToSearcher | None:
-        """Wait for a message; None when the head is gone."""
+        """Wait for a message; None when the head is gone.
+
+        Raises:
+            msgspec.DecodeError: what it says cannot be read; it counts as gone.
+        """
 
 
 class Conversation:
@@ -164,17 +168,18 @@ class Conversation:
                 self.say(Alive(self.working()))
 
     def _listen(self) -> None:
-        while (message := self._wire.receive()) is not None:
-            match message:
-                case Answered():
-                    self._answers.put(message)
-                case BeginSearch():
-                    self.search.set()
-                case StopSearch():
-                    self.stopped.set()
-                    self.search.set()
-                case _:
-                    self.work.put(message)
+        with suppress(msgspec.DecodeError):
+            while (message := self._wire.receive()) is not None:
+                match message:
+                    case Answered():
+                        self._answers.put(message)
+                    case BeginSearch():
+                        self.search.set()
+                    case StopSearch():
+                        self.stopped.set()
+                        self.search.set()
+                    case _:
+                        self.work.put(message)
         self.stopped.set()
         self.search.set()
         self._ended.set()
@@ -310,25 +315,10 @@ def _done(task: Task, result: Result) -> TaskDone:
     )
 
 
-class _Pipe:
-    """The pipe to the head that has started this process."""
-
-    def __init__(self) -> None:
-        self._pipe: ParentPipe[ToSearcher, FromSearcher] = ParentPipe(SEARCHING)
-
-    def send(self, message: FromSearcher) -> None:
-        self._pipe.send(message)
-
-    def receive(self) -> ToSearcher | None:
-        try:
-            return self._pipe.receive()
-        except msgspec.DecodeError:
-            return None
-
-
 def main() -> None:
     """Serve the process that has started this one."""
-    serve(Conversation(_Pipe()))
+    pipe: ParentPipe[ToSearcher, FromSearcher] = ParentPipe(SEARCHING)
+    serve(Conversation(pipe))
     os._exit(0)  # threads of a device that failed may hang
 
 
