@@ -12,9 +12,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scripts import harness
 from tests.faults import planted, short_deadline
@@ -35,14 +34,13 @@ ANSWER_S = 120.0
 
 @dataclass
 class Bench:
-    """A device with a prepared problem, and the lines and records of a campaign."""
+    """A device with a prepared problem, and the lines of a campaign."""
 
     device: LocalDevice
     kernel: KernelSpec
     configuration: Callable[[str, int], Configuration]
     launch_s: float
     say: Callable[[str], None] = print
-    records: list[dict[str, Any]] = field(default_factory=list)
     incumbent_ns: float | None = None
     fresh: int = 0
     """The next copy of the correct kernel: one that was measured is not measured again."""
@@ -86,10 +84,6 @@ class Bench:
         child = self.device._guard._child
         return child.pid if child is not None else 0
 
-    def record(self, section: str, fault: str, found: Measurement, **more: Any) -> None:
-        what = {"section": section, "fault": fault, "status": str(found.status), "error": found.error[:200]}
-        self.records.append({**what, **more})
-
     def verdict(self, name: str, passed: bool, text: str) -> bool:
         self.say(f"  {'PASS' if passed else 'FAIL'}  {name}: {text}")
         return passed
@@ -127,7 +121,6 @@ def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
         right += after.status in RIGHT
         if found.status not in planted.RUINED:
             wrong.append(f"{fault} {copy}: {found.status} {found.error[:100]}")
-        bench.record("faults", fault, found, next=str(after.status), wait_s=round(waits[-1], 3))
     for fault, seen in codes.items():
         bench.say(f"  {fault}: {'; '.join(f'{number} x {text}' for text, number in seen.most_common())}")
     for line in wrong[:10]:
@@ -169,8 +162,6 @@ def hangs(bench: Bench, count: int) -> bool:
         if first.samples_ns and second.samples_ns:
             before.append(statistics.median(first.samples_ns))
             after.append(statistics.median(second.samples_ns))
-        bench.record("hangs", "hang", found, dead_s=round(dead[-1], 3), wait_s=round(waits[-1], 3),
-                     ratio=round(after[-1] / before[-1], 5) if after else None)  # fmt: skip
     for text, number in statuses.items():
         bench.say(f"  {number} x {text}")
     ratios = [b / a for a, b in zip(before, after, strict=True)]
@@ -206,7 +197,6 @@ def allocations(bench: Bench, count: int, fault: str = "scratch") -> bool:
         found = bench.measure(bench.configuration(fault, copy))
         times.append(time.monotonic() - began)
         refused += found.status is Status.OUT_OF_MEMORY
-        bench.record("memory", fault, found)
         if copy % every == every - 1 or copy == count - 1:
             asked += 1
             right += bench.right().status in RIGHT
@@ -228,7 +218,6 @@ def late(bench: Bench, faults: Sequence[str]) -> bool:
         found = bench.measure(bench.configuration(fault, 0), ranked=False)
         caught += found.status in planted.WRONG
         right += bench.right().status in RIGHT
-        bench.record("late", fault, found)
         bench.say(f"  {fault}: {found.status} {found.error[:100]}")
     passed = [
         bench.verdict("caught", caught == len(faults), f"{caught} of {len(faults)}"),
@@ -249,9 +238,7 @@ def _count(full: int, scale: float) -> int:
     return max(1, round(full * scale))
 
 
-def campaign(
-    bench: Bench, only: Sequence[str], scale: float, save: Callable[[], None] = lambda: None
-) -> bool:
+def campaign(bench: Bench, only: Sequence[str], scale: float) -> bool:
     """Run sections on a prepared bench; returns whether all passed."""
     passed = True
     for name in only:
@@ -264,9 +251,7 @@ def campaign(
             good = bench.verdict(name, False, f"stopped by {error!r}")
         bench.say(f"  {time.monotonic() - began:.0f} s")
         passed &= good
-        save()
     bench.say("PASSED" if passed else "FAILED")
-    save()
     return passed
 
 
@@ -278,7 +263,6 @@ def main() -> int:
     add("--scale", type=float, default=1.0, help="of the number of faults")
     add("--jobs", type=int, help="compiling processes")
     add("-o", "--output", type=Path, metavar="FILE", help="write the lines here as well, as they come")
-    add("--json", type=Path, metavar="FILE", help="write a record of each fault")
     given = options.parse_args()
     out = given.output.open("w") if given.output else None
 
@@ -293,17 +277,13 @@ def main() -> int:
         )
         bench = Bench(device, kernel, planted.planted, short_deadline.LAUNCH_S, say)
 
-        def save() -> None:
-            if given.json:
-                harness.write_json(given.json, bench.records)
-
         try:
             say(f"python {' '.join(sys.argv)}")
             say(
                 f"{device.gpu.name}, driver {device.gpu.driver}, kernel-tune {__version__}, {harness.today()}"
             )
             bench.begin()
-            return 0 if campaign(bench, given.only or [*SECTIONS], given.scale, save) else 1
+            return 0 if campaign(bench, given.only or [*SECTIONS], given.scale) else 1
         finally:
             device.close()
             if out:

@@ -42,7 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
     add("--only", default="", metavar="TEXT", help="commands whose name contains this")
     add("--case", metavar="NAME", help="one case, such as: database 17")
     add("--keep", type=Path, metavar="FOLDER", help="with --case: leave its files here")
-    add("--json", type=Path, metavar="FILE", help="write each command's record, a line each")
     given = options.parse_args(arguments)
     cases = [("database", i) for i in range(given.databases)] + [("file", i) for i in range(given.files)]
     if given.case:
@@ -55,8 +54,6 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if not given.keep:
             shutil.rmtree(work, ignore_errors=True)
-    if given.json:
-        given.json.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     return report(records, given, time.monotonic() - began)
 
 

@@ -11,7 +11,7 @@ from scripts import gpu_faults as script
 from tests.faults import planted
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.children.compile_pool import CompilePool
-from tuner.core.model import Configuration, Status
+from tuner.core.model import Configuration
 from tuner.devices.local import LocalDevice
 from tuner.devices.requests import Requests
 from tuner.kernel.roofline import ARCHITECTURES
@@ -44,7 +44,6 @@ def test_faults_that_ruin_the_context_are_counted(bench: script.Bench) -> None:
     passed = script.fatal(bench, 6, ["sticky700", "sticky716"])
     assert passed, said(bench)
     assert "PASS  classified: 6 of 6" in said(bench)
-    assert [record["status"] for record in bench.records] == [Status.MEMORY_FAULT] * 6
 
 
 def test_a_fault_with_another_status_fails(bench: script.Bench) -> None:
@@ -58,7 +57,6 @@ def test_hangs_are_dead_soon_after_their_deadline(bench: script.Bench) -> None:
     assert "PASS  classified: 2 of 2" in said(bench)
     assert "PASS  dead after the deadline" in said(bench)
     assert "PASS  correct before and afterwards: 2 of 2" in said(bench)
-    assert all(record["dead_s"] > 0 for record in bench.records)
 
 
 def test_allocations_end_no_process(bench: script.Bench) -> None:
@@ -83,11 +81,9 @@ def test_a_section_that_stops_does_not_stop_the_others(
         "SECTIONS",
         {"a": ("stops", stop), "b": ("goes on", lambda bench, _: script.late(bench, ["wrong"]))},
     )
-    saved = []
-    assert not script.campaign(bench, ["a", "b"], 1.0, lambda: saved.append(len(bench.records)))
+    assert not script.campaign(bench, ["a", "b"], 1.0)
     assert "RuntimeError" in said(bench)
     assert "PASS  caught: 1 of 1" in said(bench)
-    assert saved == [0, 1, 1]
 
 
 @pytest.mark.parametrize("fault", ["ok", "hang", "scratch", "stack_overflow", *list(planted.LATE)[:3]])
