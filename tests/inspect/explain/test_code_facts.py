@@ -268,6 +268,8 @@ def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
     launches = list(rendered(name, cc))
     if cc == 75:  # has instructions of its own for matrices alone
         launches = [(variant, source, entry) for variant, source, entry in launches if "mma_sync" in entry]
+    if cc == 80:
+        launches = launches[::2]
     if name == "gemm":  # all take half a minute
         launches = launches[::3]
     assert launches
