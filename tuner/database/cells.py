@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Verification, canonical_json, digest
 from tuner.core.stats import outlier_count
@@ -192,11 +191,6 @@ def encode_parameters(configuration: Configuration) -> str:
 def decode_configuration(row: Mapping[str, Any]) -> Configuration:
     """Rebuild a configuration from the columns ``variant`` and ``configuration``."""
     return Configuration.of(row["variant"], from_json(row["configuration"], dict[str, _Parameter]))
-
-
-def decode_conditions(row: Mapping[str, Any]) -> Conditions:
-    """Rebuild conditions from the columns ``mode`` and ``regime``."""
-    return Conditions(Mode(row["mode"]), Regime(row["regime"]))
 
 
 def encode_verification(verification: Verification) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -214,7 +215,8 @@ class DatabaseFile:
 
         def decode() -> StoredTrial:
             stored = rows.decode_trial(row, self.run(row["run_id"]))
-            return rows.with_sources(stored, self._sources(rows.source_digests_of(row), row["id"]))
+            sources = self._sources(rows.source_digests_of(row), row["id"])
+            return replace(stored, trial=replace(stored.trial, sources=sources))
 
         return self._or_damaged(decode)
 

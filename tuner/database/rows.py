@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -72,7 +72,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
                     seed=row["seed"],
                 ),
                 "versions": cells.from_json(row["versions"], dict[str, str]),
-                "conditions": cells.decode_conditions(row),
+                "conditions": {"mode": row["mode"], "regime": row["regime"]},
                 "calibration": calibration and Calibration.from_json(calibration),
             },
             Run,
@@ -134,11 +134,6 @@ def source_digests_of(row: Mapping[str, Any]) -> list[str]:
         ValueError: it is no list of texts.
     """
     return list(cells.from_json(row["source_digests"], list[str]))
-
-
-def with_sources(stored: StoredTrial, sources: tuple[str, ...]) -> StoredTrial:
-    """Return the same trial with its rendered sources."""
-    return replace(stored, trial=replace(stored.trial, sources=sources))
 
 
 def encode_winner(run: Run, winner: Winner) -> dict[str, Any]:
@@ -224,7 +219,7 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             {
                 **row,
                 **_problem_and_gpu(row),
-                "conditions": cells.decode_conditions(row),
+                "conditions": {"mode": row["mode"], "regime": row["regime"]},
                 "configuration": None if row["variant"] is None else cells.decode_configuration(row),
                 "winner_id": winner_id,
                 "samples_ns": cells.decode_samples(row["samples"], row["sample_count"]),

@@ -43,21 +43,16 @@ class Question(Struct, frozen=True):
     text: str
 
 
-class SelectedRows(Struct, frozen=True, tag=True):
-    """The result."""
+class Selected(Struct, frozen=True):
+    """The result, or why there is none: SQLite's words, and its code, 0 where they are ours."""
 
-    columns: list[str]
-    rows: list[tuple[Any, ...]]
-
-
-class Refused(Struct, frozen=True, tag=True):
-    """Why there is none: SQLite's words, and its code, 0 where they are ours."""
-
-    problem: str
+    columns: list[str] = []
+    rows: list[tuple[Any, ...]] = []
+    problem: str = ""
     code: int = 0
 
 
-ANSWERS: Channel[Question, SelectedRows | Refused] = Channel(Question, SelectedRows | Refused)
+ANSWERS: Channel[Question, Selected] = Channel(Question, Selected)
 
 
 def read_only(path: Path, text: str, limit_s: float = LIMIT_S) -> SqlTable:
@@ -77,10 +72,10 @@ def read_only(path: Path, text: str, limit_s: float = LIMIT_S) -> SqlTable:
         raise UsageError(f"--sql takes too much memory ({death.reason})", "select less") from None
     except UnsendableError as error:
         raise UsageError(f"--sql: {error}", ONE_SELECT) from None
-    if isinstance(reply, SelectedRows):
-        return reply.columns, reply.rows
     if reply is None:
         raise UsageError(f"--sql took more than {limit_s:g} s", "select less")
+    if reply.columns:
+        return reply.columns, reply.rows
     if reply.code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
         raise UsageError("--sql can only read", f"{ONE_SELECT}; ATTACH, PRAGMA and writes are refused")
     raise UsageError(
@@ -88,7 +83,7 @@ def read_only(path: Path, text: str, limit_s: float = LIMIT_S) -> SqlTable:
     )
 
 
-def answer(question: Question) -> SelectedRows | Refused:
+def answer(question: Question) -> Selected:
     """Return the result of one statement, run on a connection that is read-only four times over.
 
     ``mode=ro`` alone would still let ATTACH create files, so an authorizer allows nothing but reading.
@@ -104,9 +99,9 @@ def answer(question: Question) -> SelectedRows | Refused:
             connection.set_authorizer(_authorize)
             return _fetch(connection, question.text)
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-        return Refused(str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        return Selected(problem=str(error), code=getattr(error, "sqlite_errorcode", 0) & 0xFF)
     except MemoryError:
-        return Refused("it takes too much memory")
+        return Selected(problem="it takes too much memory")
 
 
 def _authorize(action: int, *names: str | None) -> int:
@@ -114,18 +109,18 @@ def _authorize(action: int, *names: str | None) -> int:
     return sqlite3.SQLITE_OK if action in _READING and not dangerous else sqlite3.SQLITE_DENY
 
 
-def _fetch(connection: sqlite3.Connection, text: str) -> SelectedRows | Refused:
+def _fetch(connection: sqlite3.Connection, text: str) -> Selected:
     cursor = connection.execute(text)
     if cursor.description is None:
-        return Refused("it is empty")
+        return Selected(problem="it is empty")
     rows: list[tuple[Any, ...]] = []
     size = 0
     for row in cursor:
         rows.append(row)
         size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
         if len(rows) > MAX_ROWS or size > MAX_BYTES:
-            return Refused("the result is too large; select less, or add a LIMIT")
-    return SelectedRows([column[0] for column in cursor.description], rows)
+            return Selected(problem="the result is too large; select less, or add a LIMIT")
+    return Selected([column[0] for column in cursor.description], rows)
 
 
 def main() -> None:
