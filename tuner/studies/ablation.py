@@ -19,6 +19,7 @@ from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
 from tuner.devices.base import Device, Outcome, Timed
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ablation_changes import Change, changes
@@ -141,7 +142,7 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
     if ablation.itself is None:
         return []
     row = replace(
-        blank_row(request.kernel, request.problem, device, bench),
+        blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
         noise_floor=ablation.noise_floor,
         tags=ablation.tags,
     )

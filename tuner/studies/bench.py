@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
 from tuner.devices.base import Device
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.space import SearchSpace
 from tuner.studies.interleaved import (
     Compared,
@@ -150,7 +151,10 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
 def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     """Return the rows that the database keeps of it."""
     target = result.target
-    row = replace(blank_row(target.kernel, target.problem, device, bench_id), noise_floor=result.noise_floor)
+    row = replace(
+        blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
+        noise_floor=result.noise_floor,
+    )
     return [
         replace(
             row,

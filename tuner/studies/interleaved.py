@@ -197,16 +197,15 @@ def unpaired(one: Timed, other: Timed) -> Ratio:
     return Ratio(one.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
-def blank_row(kernel: KernelSpec, problem: Problem, device: Device, bench: str) -> Benchmark:
+def blank_row(identity: KernelIdentity, problem: Problem, device: Device, bench: str) -> Benchmark:
     """Return a row of the database with what all contestants of a comparison share.
 
     Args:
-        kernel: what computes.
+        identity: of what computes; made once for many comparisons, as its text takes a tenth of a second.
         problem: what is computed.
         device: which is prepared for it.
         bench: the id that all comparisons of one study share.
     """
-    identity = KernelIdentity(kernel)
     return Benchmark(
         bench=bench,
         problem=problem,

@@ -16,6 +16,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.core.stats import UNDECIDED, Ratio
 from tuner.database.records import Benchmark
 from tuner.devices.base import Device
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.studies.interleaved import Comparison, Timing, blank_row, ratio_columns, times_of, unpaired
 from tuner.studies.targets import Against
@@ -229,7 +230,7 @@ def records_of(comparison: StepComparison, device: Device, bench: str) -> list[B
         bench: the id that all comparisons of one sweep share.
     """
     first = comparison.fastest
-    row = blank_row(comparison.kernel, comparison.problem, device, bench)
+    row = blank_row(KernelIdentity(comparison.kernel), comparison.problem, device, bench)
     return [
         replace(
             row,

@@ -12,6 +12,7 @@ from tuner.core.model import Configuration, Problem
 from tuner.database.database import Database
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, Timed
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.interleaved import blank_row, times_of
 from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
@@ -46,6 +47,7 @@ class Races:
     ) -> None:
         self._kernel, self._device, self._database = kernel, device, database
         self._mode, self._regime, self._seed = mode, regime, seed
+        self._identity = KernelIdentity(kernel)
         self._rows = [
             row
             for row in portfolio_rows(database, kernel)
@@ -118,7 +120,7 @@ class Races:
         self, problem: Problem, timed: Mapping[Configuration, Timed], tags: Sequence[str], tag: str
     ) -> dict[Configuration, float]:
         fastest = min(timed.values(), key=lambda one: one.time_ns)
-        row = blank_row(self._kernel, problem, self._device, str(uuid.uuid4()))
+        row = blank_row(self._identity, problem, self._device, str(uuid.uuid4()))
         rows = {}
         for configuration, one in timed.items():
             # By the rounds' ratios to the fastest, which drift does not move.
