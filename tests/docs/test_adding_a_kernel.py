@@ -197,7 +197,7 @@ def test_page_explains_every_filter_and_limit_of_element_expressions() -> None:
 
 def test_page_explains_every_key() -> None:
     """Every key that the readers of a kernel's file ask for."""
-    readers = ("load", "toml/problem", "toml/variants", "toml/baselines", "toml/values")
+    readers = ("load", "toml/problem", "toml/variants", "toml/table")
     source = "".join((DOCS.parent / "tuner/kernel" / f"{name}.py").read_text() for name in readers)
     keys = set(re.findall(r"""\.(?:get|table|tables)\("(\w+)\"""", source))
     keys |= set(

@@ -1,5 +1,5 @@
-"""A TOML table that checks the types of its values and rejects unknown keys, with errors that locate it in the file; and
-what its values are: names, dtypes, lists of values, expressions."""
+"""A TOML table that checks the types of its values and rejects unknown keys, with errors that locate it in the file;
+and what its values are: names, dtypes, lists of values, expressions."""
 
 from __future__ import annotations
 
