@@ -1,4 +1,4 @@
-// Which members of a portfolio run a problem best: in whole numbers, as runtime/portfolio.py ranks them, to the bit.
+// Which members of a portfolio run a problem best: in whole numbers, as runtime/dispatch.py ranks them, to the bit.
 #ifndef KERNEL_TUNE_PORTFOLIO_HPP
 #define KERNEL_TUNE_PORTFOLIO_HPP
 
