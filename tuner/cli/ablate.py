@@ -6,8 +6,8 @@ import uuid
 from contextlib import closing
 
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
-from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import open_gpu
+from tuner.cli.options import ConfigurationArguments
 from tuner.cli.stopping import stopping
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, TunerError, UsageError

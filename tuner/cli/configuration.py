@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.cli.options import ConfigurationArguments
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stored_winners import measured_else_replayed
 from tuner.core.conditions import Conditions

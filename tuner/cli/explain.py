@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.configuration import ChosenConfiguration, choose, launching, refuse_beyond_memory
-from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import named_gpu
+from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.model import Status
 from tuner.database.database import Database

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.cli.options import ConfigurationArguments
 from tuner.core import paths
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion

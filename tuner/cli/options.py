@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tuner.cli.kernel_name import kernel_option
+from tuner.cli.kernel_name import kernel_argument, kernel_option
 from tuner.cli.loader import Option
 from tuner.core import paths
 
@@ -266,3 +267,49 @@ filter_options: Option = all_of(
     click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
 )
 """The filters of ``tune query`` and ``tune best``, and their formats; the command gets them as ``options``."""
+
+
+configuration_options: Option = all_of(
+    kernel_argument(required=False),
+    problem_options,
+    click.option(
+        "--config",
+        metavar="TEXT",
+        help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
+    ),
+    click.option("--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."),
+    database_option,
+)
+"""KERNEL, and what names a problem and a configuration; a body gets them as :class:`ConfigurationArguments`."""
+
+named_gpu_options: Option = all_of(
+    click.option(
+        "--gpu",
+        "gpu_text",
+        metavar="TEXT",
+        help="A GPU by a part of its name: one of the database, or a typical one.",
+    ),
+    click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten."),
+    click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."),
+)
+"""The GPU that is meant, for a command that needs none; :func:`tuner.cli.gpu.named_gpu` settles it."""
+
+
+@dataclass(frozen=True)
+class ConfigurationArguments:
+    """What the command line says about a configuration; :func:`tuner.cli.configuration.choose` settles it."""
+
+    kernel_name: str
+    """Empty where only a trial is named."""
+    sizes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    preset: str | None = None
+    config: str | None = None
+    trial: int | None = None
+    db: Path = paths.DATABASE
+
+    @property
+    def names_problem(self) -> bool:
+        """Whether anything is said about the problem, besides its kernel."""
+        return bool(self.sizes or self.dtypes or self.options or self.preset)

@@ -9,8 +9,8 @@ from pathlib import Path
 from tuner.children.compile_pool import CompilePool
 from tuner.children.job import ToolJob
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
-from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
+from tuner.cli.options import ConfigurationArguments
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.errors import CompileError

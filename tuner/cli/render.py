@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from tuner.cli.configuration import ChosenConfiguration, choose, launching
-from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import named_gpu
+from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration

@@ -12,8 +12,8 @@ import click
 
 from tuner.children.compile_pool import CompilePool
 from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
-from tuner.cli.configuration_options import ConfigurationArguments
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
+from tuner.cli.options import ConfigurationArguments
 from tuner.cli.problems import assignments, size_of
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestion

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.configuration import choose
-from tuner.cli.configuration_options import ConfigurationArguments
+from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import whole_folder
 from tuner.database.database import Database

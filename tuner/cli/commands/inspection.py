@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import configuration_options, named_gpu_options
 from tuner.cli.kernel_name import kernel_argument
 from tuner.cli.loader import Once, Option, runs
 from tuner.cli.options import (
@@ -12,9 +11,11 @@ from tuner.cli.options import (
     Amount,
     Count,
     Whole,
+    configuration_options,
     gpu_option,
     jobs_option,
     json_option,
+    named_gpu_options,
     problem_options,
     result_options,
     seed_option,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.configuration_options import configuration_options
 from tuner.cli.kernel_name import kernel_argument, kernel_option
 from tuner.cli.loader import Once, runs
 from tuner.cli.options import (
@@ -13,6 +12,7 @@ from tuner.cli.options import (
     Count,
     Whole,
     as_tuned_options,
+    configuration_options,
     database_option,
     device_option,
     dtypes_option,
