@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import DatabaseError, ExpressionError, RecordingError
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.expressions.arithmetic import Expression, parse
+from tuner.expressions.arithmetic import WIDE, Expression, parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_recording import MAX_VALUES, damaged, read_json, storable_value
 from tuner.kernel.plan import make_plan, tensors_of
@@ -30,8 +31,11 @@ PYTHON = {
     "ceil_div": "-(-({0}) // ({1}))",
     "round_up": "(-(-({0}) // ({1})) * ({1}))",
     "is_pow2": "(({0}) > 0 and (({0}) & (({0}) - 1)) == 0)",
+    "neg": "(-({0}))",
+    "not": "(not ({0}))",
+    "if": "(({1}) if ({0}) else ({2}))",
 }
-"""Functions of expressions as plain Python; those of constants alone are written as their value."""
+"""Operators and functions of expressions as plain Python."""
 BUILT_IN = ("min", "max", "abs")
 """Functions of expressions that Python has, too."""
 
@@ -150,36 +154,29 @@ def python_of(expression: trees.Expression, constants: Mapping[str, Any]) -> str
     Raises:
         DatabaseError: it uses a function that Python does not have.
     """
-    return ast.unparse(_settled(ast.parse(expression.text, mode="eval").body, constants))
+    return ast.unparse(ast.parse(_python(expression.tree, constants), mode="eval"))
 
 
-def _settled(node: ast.AST, constants: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
-        try:
-            expression = parse(ast.unparse(node))
-            if expression.names <= constants.keys():
-                value = expression.evaluate(constants)
-                return ast.parse(repr(value.item() if hasattr(value, "item") else value), mode="eval").body
-        except ExpressionError:
-            pass  # a list of choices or a name, which are only parts of expressions
-    if isinstance(node, ast.IfExp) and isinstance(test := _settled(node.test, constants), ast.Constant):
-        return _settled(node.body if test.value else node.orelse, constants)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        arguments = [_settled(argument, constants) for argument in node.args]
-        if node.func.id in PYTHON:
-            text = PYTHON[node.func.id].format(*map(ast.unparse, arguments))
-            return ast.parse(text, mode="eval").body
-        if node.func.id not in BUILT_IN:
-            raise DatabaseError(
-                f"{ast.unparse(node)!r} is beyond the T1 format", "write the constraint without this function"
-            )
-        return ast.Call(node.func, arguments, [])
-    for name, field in ast.iter_fields(node):
-        if isinstance(field, list):
-            setattr(node, name, [_settled(part, constants) for part in field])
-        elif isinstance(field, ast.AST):
-            setattr(node, name, _settled(field, constants))
-    return node
+def _python(tree: trees.Tree, constants: Mapping[str, Any]) -> str:
+    """Return a tree as Python; what needs no parameter as its value, if it has one."""
+    if trees.Expression(tree).names <= constants.keys():
+        with suppress(ArithmeticError):
+            return repr(WIDE.evaluator(tree)(constants))
+    if not isinstance(tree, tuple):
+        return str(tree)
+    name, operands = str(tree[0]), [_python(operand, constants) for operand in tree[1:]]
+    if name == "if" and operands[0] in ("True", "False"):
+        return operands[1] if operands[0] == "True" else operands[2]
+    if name in PYTHON:
+        return PYTHON[name].format(*operands)
+    if name in BUILT_IN:
+        return f"{name}({', '.join(operands)})"
+    if name not in (*trees.ARITHMETIC, *trees.COMPARISONS, "and", "or"):
+        raise DatabaseError(
+            f"{name}({', '.join(operands)}) is beyond the T1 format",
+            "write the constraint without this function",
+        )
+    return f"({f' {name} '.join(operands)})"
 
 
 def _type_of(values: tuple[Value, ...]) -> str:
