@@ -14,18 +14,30 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location, SpaceSampler
 from tuner.search.features import Codes, Features, Floats
 
 NEARBY = 2
 """Parameters in which a configuration near a good one may differ."""
+GOOD = 0.1375
+"""How far behind the best, in log2 of the time, an initial configuration may be: 10 %."""
+PENALTY = 2.0
+"""Taken off the logarithm of the expected improvement for each value that differs from the nearest good one. Chosen on
+models of 40 searches: with 1 two runs chose the same less often, and their winners were slower; 4 did no better."""
+FARTHEST = 8
+"""Values that count, at most."""
+UNRELATED = 4
+"""Values that count for variants that have no good initial configuration."""
+TAIL = -2.0
+"""Deviations below the best where the expected improvement is computed as a tail."""
+FRACTION_DEPTH = 20
+"""Of the tail's continued fraction: eleven digits at :data:`TAIL`, more beyond."""
 
 Rows = NDArray[np.int64]
 
 
 class Candidates:
-    """Draws unseen configurations of a sampler's space.
+    """Draws unseen configurations of a sampler's space, and says what is taken off those that are far away.
 
     Args:
         sampler: whose space, random numbers and seen configurations.
@@ -36,6 +48,8 @@ class Candidates:
         self._sampler, self._features = sampler, features
         self._near: dict[Location, Rows] = {}
         """Rows near the best configurations: in a set of millions they take a while to find."""
+        self._apart_from: dict[Location, NDArray[np.int16]] = {}
+        """For an initial configuration, in how many values each row of its variant differs from it."""
 
     def near_and_random(self, good: Iterable[Location], limit: int) -> list[Rows]:
         """Return for each variant unseen rows: all, or neighbours of good configurations and random ones.
@@ -92,11 +106,27 @@ class Candidates:
         variant = self._sampler.space.variants[location[0]]
         return np.flatnonzero(variant.distances(variant.matrix[location[1]].astype(np.int64)) <= NEARBY)
 
+    def penalty(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
+        """Return what is taken off the logarithm of the expected improvement of some rows of a variant.
 
-TAIL = -2.0
-"""Deviations below the best where the expected improvement is computed as a tail."""
-FRACTION_DEPTH = 20
-"""Of the tail's continued fraction: eleven digits at :data:`TAIL`, more beyond."""
+        Args:
+            number: of the variant.
+            rows: in it.
+            initial: the initial configurations that are good; without any nothing is taken off.
+        """
+        if not initial:
+            return np.zeros(len(rows))
+        own = [location for location in initial if location[0] == number]
+        if not own:
+            return np.full(len(rows), PENALTY * UNRELATED)
+        apart = np.min([self._apart(location)[rows] for location in own], axis=0)
+        return np.asarray(PENALTY * np.minimum(apart, FARTHEST))
+
+    def _apart(self, location: Location) -> NDArray[np.int16]:
+        if location not in self._apart_from:
+            variant = self._sampler.space.variants[location[0]]
+            self._apart_from[location] = variant.distances(variant.matrix[location[1]].astype(np.int64))
+        return self._apart_from[location]
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
@@ -137,49 +167,3 @@ def _normal_cdf(z: Floats) -> Floats:
     powers = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) * powers
     return np.asarray(np.where(z > 0, 1 - tail, tail))
-
-
-GOOD = 0.1375
-"""How far behind the best, in log2 of the time, an initial configuration may be: 10 %."""
-PENALTY = 2.0
-"""Taken off the logarithm of the expected improvement for each value that differs from the nearest good one. Chosen on
-models of 40 searches: with 1 two runs chose the same less often, and their winners were slower; 4 did no better."""
-FARTHEST = 8
-"""Values that count, at most."""
-UNRELATED = 4
-"""Values that count for variants that have no good initial configuration."""
-
-
-class Nearness:
-    """The penalty of each configuration.
-
-    Args:
-        space: of the search.
-    """
-
-    def __init__(self, space: SearchSpace) -> None:
-        self._space = space
-        self._distances: dict[Location, NDArray[np.int16]] = {}
-        """For an initial configuration, in how many values each row of its variant differs from it."""
-
-    def penalty(self, number: int, rows: NDArray[np.int64], initial: Collection[Location]) -> Floats:
-        """Return what is taken off the logarithm of the expected improvement of some rows of a variant.
-
-        Args:
-            number: of the variant.
-            rows: in it.
-            initial: the initial configurations that are good; without any nothing is taken off.
-        """
-        if not initial:
-            return np.zeros(len(rows))
-        own = [location for location in initial if location[0] == number]
-        if not own:
-            return np.full(len(rows), PENALTY * UNRELATED)
-        apart = np.min([self._apart(location)[rows] for location in own], axis=0)
-        return np.asarray(PENALTY * np.minimum(apart, FARTHEST))
-
-    def _apart(self, location: Location) -> NDArray[np.int16]:
-        if location not in self._distances:
-            variant = self._space.variants[location[0]]
-            self._distances[location] = variant.distances(variant.matrix[location[1]].astype(np.int64))
-        return self._distances[location]

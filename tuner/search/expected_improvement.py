@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tuner.core.model import Configuration, Resources
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location, Nominee, SpaceSampler, objective_of
-from tuner.search.candidates import GOOD, Candidates, Nearness, expected_improvement, log_expected_improvement
+from tuner.search.candidates import GOOD, Candidates, expected_improvement, log_expected_improvement
 from tuner.search.features import Codes, Features, Floats, encode_resources, resource_distances
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
 from tuner.search.observations import Observations, OtherTask, correlation_limit, observe
@@ -103,7 +103,6 @@ class GPEISampler(SpaceSampler):
         """Whether the results are more probable with the compiler statistics, as of the last fit."""
         self.expected_improvement = np.inf
         self._candidates = Candidates(self, self.features)
-        self._nearness = Nearness(space)
         self._times: dict[Location, float] = {}
         """Objectives of what did not fail."""
         self._locations: list[Location] = []
@@ -259,7 +258,7 @@ class GPEISampler(SpaceSampler):
         taken = np.zeros(len(rows))
         for number in np.unique(numbers):
             of_variant = numbers == number
-            taken[of_variant] = self._nearness.penalty(int(number), rows[of_variant], good)
+            taken[of_variant] = self._candidates.penalty(int(number), rows[of_variant], good)
         return taken
 
     def _spread(self) -> Location:

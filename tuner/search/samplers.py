@@ -17,8 +17,8 @@ from tuner.search.optuna_samplers import NearestValidSampler, sampler_classes
 from tuner.search.study import Search
 
 
-class _OrderedSampler(SpaceSampler):
-    """Goes through a list of each variant's rows, and leaves out seen ones."""
+class BruteForceSampler(SpaceSampler):
+    """Proposes every configuration after the default, in the fixed order of the space."""
 
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         super().__init__(space, seed)
@@ -28,29 +28,26 @@ class _OrderedSampler(SpaceSampler):
     def _order(self, count: int) -> list[int] | range:
         return range(count)
 
-    def _advance(self, number: int) -> Location:
+    def _variant(self) -> int:
+        return next(number for number, left in enumerate(self.unseen) if left)
+
+    def _propose(self) -> Location:
+        number = self._variant()
         order = self._orders[number]
         while self.seen[number][order[self._next[number]]]:
             self._next[number] += 1
         return number, order[self._next[number]]
 
 
-class BruteForceSampler(_OrderedSampler):
-    """Proposes every configuration after the default, in the fixed order of the space."""
-
-    def _propose(self) -> Location:
-        return self._advance(next(number for number, left in enumerate(self.unseen) if left))
-
-
-class RandomOrderSampler(_OrderedSampler):
+class RandomOrderSampler(BruteForceSampler):
     """Proposes every configuration after the default, once, at random: the variant first, then one of its own."""
 
     def _order(self, count: int) -> list[int] | range:
         order: list[int] = self.rng.permutation(count).tolist()
         return order
 
-    def _propose(self) -> Location:
-        return self._advance(self.draw_variant())
+    def _variant(self) -> int:
+        return self.draw_variant()
 
 
 DEFAULT = "gp-ei"

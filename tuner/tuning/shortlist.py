@@ -133,13 +133,6 @@ class Shortlist:
         """Leave out a configuration that is tried without being chosen here."""
         self._waiting.pop(configuration, None)
 
-    def drop(self, configuration: Configuration) -> None:
-        """Withdraw a configuration if it is nominated: it has a result."""
-        if configuration in self._waiting:
-            self._withdraw(configuration)
-        elif configuration in self._chosen:
-            self._chosen.remove(configuration)
-
     @property
     def empty(self) -> bool:
         """Whether nothing is left to choose, now or later."""
