@@ -10,8 +10,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from tuner.children.measuring import Raced
 from tuner.core.model import Measurement, Status, Verification
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
@@ -156,15 +157,6 @@ class TimedContestant:
     host_ns: tuple[float, ...] = ()
 
 
-@dataclass
-class InterleavedSamples:
-    """Groups of samples, ``rounds[round][contestant]``, and what else was seen."""
-
-    rounds: list[list[list[float]]] = field(default_factory=list)
-    seen: list[Samples] = field(default_factory=list)
-    verified: list[bool] = field(default_factory=list)
-
-
 class ContestantFailed(Exception):  # noqa: N818 - an outcome
     """A contestant whose output must be right has a wrong one."""
 
@@ -175,11 +167,11 @@ class InterleavedTiming:
     def __init__(self, session: ProblemSession) -> None:
         self._session = session
         self._graphs: list[SampleGraph | None] = []
+        self._seen: list[Samples] = []
+        self._verified: list[bool] = []
         self.current = 0
 
-    def run(
-        self, contestants: Sequence[TimedContestant], rounds: int, samples: int, seed: int
-    ) -> InterleavedSamples:
+    def run(self, contestants: Sequence[TimedContestant], rounds: int, samples: int, seed: int) -> Raced:
         """Verify all contestants, take the rounds, verify all again.
 
         Args:
@@ -193,11 +185,12 @@ class InterleavedTiming:
             DriverFailure: one cannot be launched, or ruined the context.
             ClockMismatchError: times contradict a clock.
         """
-        outcome = InterleavedSamples()
+        taken_rounds: list[list[list[float]]] = []
         estimates: list[float] = []
+        self._seen, self._verified = [], []
         try:
             for self.current, contestant in enumerate(contestants):
-                estimates.append(self._admit(contestant, samples, outcome))
+                estimates.append(self._admit(contestant, samples))
             draw = random.Random(seed)
             for turn in range(rounds):
                 groups: list[list[float]] = [[] for _ in contestants]
@@ -207,30 +200,32 @@ class InterleavedTiming:
                         groups[i] = list(contestants[i].host_ns)
                         continue
                     taken = self._session.take(graph, estimates[i])
-                    outcome.seen[i].add(taken)
+                    self._seen[i].add(taken)
                     groups[i] = taken.times_ns
                     if turn == rounds - 1:
                         timed = contestants[i].timed
                         assert timed is not None
-                        outcome.verified[i] &= self._right(
+                        self._verified[i] &= self._right(
                             contestants[i], self._session.check_after(timed, graph.calls)
                         )
-                outcome.rounds.append(groups)
+                taken_rounds.append(groups)
         finally:
             for graph in self._graphs:
                 if graph is not None:
                     graph.close()
             self._graphs = []
-        return outcome
+        tags = {tag for seen in self._seen for tag in seen.tags}
+        clocks_hz = tuple(seen.sm_clock_hz for seen in self._seen)
+        return Raced(taken_rounds, tuple(sorted(tags)), tuple(self._verified), clocks_hz)
 
-    def _admit(self, contestant: TimedContestant, samples: int, outcome: InterleavedSamples) -> float:
-        outcome.seen.append(Samples())
+    def _admit(self, contestant: TimedContestant, samples: int) -> float:
+        self._seen.append(Samples())
         if contestant.timed is None:
             self._graphs.append(None)
-            outcome.verified.append(True)
+            self._verified.append(True)
             return 0.0
         first_ns, verification = self._session.first_run(contestant.timed, contestant.estimate_ns)
-        outcome.verified.append(self._right(contestant, verification))
+        self._verified.append(self._right(contestant, verification))
         estimate_ns = contestant.estimate_ns or self._probe(contestant.timed, first_ns)
         size = min(samples, self._session.size(estimate_ns))
         self._graphs.append(self._session.graph(contestant.timed, size, estimate_ns))

@@ -222,19 +222,12 @@ class Worker:
                 for contestant in race.contestants:
                     timing.current = len(contestants)
                     contestants.append(self._load_contestant(contestant, session, loaded))
-                samples = timing.run(contestants, race.rounds, race.samples, race.seed)
+                return timing.run(contestants, race.rounds, race.samples, race.seed)
             except (DriverFailure, ClockMismatchError, ContestantFailed, TunerError) as failure:
                 dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
                 return RaceFailed(str(failure), timing.current, dying)
-        tags = set().union(*(seen.tags for seen in samples.seen)) if samples.seen else set()
-        return Raced(
-            tuple(tuple(tuple(group) for group in groups) for groups in samples.rounds),
-            tuple(sorted(tags)),
-            tuple(samples.verified),
-            tuple(seen.sm_clock_hz for seen in samples.seen),
-        )
 
     def _load_contestant(
         self, contestant: RaceContestant, session: ProblemSession, loaded: ExitStack
