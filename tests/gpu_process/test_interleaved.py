@@ -99,7 +99,7 @@ def test_only_what_damages_memory_is_named(place: int, monkeypatch: pytest.Monke
 def test_a_baseline_may_be_wrong_and_a_configuration_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     interleaved = InterleavedTiming(session_with(Memory("output"), Mode.COLD, monkeypatch))
     outcome = interleaved.run(contestants([Kernel(), Kernel(wrong=True)], [True, False]), 3, 4, 0)
-    assert outcome.verified == [True, False]
+    assert outcome.verified == (True, False)
     with pytest.raises(ContestantFailed):
         interleaved.run(contestants([Kernel(), Kernel(wrong=True)], [True, True]), 3, 4, 0)
     assert interleaved.current == 1
