@@ -1,4 +1,4 @@
-"""The progress of a run on the standard error: a live panel on a terminal, plain lines elsewhere."""
+"""Progress on the standard error: a panel on a terminal, lines elsewhere; and what a run says of itself meanwhile."""
 
 from __future__ import annotations
 
