@@ -24,7 +24,7 @@ from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context
 from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import Samples, Timer
-from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec

@@ -15,9 +15,8 @@ from tuner.cli.filters import problem_filter
 from tuner.cli.problems import ProblemTexts, assignments, make_problems, size_of
 from tuner.core.errors import UsageError
 from tuner.core.model import Problem
-from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
+from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline, source_of
 from tuner.kernel.load import read_kernel
-from tuner.kernel.render import source_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launch_limits import NULL_POINTER

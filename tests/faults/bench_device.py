@@ -16,7 +16,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Statu
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRequest
-from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec

@@ -13,7 +13,7 @@ from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import Call, capture, make_call
 from tuner.gpu.driver import Context, Graph
-from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import check
 
 Array = np.ndarray[Any, Any]

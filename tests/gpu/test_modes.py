@@ -11,8 +11,9 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
-from tuner.kernel.baselines import Baseline, BaselineKind, baselines_of, parse_baseline
+from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.default import default_configuration
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 

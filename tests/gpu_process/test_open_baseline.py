@@ -19,11 +19,8 @@ from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
 from tuner.gpu.baselines import Captured, make_call, numpy_time_ns
-from tuner.kernel.baselines import (
-    BaselineKind,
-    parse_baseline,
-)
-from tuner.kernel.functions import arguments_for, load_function
+from tuner.kernel.baselines import parse_baseline
+from tuner.kernel.functions import BaselineKind, arguments_for, load_function
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 

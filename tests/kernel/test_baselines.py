@@ -18,15 +18,15 @@ from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import FUNCTIONS, LibraryCall
 from tuner.kernel.baselines import (
     Baseline,
-    BaselineKind,
     baselines_of,
     launch_of,
     parse_baseline,
     settle_baseline,
+    source_of,
 )
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.reference import numpy_of
-from tuner.kernel.render import source_of
 from tuner.runtime.launch_limits import UnlaunchableError
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)

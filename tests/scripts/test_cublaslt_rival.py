@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.kernel.baselines import BaselineKind, parse_baseline
-from tuner.kernel.functions import arguments_for, load_function
+from tuner.kernel.baselines import parse_baseline
+from tuner.kernel.functions import BaselineKind, arguments_for, load_function
 from tuner.kernel.load import load_kernel
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"

@@ -15,7 +15,7 @@ from tuner.core.errors import UsageError
 from tuner.core.model import Configuration
 from tuner.core.stats import Verdict
 from tuner.database.database import Database
-from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.bench import bench, check, records_of

@@ -114,7 +114,7 @@ class BaselineContestant(Message, frozen=True):
     """A baseline that needs no compiler."""
 
     kind: str
-    """A ``tuner.kernel.baselines.BaselineKind``."""
+    """A ``tuner.kernel.functions.BaselineKind``."""
     text: str
     file: Path | None
     sizes: Mapping[str, int]

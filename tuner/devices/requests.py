@@ -28,12 +28,12 @@ from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import Guard, Unanswered
-from tuner.kernel.baselines import Baseline, BaselineKind, launch_of, launch_spec, settle_baseline
+from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
-from tuner.kernel.render import source_of
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Plan

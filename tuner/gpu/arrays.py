@@ -14,7 +14,7 @@ from cuda.bindings import driver as cu
 
 from tuner.core.errors import TunerError
 from tuner.gpu.driver import Context
-from tuner.kernel.baselines import NOT_INSTALLED
+from tuner.kernel.functions import NOT_INSTALLED
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
 

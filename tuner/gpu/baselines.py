@@ -35,8 +35,7 @@ from tuner.gpu.arrays import (
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.driver import Context, Graph
-from tuner.kernel.baselines import BaselineKind
-from tuner.kernel.functions import arguments_for, first_line, load_function
+from tuner.kernel.functions import BaselineKind, arguments_for, first_line, load_function
 from tuner.runtime.driver import DriverFailure, check
 
 WARM_UPS = 3

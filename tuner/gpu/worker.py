@@ -59,7 +59,7 @@ from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, Interleave
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
-from tuner.kernel.baselines import BaselineKind
+from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import DriverFailure, check
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]

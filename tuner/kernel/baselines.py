@@ -6,16 +6,17 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 from tuner.core.errors import ExpressionError, KernelError, UsageError, suggestion
-from tuner.core.model import Gpu, Problem
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
+from tuner.kernel.functions import BaselineKind
 from tuner.kernel.plan import settle_launch
 from tuner.kernel.reference import numpy_of
+from tuner.kernel.render import render_launch
 from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import ITEMSIZE
@@ -24,8 +25,6 @@ from tuner.runtime.launch_limits import ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch
 
 NUMPY = "numpy"
-NOT_INSTALLED = "is not installed"
-"""In the error of a baseline whose library the measuring process does not have."""
 FORMS = (
     "give mine.cu:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS), the same with a .cubin, mine.cu with a line `// tune: "
     "KERNEL<<<...>>>(...)` in it, file.py:FUNCTION, or package.module:FUNCTION"
@@ -39,19 +38,6 @@ _LAUNCH = re.compile(
     r"\s*(?P<entry>[A-Za-z_][\w:<>, *]*?)\s*<<<(?P<shape>.*?)>>>\s*\((?P<arguments>.*)\)\s*;?\s*", re.DOTALL
 )
 _COMMENT = re.compile(r"^\s*//\s*tune:\s*(.+?)\s*$", re.MULTILINE)
-
-
-class BaselineKind(StrEnum):
-    """How a baseline is run."""
-
-    CALL = "call"
-    """A library's function on the GPU, from the kernel's file: ``torch.mm(a, b, out=c)``."""
-    PYTHON = "python"
-    """A user's function on GPU tensors: ``module:function`` or ``file.py:function``."""
-    LAUNCH = "launch"
-    """A user's kernel: ``name<<<grid, block, shared>>>(arguments)`` of a ``.cu`` or ``.cubin`` file."""
-    NUMPY = "numpy"
-    """The NumPy reference on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +199,15 @@ def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
         if any(re.search(r"[^/]/[^/]", expression.text) for expression in expressions):
             remedy = "/ does not round here: write ceil_div(a, b), or // to round down"
         raise UsageError(f"{baseline.name}: {error.problem}", remedy) from None
+
+
+def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
+    """Return source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
+
+    Raises:
+        KernelError: the file cannot be read.
+    """
+    return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
 
 
 def _existing(name: str) -> Path:

@@ -6,11 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Gpu
-from tuner.kernel.roofline import Roof
 from tuner.runtime.launches import Buffer
+
+if TYPE_CHECKING:  # the measuring process takes batches, and has no kernels
+    from tuner.kernel.roofline import Roof
 
 SHORT_NS = 20_000.0
 """Speed of light below which a problem is short. On an H200 the events around a single kernel cost 1.2 to 2.6 us, and

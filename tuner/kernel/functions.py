@@ -1,4 +1,4 @@
-"""A user's Python function: loading it, finding out what it wants, and saying where it failed.
+"""How a baseline is run; and a user's Python function: loading it, what it wants, and where it failed.
 
 Loading runs the user's code: only a process that can be killed does it, never the head.
 """
@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,21 @@ from typing import Any
 from tuner.core.errors import TunerError, UsageError, suggestion
 
 MAX_MESSAGE = 300
+NOT_INSTALLED = "is not installed"
+"""In the error of a baseline whose library the measuring process does not have."""
+
+
+class BaselineKind(StrEnum):
+    """How a baseline is run."""
+
+    CALL = "call"
+    """A library's function on the GPU, from the kernel's file: ``torch.mm(a, b, out=c)``."""
+    PYTHON = "python"
+    """A user's function on GPU tensors: ``module:function`` or ``file.py:function``."""
+    LAUNCH = "launch"
+    """A user's kernel: ``name<<<grid, block, shared>>>(arguments)`` of a ``.cu`` or ``.cubin`` file."""
+    NUMPY = "numpy"
+    """The NumPy reference on the CPU."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.spec import KernelSpec
+
+if TYPE_CHECKING:  # the measuring process has tolerances, and no kernels
+    from tuner.kernel.spec import KernelSpec
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from jinja2 import nodes
@@ -28,11 +28,12 @@ from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.core.processes import bounded_memory
 from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude
-from tuner.kernel.baselines import Baseline, launch_spec
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
-from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import ITEMSIZE
+
+if TYPE_CHECKING:  # the measuring process renders the tuner's own kernels alone
+    from tuner.kernel.spec import KernelSpec
+    from tuner.kernel.variant_spec import LaunchSpec
 
 C_TYPES = {
     "float64": "double",
@@ -299,15 +300,6 @@ def render(
     """Return source and entry of each launch of a configuration, in order."""
     launches = kernel.launches(problem, gpu, configuration)
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in launches]
-
-
-def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[str, str]:
-    """Return source and entry of a user's ``.cu``, with the options and ``<role>_type`` as macros before it.
-
-    Raises:
-        KernelError: the file cannot be read.
-    """
-    return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
 
 
 def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:

@@ -19,7 +19,8 @@ from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, referen
 from tuner.core.version import __version__
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Contestant, Device, RaceRequest, Timed
-from tuner.kernel.baselines import NOT_INSTALLED, Baseline
+from tuner.kernel.baselines import Baseline
+from tuner.kernel.functions import NOT_INSTALLED
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
