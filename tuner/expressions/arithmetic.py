@@ -104,19 +104,12 @@ class Expression(trees.Expression):
             raise ExpressionError(f"expression of {len(text)} characters", f"keep it under {MAX_LENGTH}")
         self._checked = _checked(text.strip())
         super().__init__(self._checked.tree, text.strip(), " ".join(where.split()))
+        self.names = self._checked.names
+        self.syntax = self._checked.syntax
+        """The text as Python's syntax tree."""
         self.written = written or self.text
         self.element_queries = self._checked.element_queries
         """Each use of an option that must be an element expression, with the name that ``uses`` looks for, or None."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names that need a value."""
-        return self._checked.names
-
-    @property
-    def syntax(self) -> ast.expr:
-        """The text as Python's syntax tree."""
-        return self._checked.syntax
 
     @property
     def canonical(self) -> str:

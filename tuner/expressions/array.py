@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.array_evaluation import Evaluation, Number, Plain, WithMagnitudes
+from tuner.expressions.array_evaluation import Plain, WithMagnitudes
 from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
 from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown, unparse
 
@@ -103,7 +103,7 @@ class ArrayExpression:
         """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
         return self._evaluated(Plain(self.text, names), names)
 
-    def _evaluated(self, evaluation: Evaluation[Number], names: Mapping[str, Any]) -> Number:
+    def _evaluated(self, evaluation: Plain, names: Mapping[str, Any]) -> Any:
         self._check_names(names)
         with np.errstate(all="ignore"):
             try:

@@ -1,4 +1,4 @@
-"""Evaluates the checked tree of a NumPy reference: with magnitudes, or as NumPy alone would.
+"""Evaluates the checked tree of a NumPy reference: as NumPy alone would, or with magnitudes.
 
 Every operation whose result may be larger than its operands says how large before memory is spent on it.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +24,11 @@ from tuner.runtime.expressions import COMPARISONS
 MAX_ELEMENTS = 1 << 28
 """Of a result that is more than twice as large as the largest tensor: 2 GiB, and as much for its magnitudes."""
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {**OPERATIONS, ast.MatMult: operator.matmul}
+Compare = Callable[[Any, Any], Any]
 
-Number = TypeVar("Number")
 
-
-class Evaluation(ABC, Generic[Number]):
-    """The evaluation of one expression.
+class Plain:
+    """The evaluation of one expression as NumPy computes it in the arrays' dtypes, to time it.
 
     Args:
         text: the expression, for errors.
@@ -43,7 +41,7 @@ class Evaluation(ABC, Generic[Number]):
         largest = max((int(np.size(value)) for value in names.values()), default=1)
         self._most = max(MAX_ELEMENTS, 2 * largest)
 
-    def run(self, node: ast.expr) -> Number:
+    def run(self, node: ast.expr) -> Any:
         """Return the value of a node.
 
         Raises:
@@ -71,10 +69,10 @@ class Evaluation(ABC, Generic[Number]):
                 index = self._index(node.slice)
                 return self._moved(lambda array: np.asarray(array)[index], [self.run(node.value)])
             case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as test, then, otherwise]):
-                op, a, b = self._sides(test)
+                compare, a, b = self._sides(test)
                 branches = self.run(then), self.run(otherwise)
                 self._check_broadcast(a, b, *branches)
-                return self._chosen(op, a, b, *branches)
+                return self._chosen(compare, a, b, *branches)
             case ast.Call(func=ast.Name(id=name)) if name in elementwise.FUNCTIONS:
                 arguments = tuple(self.run(child) for child in node.args)
                 self._check_broadcast(*arguments)
@@ -83,14 +81,14 @@ class Evaluation(ABC, Generic[Number]):
                 return self._call(FUNCTIONS[name], name, node)
         raise AssertionError(node)
 
-    def _sides(self, node: ast.Compare) -> tuple[ast.cmpop, Number, Number]:
+    def _sides(self, node: ast.Compare) -> tuple[Compare, Any, Any]:
         left, right = self.run(node.left), self.run(node.comparators[0])
         self._check_broadcast(left, right)
-        return node.ops[0], left, right
+        return COMPARISONS[COMPARE_SIGNS[type(node.ops[0])]], left, right
 
-    def _call(self, function: ArrayFunction, name: str, node: ast.Call) -> Number:
+    def _call(self, function: ArrayFunction, name: str, node: ast.Call) -> Any:
         """Evaluate a function of arrays; its arrays are taken out of the arguments, so that magnitudes may follow."""
-        arrays: list[Number] = []
+        arrays: list[Any] = []
         arguments: dict[str, Any] = {}
         indices: dict[str, slice | int] = {}
         for parameter, child in function.bound(node, self._text).items():
@@ -155,7 +153,7 @@ class Evaluation(ABC, Generic[Number]):
             )
         return value
 
-    def _indices(self, indices: Number) -> Any:
+    def _indices(self, indices: Any) -> Any:
         values = np.asarray(self._value(indices), np.float64)
         whole = values.astype(np.int64)
         if not (whole == values).all():
@@ -165,7 +163,7 @@ class Evaluation(ABC, Generic[Number]):
             )
         return whole
 
-    def _check_broadcast(self, *operands: Number) -> None:
+    def _check_broadcast(self, *operands: Any) -> None:
         shapes = [np.shape(self._value(operand)) for operand in operands]
         self._check_count(math.prod(np.broadcast_shapes(*shapes)), "an operation")
 
@@ -182,45 +180,46 @@ class Evaluation(ABC, Generic[Number]):
                 "correct it, use smaller sizes, or write a CUDA reference",
             )
 
-    # -- what differs --------------------------------------------------------------------------------
+    # -- what magnitudes change ----------------------------------------------------------------------
 
-    @abstractmethod
-    def _value(self, number: Number) -> Any: ...
+    def _value(self, number: Any) -> Any:
+        return number
 
-    @abstractmethod
-    def _constant(self, value: float) -> Number: ...
+    def _constant(self, value: float) -> Any:
+        return value
 
-    @abstractmethod
-    def _name(self, value: Any) -> Number: ...
+    def _name(self, value: Any) -> Any:
+        return value
 
-    @abstractmethod
-    def _negated(self, a: Number) -> Number: ...
+    def _negated(self, a: Any) -> Any:
+        return -a
 
-    @abstractmethod
-    def _power(self, a: Number, exponent: float) -> Number: ...
+    def _power(self, a: Any, exponent: float) -> Any:
+        # A whole number stays one: NumPy squares faster than it raises to 2.0.
+        return a ** (int(exponent) if exponent.is_integer() else exponent)
 
-    @abstractmethod
-    def _binary(self, op: ast.operator, a: Number, b: Number) -> Number: ...
+    def _binary(self, op: ast.operator, a: Any, b: Any) -> Any:
+        return _OPERATORS[type(op)](a, b)
 
-    @abstractmethod
-    def _compared(self, op: ast.cmpop, a: Number, b: Number) -> Number: ...
+    def _compared(self, compare: Compare, a: Any, b: Any) -> Any:
+        return compare(a, b)
 
-    @abstractmethod
-    def _chosen(self, op: ast.cmpop, left: Number, right: Number, a: Number, b: Number) -> Number: ...
+    def _chosen(self, compare: Compare, left: Any, right: Any, a: Any, b: Any) -> Any:
+        return np.where(compare(left, right), a, b)
 
-    @abstractmethod
-    def _applied(self, name: str, arguments: tuple[Number, ...]) -> Number: ...
+    def _applied(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        return getattr(np, name)(*arguments)
 
-    @abstractmethod
-    def _moved(self, run: Callable[..., Any], arrays: list[Number]) -> Number: ...
+    def _moved(self, run: Callable[..., Any], arrays: list[Any]) -> Any:
+        return run(*arrays)
 
-    @abstractmethod
     def _reduced(
-        self, rule: MagnitudeRule, run: Callable[[Any], Any], arguments: Mapping[str, Any], a: Number, /
-    ) -> Number: ...
+        self, _rule: MagnitudeRule, run: Callable[[Any], Any], _arguments: Mapping[str, Any], a: Any, /
+    ) -> Any:
+        return run(a)
 
 
-class WithMagnitudes(Evaluation[Sized]):
+class WithMagnitudes(Plain):
     """Values in float64 with their magnitudes."""
 
     def _value(self, number: Sized) -> Any:
@@ -247,13 +246,12 @@ class WithMagnitudes(Evaluation[Sized]):
         operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
         return Sized(a.value @ b.value, a.magnitude @ b.magnitude, False, operations)
 
-    def _compared(self, op: ast.cmpop, a: Sized, b: Sized) -> Sized:
-        holds = COMPARISONS[COMPARE_SIGNS[type(op)]](a.value, b.value)
+    def _compared(self, compare: Compare, a: Sized, b: Sized) -> Sized:
+        holds = compare(a.value, b.value)
         return Sized(holds, holds, True)
 
-    def _chosen(self, op: ast.cmpop, left: Sized, right: Sized, a: Sized, b: Sized) -> Sized:
-        holds = COMPARISONS[COMPARE_SIGNS[type(op)]](left.value, right.value)
-        return magnitudes.chosen(holds, left, right, a, b, NUMPY)
+    def _chosen(self, compare: Compare, left: Sized, right: Sized, a: Sized, b: Sized) -> Sized:
+        return magnitudes.chosen(compare(left.value, right.value), left, right, a, b, NUMPY)
 
     def _applied(self, name: str, arguments: tuple[Sized, ...]) -> Sized:
         if name == "where":
@@ -282,46 +280,6 @@ class WithMagnitudes(Evaluation[Sized]):
         # Rounding may change which element is the largest, but its value by no more than the largest error.
         magnitude = np.abs(value) if a.exact else FUNCTIONS["max"].run(spread, **arguments)
         return Sized(value, magnitude, a.exact, a.operations)
-
-
-class Plain(Evaluation[Any]):
-    """Values as NumPy computes them in the arrays' dtypes, to time it."""
-
-    def _value(self, number: Any) -> Any:
-        return number
-
-    def _constant(self, value: float) -> Any:
-        return value
-
-    def _name(self, value: Any) -> Any:
-        return value
-
-    def _negated(self, a: Any) -> Any:
-        return -a
-
-    def _power(self, a: Any, exponent: float) -> Any:
-        # A whole number stays one: NumPy squares faster than it raises to 2.0.
-        return a ** (int(exponent) if exponent.is_integer() else exponent)
-
-    def _binary(self, op: ast.operator, a: Any, b: Any) -> Any:
-        return _OPERATORS[type(op)](a, b)
-
-    def _compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
-        return COMPARISONS[COMPARE_SIGNS[type(op)]](a, b)
-
-    def _chosen(self, op: ast.cmpop, left: Any, right: Any, a: Any, b: Any) -> Any:
-        return np.where(COMPARISONS[COMPARE_SIGNS[type(op)]](left, right), a, b)
-
-    def _applied(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(np, name)(*arguments)
-
-    def _moved(self, run: Callable[..., Any], arrays: list[Any]) -> Any:
-        return run(*arrays)
-
-    def _reduced(
-        self, _rule: MagnitudeRule, run: Callable[[Any], Any], _arguments: Mapping[str, Any], a: Any, /
-    ) -> Any:
-        return run(a)
 
 
 def _summands(before: Any, after: Any) -> float:

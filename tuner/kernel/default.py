@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core.errors import SpaceError, TunerError
-from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import first_unmet, index_of
+from tuner.kernel.variant_spec import VariantSpec, first_unmet, index_of
 
 
 def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration | None:
@@ -72,12 +72,19 @@ def _sizes_around(own: Mapping[str, int]) -> Iterator[dict[str, int]]:
 def preference(kernel: KernelSpec, configuration: Configuration) -> tuple[int, int, int, tuple[int, ...]]:
     """Return what orders defaults as a search prefers them: by variant, then as ``VariantSpace.nearest`` has it."""
     variant = kernel.variants[configuration.variant]
-    values = configuration.values
-    row = tuple(p.values.index(values[p.name]) for p in variant.parameters.values())
-    default = (p.values.index(p.default) for p in variant.parameters.values())
-    apart = [abs(a - b) for a, b in zip(row, default, strict=True)]
     number = list(kernel.variants).index(configuration.variant)
-    return number, sum(map(bool, apart)), sum(apart), row
+    return number, *_apart(variant, configuration, variant.defaults)
+
+
+def _apart(
+    variant: VariantSpec, configuration: Configuration, plain: Mapping[str, Value]
+) -> tuple[int, int, tuple[int, ...]]:
+    """Return in how many values a configuration differs from plain ones, by how many positions, and its own."""
+    lists = {name: variant.parameters[name].values for name, _ in configuration.parameters}
+    positions = tuple(index_of(value, lists[name]) or 0 for name, value in configuration.parameters)
+    usual = (index_of(plain[name], values) or 0 for name, values in lists.items())
+    away = [abs(a - b) for a, b in zip(positions, usual, strict=True)]
+    return sum(map(bool, away)), sum(away), positions
 
 
 Simplicity = tuple[float, bool, int, int, int, tuple[int, ...]]
@@ -117,25 +124,13 @@ def simplicity(
         variant = kernel.variants[configuration.variant]
         own = configuration.variant == default.variant
         plain = {**variant.defaults, **(default.values if own else {})}
-        positions, differing, away = [], 0, 0
-        for name, value in configuration.parameters:
-            values = variant.parameters[name].values
-            position, usual = index_of(value, values) or 0, index_of(plain[name], values) or 0
-            positions.append(position)
-            differing += position != usual
-            away += abs(position - usual)
+        differing, away, positions = _apart(variant, configuration, plain)
         near = [
             distance(configuration, one) + min(place, LAST_PLACE) / PARTS
             for place, one in enumerate(known)
             if one.variant == configuration.variant
         ]
-        return (
-            min(near, default=1.0 + differing),
-            not own,
-            order[configuration.variant],
-            differing,
-            away,
-            tuple(positions),
-        )
+        nearest = min(near, default=1.0 + differing)
+        return nearest, not own, order[configuration.variant], differing, away, positions
 
     return key

@@ -137,7 +137,7 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
     compile_options, include = _compile(top.table("compile"), folder)
     variants = read_variants(top, folder, names)
     check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
-    first = read_first_tried(top, file.initial, names, variants)
+    initial, matmul, costs = read_first_tried(top, file.initial, names, variants)
     kernel = KernelSpec(
         name=name,
         summary=summary,
@@ -157,9 +157,9 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         baselines=baselines,
         elements=names.elements,
         ladder=read_ladder(top, names, variants),
-        initial=first.initial,
-        costs=first.costs,
-        matmul=first.matmul,
+        initial=initial,
+        costs=costs,
+        matmul=matmul,
         definitions=_written(data, file.initial),
     )
     top.done(kernel)

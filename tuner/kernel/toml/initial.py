@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tuner.core.errors import ExpressionError, suggestion
@@ -28,7 +28,7 @@ from tuner.kernel.toml.table import (
     read_definitions,
     unique,
 )
-from tuner.kernel.toml.variants import check_parameter, named_variant
+from tuner.kernel.toml.variants import named_variant
 from tuner.kernel.variant_spec import VariantSpec, index_of
 
 MAX_CHOICES = 256
@@ -40,18 +40,13 @@ PROPOSAL_NAMES = (
 """A library's proposal for a matrix product, as names in the expressions of ``[heuristics.matmul]``."""
 
 
-@dataclass(frozen=True)
-class InitialTables:
-    """The content of these tables."""
-
-    initial: tuple[InitialSpec, ...]
-    matmul: MatmulSpec | None
-    costs: Mapping[str, tuple[Expression, ...]]
+FirstTried = tuple[tuple[InitialSpec, ...], MatmulSpec | None, Mapping[str, tuple[Expression, ...]]]
+"""The initial configurations, what makes proposals such, and the costs."""
 
 
 def read_first_tried(
     top: Table, file: KernelFile | None, names: Names, variants: Mapping[str, VariantSpec]
-) -> InitialTables:
+) -> FirstTried:
     """Return what a search tries first.
 
     Args:
@@ -76,12 +71,13 @@ def read_first_tried(
     return own.done(_tables(own, names, variants))
 
 
-def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> InitialTables:
-    return InitialTables(
-        _read_initial(table, names, variants),
-        _read_matmul(table, names, variants),
-        _read_costs(table, names, variants),
+def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> FirstTried:
+    initial = tuple(
+        _initial(one, given, names, variants)
+        for each in table.tables("initial")
+        for one, given in _by_variant(each, variants)
     )
+    return initial, _read_matmul(table, names, variants), _read_costs(table, names, variants)
 
 
 def _read_costs(
@@ -100,15 +96,6 @@ def _read_costs(
             table.fail(f"{name} has a summand that is no text", "write each summand in quotes")
         costs[name] = tuple(checked(table, name, summand, usable) for summand in summands)
     return table.done(costs)
-
-
-def _read_initial(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> tuple[InitialSpec, ...]:
-    """Return the initial configurations of ``[[initial]]``, one for each variant that a table names."""
-    return tuple(
-        _initial(one, given, names, variants)
-        for table in top.tables("initial")
-        for one, given in _by_variant(table, variants)
-    )
 
 
 def _by_variant(table: Table, variants: Mapping[str, VariantSpec]) -> list[tuple[Table, dict[str, Any]]]:
@@ -225,8 +212,7 @@ def _proposal(
 
 def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:
     """Return a parameter's value, or an expression that may compute one."""
-    check_parameter(table, name, variant)
-    if isinstance(given, str) and index_of(given, variant.parameters[name].values) is None:
+    if isinstance(given, str) and index_of(given, _values(table, name, variant)) is None:
         expression = checked(table, f"parameters.{name}", given, names)
         if expression.names:
             return expression
@@ -236,13 +222,18 @@ def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: N
 
 def _value(table: Table, name: str, given: Any, variant: VariantSpec, *, text: str | None = None) -> Value:
     """Return a parameter's value as its list has it."""
-    check_parameter(table, name, variant)
-    values = variant.parameters[name].values
+    values = _values(table, name, variant)
     index = index_of(given, values)
     if index is None:
         shown = given if text is None else text
         table.fail(f"parameters.{name} = {shown!r} is never among its values", f"choose from {list(values)}")
     return values[index]
+
+
+def _values(table: Table, name: str, variant: VariantSpec) -> tuple[Value, ...]:
+    """Return the values of a variant's parameter."""
+    table.require(name, variant.parameters, f"parameters sets {name!r}")
+    return variant.parameters[name].values
 
 
 MAX_STEP_NAME = 64
@@ -288,15 +279,14 @@ def _step(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> St
 
 
 def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tuple[Value, ...]:
-    check_parameter(table, name, variant)
-    allowed = {(type(value), value) for value in variant.parameters[name].values}
+    choices = _values(table, name, variant)
+    allowed = {(type(value), value) for value in choices}
     values = given if isinstance(given, list) else [given]
     if not values:
         table.fail(f"parameters.{name} is empty", "name a value, or leave it out")
     for value in values:
         if isinstance(value, list | dict) or (type(value), value) not in allowed:
-            choices = [str(item) for item in variant.parameters[name].values]
-            table.fail(f"parameters.{name} = {value!r}", suggestion(str(value), choices))
+            table.fail(f"parameters.{name} = {value!r}", suggestion(str(value), map(str, choices)))
     return tuple(values)
 
 

@@ -28,6 +28,7 @@ from tuner.kernel.toml.table import (
 )
 from tuner.kernel.variant_spec import (
     RESOURCE_NAMES,
+    Constraints,
     LaunchSpec,
     ParameterSpec,
     VariantSpec,
@@ -57,7 +58,8 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
     table.only("like", "summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
     summary = table.get("summary", str, "")
-    requirements = _requirements(table, names)
+    reasoned = isinstance(table.get("requires", (str, dict), ""), dict)
+    requirements = _conditions(table, "requires", names) if reasoned else ()
     requires = (
         _all_of([condition for _, condition in requirements])
         if requirements
@@ -72,37 +74,34 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     inner = replace(names, extra=frozenset(parameters))
     scratch = {n: _scratch(n, t, inner) for n, t in table.table("scratch").children().items()}
     unique(table, parameters, scratch, taken)
-    reasons = table.table("constraints")
     compiled = replace(inner, extra=inner.extra | set(RESOURCE_NAMES))
-    constraints = tuple((reason, condition(reasons, reason, compiled)) for reason in list(reasons.data))
-    reasons = table.table("pruning")
-    pruning_rules = tuple((reason, condition(reasons, reason, inner)) for reason in list(reasons.data))
+    constraints = _conditions(table, "constraints", compiled)
+    pruning_rules = _conditions(table, "pruning", inner)
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:
         table.fail("there are no launches", f"add [[variants.{name}.launches]]")
     memory = tuple(scratch.values())
-    variant = VariantSpec(
-        name,
-        summary,
-        requires,
-        parameters,
-        constraints,
-        memory,
-        launches,
-        None,
-        pruning_rules,
-        requirements,
+    return table.done(
+        VariantSpec(
+            name,
+            summary,
+            requires,
+            parameters,
+            constraints,
+            memory,
+            launches,
+            None,
+            pruning_rules,
+            requirements,
+        )
     )
-    return table.done(variant)
 
 
-def _requirements(table: Table, names: Names) -> tuple[tuple[str, Expression], ...]:
-    """Return the conditions of ``requires`` with their reasons; none where it is one condition without."""
-    if not table.has("requires") or isinstance(table.get("requires", (str, dict)), str):
-        return ()
-    reasons = table.table("requires")
-    return tuple((reason, condition(reasons, reason, names)) for reason in list(reasons.data))
+def _conditions(table: Table, key: str, names: Names) -> Constraints:
+    """Return the conditions of a table with their reasons."""
+    reasons = table.table(key)
+    return tuple((reason, condition(reasons, reason, names)) for reason in reasons.data)
 
 
 def _all_of(conditions: Sequence[Expression]) -> Expression:
@@ -245,8 +244,3 @@ def named_variant(table: Table, variants: Mapping[str, VariantSpec]) -> VariantS
     name: str = table.get("variant", str)
     table.require(name, variants, f"variant = {name!r}")
     return variants[name]
-
-
-def check_parameter(table: Table, name: str, variant: VariantSpec) -> None:
-    """Raise an error unless a variant has a parameter."""
-    table.require(name, variant.parameters, f"parameters sets {name!r}")
