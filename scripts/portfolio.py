@@ -52,7 +52,8 @@ from tuner.runtime.dispatch import dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.studies.portfolio import Built, PortfolioRequest, build
+from tuner.studies.portfolio import Built, build
+from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session
 from tuner.tuning.request import Request

@@ -66,7 +66,8 @@ def _add_portfolio(database: Any) -> None:
     from tests.simulated_gpu import SimulatedGpu
     from tuner.cli.problems import ProblemTexts, make_problems
     from tuner.kernel.load import load_kernel
-    from tuner.studies.portfolio import PortfolioRequest, build
+    from tuner.studies.portfolio import build
+    from tuner.studies.portfolio_races import PortfolioRequest
     from tuner.studies.portfolio_report import make_progress
 
     kernel = load_kernel("gemm")

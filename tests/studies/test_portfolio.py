@@ -28,9 +28,10 @@ from tuner.runtime.dispatch import Dispatched, Match, dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.studies.portfolio import Built, PortfolioRequest, build
+from tuner.studies.portfolio import Built, build
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import cover
+from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
 from tuner.winners.manifest import CompiledConfiguration, manifest

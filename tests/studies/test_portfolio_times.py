@@ -18,7 +18,7 @@ from tuner.database.database import Database
 from tuner.database.records import Benchmark
 from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
-from tuner.studies.portfolio_races import Races
+from tuner.studies.portfolio_races import PortfolioRequest, Races
 from tuner.winners.fitting import fit
 from tuner.winners.portfolios import timings_of
 
@@ -64,21 +64,21 @@ class Scripted(SimulatedGpu):
 
 
 def test_comparisons_are_by_rounds_and_leave_out_what_failed(tmp_path: Path) -> None:
-    device, regime = Scripted(), Regime.RESTED
+    device, asked = Scripted(), PortfolioRequest(GEMM, (ROW,))
     device.rounds = [{A: 10.0, B: 11.0}, {A: 10.0, B: 33.0}, {A: 30.0, B: 33.0}]
     with Database.open(tmp_path / "p.db") as database:
-        races = Races(GEMM, device, database, None, regime, 0)
+        races = Races(asked, device, database)
         times = races.run(ROW, [A, C, B], 3, 1, "first")
         assert times == pytest.approx({A: 10.0, B: 11.0}), "the ratio within rounds"
         races.run(replace(ROW, sizes={"m": 32, "n": 512, "k": 512}), [C, A, B], 3, 1, "second")
         assert device.races == [[A, C, B], [A, B], [A, B]], "what failed is not tried again"
         assert races.failed == {C}
-        again = Races(GEMM, device, database, None, regime, 0)
+        again = Races(asked, device, database)
         assert len(again.all_timings().problems) == 2 and again.done("first") == {ROW.key}
-        assert not Races(GEMM, device, database, None, Regime.SUSTAINED, 0).all_timings().problems
-        assert not Races(GEMM, device, database, Mode.WARM, regime, 0).all_timings().problems
+        assert not Races(replace(asked, regime=Regime.SUSTAINED), device, database).all_timings().problems
+        assert not Races(replace(asked, mode=Mode.WARM), device, database).all_timings().problems
         device.gpu = replace(device.gpu, name="NVIDIA H20")
-        assert not Races(GEMM, device, database, None, regime, 0).all_timings().problems
+        assert not Races(asked, device, database).all_timings().problems
 
 
 def test_what_is_left_out_is_decided_by_the_others() -> None:

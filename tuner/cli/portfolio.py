@@ -16,7 +16,8 @@ from tuner.devices.base import say_nothing
 from tuner.kernel.load import load_kernel
 from tuner.report.tables import say, show_json
 from tuner.runtime.manifest import MAX_POINTS
-from tuner.studies.portfolio import PortfolioRequest, build
+from tuner.studies.portfolio import build
+from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
 from tuner.winners.portfolios import kind_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import click
 
 from tuner.core.model import value_text
 from tuner.report.configurations import Texts, head_of
-from tuner.report.plots import ParetoPoint, plot_pareto
-from tuner.report.tables import duration, percent, picked, show, show_text, trial_identity
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.tables import duration, percent, picked, show, show_text, time_unit, trial_identity
 from tuner.report.terminal import printable
 from tuner.tuning.accuracy import Choice, Comparison, Point
 
@@ -128,21 +129,41 @@ def _point(comparison: Comparison, point: Point) -> dict[str, Any]:
 
 
 def plot_front(comparison: Comparison, path: Path) -> None:
-    """Draw every verified trial of every dtype, with the front and the winner.
+    """Draw every verified trial of every dtype on logarithmic axes, with the front as a staircase, and the winner.
+
+    An error of 0 is drawn at the bottom of the figure.
 
     Raises:
         UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
     """
-    choice = comparison.choice
-    on_front = {id(point) for point in comparison.front}
-    points = [
-        ParetoPoint(
-            point.problem.dtype,
-            point.time_ns,
-            point.error,
-            front=id(point) in on_front,
-            winner=choice is not None and point is choice.winner,
-        )
-        for point in comparison.points
-    ]
-    plot_pareto(points, path, title(comparison), comparison.max_error)
+    points, front = comparison.points, comparison.front
+    unit, size = time_unit(min((point.time_ns for point in points), default=1.0))
+    lowest = min((point.error for point in points if point.error > 0), default=1e-16) / 2
+
+    def xy(drawn: Sequence[Point]) -> tuple[list[float], list[float]]:
+        return [one.time_ns / size for one in drawn], [max(one.error, lowest) for one in drawn]
+
+    with sheet(path, 8.0, 5.5) as (_, (axes,)):
+        for i, dtype in enumerate(dict.fromkeys(point.problem.dtype for point in points)):
+            own = [point for point in points if point.problem.dtype == dtype]
+            strong = [point for point in own if any(point is one for one in front)]
+            faint = [point for point in own if not any(point is one for one in front)]
+            style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+            name = short(dtype)
+            axes.scatter(*xy(faint), s=14, alpha=0.35, label=None if strong else name, zorder=2, **style)
+            axes.scatter(*xy(strong), s=55, label=name if strong else None, zorder=3, **style)
+        if front:
+            stairs = sorted(front, key=lambda one: (one.time_ns, one.error))
+            line = {"color": "#333333", "linewidth": 1.0, "label": "Pareto front"}
+            axes.step(*xy(stairs), where="post", zorder=1, **line)
+        if choice := comparison.choice:
+            ring = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.6}
+            axes.scatter(*xy([choice.winner]), s=190, label="winner", zorder=4, **ring)
+        allowed = f"error allowed: {comparison.max_error:g}"
+        axes.axhline(comparison.max_error, color="#d55e00", linestyle="dashed", label=allowed)
+        make_logarithmic(axes, "x")
+        make_logarithmic(axes, "y")
+        axes.set_xlabel(f"time ({unit}), logarithmic; further left is faster")
+        axes.set_ylabel("error relative to the true result, logarithmic")
+        axes.set_title(short(title(comparison)))
+        axes.legend(frameon=False)

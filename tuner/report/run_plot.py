@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.plots import COLOURS, MARKERS, draw_bar, make_logarithmic, sheet, short
 from tuner.report.tables import duration, time_unit, trajectory
 from tuner.tuning.state import Finish, Result
 
@@ -40,12 +40,11 @@ class RacedBar:
         ends = f"({self.ratio.low:.3f} to {self.ratio.high:.3f})"
         return f"{duration(self.time_ns)}, {self.ratio.median:.3f}x {ends}"
 
-    def beyond_ns(self, winner_ns: float) -> tuple[float, float]:
-        """Return how far the interval reaches below and above the time; 0 where there is none."""
+    def interval_ns(self, winner_ns: float) -> tuple[float, float]:
+        """Return the ends of the interval of the ratio, as times; the time itself where there is none."""
         if self.ratio is None or not math.isfinite(self.ratio.high):
-            return 0.0, 0.0
-        below, above = self.ratio.low * winner_ns, self.ratio.high * winner_ns
-        return max(0.0, self.time_ns - below), max(0.0, above - self.time_ns)
+            return self.time_ns, self.time_ns
+        return self.ratio.low * winner_ns, self.ratio.high * winner_ns
 
 
 def plot_run(result: Result, path: Path) -> None:
@@ -137,21 +136,8 @@ def _draw_bars(axes: Axes, bars: Sequence[RacedBar], light_ns: float) -> None:
     unit, size = time_unit(winner_ns)
     for row, bar in enumerate(bars):
         colour = COLOURS[0] if not row else COLOURS[5] if bar.ratio else FINALIST
-        below, above = (length / size for length in bar.beyond_ns(winner_ns))
-        axes.barh(row, bar.time_ns / size, height=0.7, color=colour)
-        if below or above:
-            axes.errorbar(
-                bar.time_ns / size, row, xerr=[[below], [above]], color="black", capsize=3, linewidth=1.2
-            )
-        end = bar.time_ns / size + above
-        axes.annotate(
-            bar.text(winner_ns),
-            (end, row),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-        )
+        low, high = bar.interval_ns(winner_ns)
+        draw_bar(axes, row, bar.time_ns / size, (low / size, high / size), colour, bar.text(winner_ns))
     if light_ns:
         axes.axvline(light_ns / size, color="black", linestyle="dashed", linewidth=1.2)
     axes.set_yticks(range(len(bars)), [bar.name for bar in bars])

@@ -15,10 +15,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
-from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerError
 from tuner.core.model import Configuration, Problem, RunOptions, digest
 from tuner.core.observer import Observer
@@ -26,10 +26,9 @@ from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.spec import KernelSpec
 from tuner.studies.portfolio_candidates import CandidateChoice, between, spread
 from tuner.studies.portfolio_cover import Cover
-from tuner.studies.portfolio_races import CHANGED, COMPARED, SCREENED, Races
+from tuner.studies.portfolio_races import CHANGED, COMPARED, SCREENED, PortfolioRequest, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, kind_of, make_portfolio, portfolio_rows
@@ -52,35 +51,7 @@ CONTENDER = 1.10
 """Of a problem's first comparison: what is slower is not compared again."""
 
 
-@dataclass(frozen=True)
-class PortfolioRequest:
-    """What a portfolio is made of, and how.
-
-    Attributes:
-        kernel: the kernel.
-        problems: at which it is measured.
-        bound: the slowdown that is allowed.
-        most_cubins: that its configurations may have, with the kernel's defaults.
-        searched: problems that are searched first.
-        trials: of each of these searches.
-        time_s: after which nothing new is measured; None for no limit.
-        mode: what the caches hold; None leaves it to each problem.
-        regime: whether the card rests.
-        seed: of searches, inputs and order.
-        spent_s: of the time, by calls that were interrupted.
-    """
-
-    kernel: KernelSpec
-    problems: tuple[Problem, ...]
-    bound: float = 1.02
-    most_cubins: int = 32
-    searched: int = 8
-    trials: int = 48
-    time_s: float | None = None
-    mode: Mode | None = None
-    regime: Regime = Regime.RESTED
-    seed: int = 0
-    spent_s: float = 0.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,30 +85,25 @@ def build(
     return _Building(request, device, database, progress, stop).run()
 
 
+@dataclass
 class _Building:
-    def __init__(
-        self,
-        request: PortfolioRequest,
-        device: Device,
-        database: Database,
-        progress: Observer[str],
-        stop: Callable[[], bool],
-    ) -> None:
-        self._request, self._device, self._database = request, device, database
-        self._progress, self._stop = progress, stop
-        self._began = time.monotonic() - request.spent_s
-        self._untimed: dict[str, tuple[Problem, str]] = {}
-        self._longest_s = 0.0
-        """Of the steps since the searches: none is begun that may end too late."""
+    _request: PortfolioRequest
+    _device: Device
+    _database: Database
+    _progress: Observer[str]
+    _stop: Callable[[], bool]
+    _began: float = 0.0
+    _untimed: dict[str, tuple[Problem, str]] = field(default_factory=dict)
+    _longest_s: float = 0.0
+    """Of the steps since the searches: none is begun that may end too late."""
 
     def run(self) -> Built:
         request = self._request
+        self._began = time.monotonic() - request.spent_s
         problems = [request.problems[number] for number in spread(request.problems)]
         self._search(problems[: request.searched])
         self._longest_s = 0.0
-        self._races = Races(
-            request.kernel, self._device, self._database, request.mode, request.regime, request.seed
-        )
+        self._races = Races(request, self._device, self._database)
         self._candidates = CandidateChoice(request.kernel, self._device.gpu, self._winners(), request.seed)
         self._compare(problems)
         self._compare_between(problems)
@@ -153,10 +119,7 @@ class _Building:
         request, database = self._request, self._database
         computations = KernelIdentity(request.kernel).computations
         left = [one for one in problems if not database.has_finished(one, self._device.name, computations)]
-        self._progress.phase("searching", len(left))
-        for problem in left:
-            if self._over(SEARCHED):
-                return
+        for problem in self._each("searching", left, SEARCHED):
             self._progress.step(str(problem))
             options = RunOptions(
                 trials=request.trials, seed=request.seed, mode=request.mode, regime=request.regime
@@ -175,15 +138,16 @@ class _Building:
         """Time candidates at each problem; those of the next are compiled meanwhile."""
         done = self._races.done(COMPARED)
         left = [problem for problem in problems if problem.key not in done]
-        self._progress.phase("comparing", len(left))
+        following = iter(left[1:])
         chosen = self._chosen(left[0]) if left else []
-        for number, problem in enumerate(left):
-            if self._over(TIMED_BY):
-                self._untimed |= {one.key: (one, "no time was left") for one in left[number:]}
-                return
+        waiting = {one.key: (one, "no time was left") for one in left}
+        for problem in self._each("comparing", left, TIMED_BY):
+            del waiting[problem.key]
             self._progress.step(f"{problem}: {len(chosen)} configurations")
-            now, chosen = chosen, self._chosen(left[number + 1]) if number + 1 < len(left) else []
+            after = next(following, None)
+            now, chosen = chosen, self._chosen(after) if after is not None else []
             self._attempt(problem, partial(self._compare_at, problem, now))
+        self._untimed |= waiting
 
     def _chosen(self, problem: Problem) -> list[Configuration]:
         configurations = self._candidates.first(problem, self._races.all_timings())
@@ -219,31 +183,33 @@ class _Building:
                     [min(timed, key=timed.__getitem__), member, *changes, *missing.get(problem.key, ())]
                 )
                 work.append((problem, [one for one in both if self._candidates.runs(problem, one)]))
-        self._progress.phase(f"changing what is chosen, turn {turn} of {TURNS}", len(work))
-        for problem, ones in work:
-            if self._over(CHANGED_BY):
-                return
-            self._progress.step(f"{problem}: {len(ones)} configurations")
-            self._device.compile_ahead(request.kernel, problem, ones)
-            self._attempt(problem, partial(races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag))
+        for problem, ones in self._each(f"changing what is chosen, turn {turn} of {TURNS}", work, CHANGED_BY):
+            self._screen(problem, ones, tag)
 
     def _compare_between(self, problems: Sequence[Problem]) -> None:
         """Time what is expected to be the fastest at as many problems between: what is kept is for sizes like these."""
         between_all = [one for ones in _by_kind(problems) for one in between(ones, self._request.seed)]
         done = self._races.done(COMPARED)
         left = [problem for problem in between_all if problem.key not in done]
-        self._progress.phase("comparing between them", len(left))
-        for problem in left:
-            if self._over(BETWEEN_BY):
-                return
+        for problem in self._each("comparing between them", left, BETWEEN_BY):
             default, timings = self._candidates.default(problem), self._races.all_timings()
             first = {} if default is None else {default: None}
             ones = self._candidates.expected(problem, timings, EXPECTED)
-            chosen = list(first | dict.fromkeys(ones))
-            self._progress.step(f"{problem}: {len(chosen)} configurations")
-            self._device.compile_ahead(self._request.kernel, problem, chosen)
-            work = partial(self._races.run, problem, chosen, SCREEN_ROUNDS, SCREEN_SAMPLES, COMPARED)
-            self._attempt(problem, work)
+            self._screen(problem, list(first | dict.fromkeys(ones)), COMPARED)
+
+    def _each(self, what: str, items: Sequence[T], share: float) -> Iterator[T]:
+        """Yield the items of a phase until this share of the time is over."""
+        self._progress.phase(what, len(items))
+        for item in items:
+            if self._over(share):
+                return
+            yield item
+
+    def _screen(self, problem: Problem, ones: Sequence[Configuration], tag: str) -> None:
+        self._progress.step(f"{problem}: {len(ones)} configurations")
+        self._device.compile_ahead(self._request.kernel, problem, ones)
+        work = partial(self._races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag)
+        self._attempt(problem, work)
 
     def _attempt(self, problem: Problem, work: Callable[[], object]) -> None:
         """Do something for a problem; if that fails, say so and go on."""
@@ -303,10 +269,7 @@ class _Building:
 
     def _time(self, missing: Sequence[tuple[Problem, Sequence[Configuration]]]) -> None:
         """Time what is kept where it was not yet."""
-        self._progress.phase("timing what is kept", len(missing))
-        for problem, ones in missing:
-            if self._over(1.0):
-                return
+        for problem, ones in self._each("timing what is kept", missing, 1.0):
             self._progress.step(f"{problem}: {len(ones) - 1} configurations")
             work = partial(self._races.run, problem, ones, FILL_ROUNDS, COMPARE_SAMPLES, COMPARED)
             self._attempt(problem, work)

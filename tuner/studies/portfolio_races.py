@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from tuner.core.conditions import Conditions, Mode, Regime
@@ -24,33 +24,52 @@ CHANGED = "changed"
 """Begins the tag of a problem's comparison of changed configurations, by the number of the turn."""
 
 
+@dataclass(frozen=True)
+class PortfolioRequest:
+    """What a portfolio is made of, and how.
+
+    Attributes:
+        kernel: the kernel.
+        problems: at which it is measured.
+        bound: the slowdown that is allowed.
+        most_cubins: that its configurations may have, with the kernel's defaults.
+        searched: problems that are searched first.
+        trials: of each of these searches.
+        time_s: after which nothing new is measured; None for no limit.
+        mode: what the caches hold; None leaves it to each problem.
+        regime: whether the card rests.
+        seed: of searches, inputs and order.
+        spent_s: of the time, by calls that were interrupted.
+    """
+
+    kernel: KernelSpec
+    problems: tuple[Problem, ...]
+    bound: float = 1.02
+    most_cubins: int = 32
+    searched: int = 8
+    trials: int = 48
+    time_s: float | None = None
+    mode: Mode | None = None
+    regime: Regime = Regime.RESTED
+    seed: int = 0
+    spent_s: float = 0.0
+
+
 class Races:
     """Times configurations in turn, and keeps what was timed.
 
     Args:
-        kernel: whose configurations.
+        request: whose configurations, under which conditions.
         device: where.
         database: has what was timed before, and gets the rest.
-        mode: what the caches hold; None leaves it to each problem.
-        regime: whether the card rests.
-        seed: of inputs and order.
     """
 
-    def __init__(
-        self,
-        kernel: KernelSpec,
-        device: Device,
-        database: Database,
-        mode: Mode | None,
-        regime: Regime,
-        seed: int,
-    ) -> None:
-        self._kernel, self._device, self._database = kernel, device, database
-        self._mode, self._regime, self._seed = mode, regime, seed
-        self._identity = KernelIdentity(kernel)
+    def __init__(self, request: PortfolioRequest, device: Device, database: Database) -> None:
+        self._request, self._device, self._database = request, device, database
+        self._identity = KernelIdentity(request.kernel)
         self._rows = [
             row
-            for row in portfolio_rows(database, kernel)
+            for row in portfolio_rows(database, request.kernel)
             if row.contestant == TIMED and row.gpu.name == device.gpu.name and self._fits(row)
         ]
         self._timings: dict[str, Timings] = {}
@@ -61,14 +80,16 @@ class Races:
 
     def _fits(self, row: Benchmark) -> bool:
         """Return whether a row was timed as this run times; where that is left to the problem, any mode is."""
-        return row.conditions.regime is self._regime and self._mode in (None, row.conditions.mode)
+        request = self._request
+        return row.conditions.regime is request.regime and request.mode in (None, row.conditions.mode)
 
     def conditions(self, problem: Problem) -> Conditions:
         """Return how a problem is timed: as it was before, if it was."""
         for row in reversed(self._rows):
             if row.problem == problem:
                 return row.conditions
-        return self._device.choose_conditions(self._kernel, problem, self._mode, self._regime)[0]
+        request = self._request
+        return self._device.choose_conditions(request.kernel, problem, request.mode, request.regime)[0]
 
     def timings(self, problem: Problem) -> Timings:
         """Return what was timed of a problem's computation."""
@@ -103,14 +124,14 @@ class Races:
         Raises:
             TunerError: the problem cannot be measured at all.
         """
-        device, conditions = self._device, self.conditions(problem)
-        device.prepare(self._kernel, problem, self._seed, conditions)
+        device, request = self._device, self._request
+        device.prepare(request.kernel, problem, request.seed, self.conditions(problem))
         key = problem.key
         times = {row.configuration: row.time_ns for row in self._rows if row.problem.key == key}
         left = [one for one in configurations if one not in self.failed]
         contestants = [Contestant(one, times.get(one, 0.0)) for one in left]
         race = device.race(
-            RaceRequest(contestants, rounds, samples, self._seed),
+            RaceRequest(contestants, rounds, samples, request.seed),
             lambda index, _: self.failed.add(left[index]),
         )
         timed = {left[index]: one for index, one in race.timed.items()}
