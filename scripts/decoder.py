@@ -90,8 +90,7 @@ class Study:
         self._model: Decoder | None = None
         self.broken = False
         """Whether a pass has failed, after which nothing of this process's GPU can be relied on."""
-        how = {"layers": self._shape.layers, "fused": given.fused, "compiled": given.compile}
-        how["device"] = given.device
+        how = {"layers": self._shape.layers, "device": given.device}
         if (state.data["how"] or how) != how:
             raise UsageError(f"{self.folder} was measured with {state.data['how']}", "name another --work")
         state.data["how"] = how
@@ -115,13 +114,11 @@ class Study:
 
     def _decoder(self) -> Decoder:
         if self._model is None:
-            self._model = Decoder(self._shape, self._given.device, fused=self._given.fused)
+            self._model = Decoder(self._shape, self._given.device)
         return self._model
 
     def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
-        model: Any = self._decoder()
-        if self._given.compile:
-            model = torch.compile(model.__call__, dynamic=False)
+        model = self._decoder()
         if not self._cuda:
             return Program(lambda: model(inputs), around)
         with around:
@@ -157,7 +154,7 @@ class Study:
         if self._cuda and self._given.steps != ["record"]:
             # The GPU is calibrated, and its times are recorded, for tuners that have it alone.
             own = ["--work", str(self._given.work), "--layers", str(self._given.layers), "--steps", "record"]
-            own += [name for name in ("--fused", "--compile", "--tiny") if getattr(self._given, name[2:])]
+            own += ["--tiny"] if self._given.tiny else []
             subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
             self._state.read()
             return
@@ -320,8 +317,6 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--steps", type=listed(STEPS), default=",".join(STEPS), help="With commas between.")
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
     add("--layers", type=int, default=32)
-    add("--fused", action="store_true", help="q, k, v as one product, and gate and up.")
-    add("--compile", action="store_true", help="Both sides by torch.compile, then in graphs.")
     add("--trials", type=int, default=200)
     add("--time", type=float, default=10.0, help="Seconds of each search.")
     add("--rounds", type=int, default=ROUNDS)

@@ -59,11 +59,10 @@ class Decoder:
     Args:
         shape: sizes.
         device: where.
-        fused: q, k and v as one product, and gate and up as one.
         dtype: of weights and activations.
     """
 
-    def __init__(self, shape: Shape, device: str, *, fused: bool, dtype: Any = torch.bfloat16) -> None:
+    def __init__(self, shape: Shape, device: str, dtype: Any = torch.bfloat16) -> None:
         self.shape, self.device, self.dtype = shape, device, dtype
         generator = torch.Generator(device).manual_seed(0)
 
@@ -72,13 +71,11 @@ class Decoder:
             return made.normal_(0, columns**-0.5, generator=generator)
 
         wide, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
-        qkv = [wide + 2 * narrow] if fused else [wide, narrow, narrow]
-        gate_up = [2 * shape.intermediate] if fused else [shape.intermediate] * 2
         self._blocks = [
             {
-                "qkv": [weight(rows, shape.hidden) for rows in qkv],
+                "qkv": [weight(rows, shape.hidden) for rows in (wide, narrow, narrow)],
                 "o": weight(shape.hidden, wide),
-                "gate_up": [weight(rows, shape.hidden) for rows in gate_up],
+                "gate_up": [weight(shape.intermediate, shape.hidden) for _ in range(2)],
                 "down": weight(shape.hidden, shape.intermediate),
             }
             for _ in range(shape.layers)
@@ -98,7 +95,8 @@ class Decoder:
         x = functional.embedding(inputs.tokens, self._embedding).to(dtype)
         for number, block in enumerate(self._blocks):
             x = x + self._attend(block, self._norm(x), inputs, number)
-            gate, up = _parts(block["gate_up"], self._norm(x), [self.shape.intermediate] * 2)
+            normed = self._norm(x)
+            gate, up = (_linear(normed, weight) for weight in block["gate_up"])
             x = x + _linear(functional.silu(gate) * up, block["down"])
         return _linear(self._norm(x[:, -1:]), self._logits)[:, 0]
 
@@ -106,11 +104,9 @@ class Decoder:
         return functional.rms_norm(x, (self.shape.hidden,), self._ones.to(x.dtype), 1e-5)
 
     def _attend(self, block: dict[str, Any], x: Any, inputs: Inputs, number: int) -> Any:
-        shape, (batch, tokens) = self.shape, x.shape[:2]
-        wide, narrow = shape.heads * shape.head, shape.kv_heads * shape.head
+        shape, tokens = self.shape, x.shape[1]
         q, k, v = (
-            part.unflatten(-1, (-1, shape.head)).transpose(1, 2)
-            for part in _parts(block["qkv"], x, [wide, narrow, narrow])
+            _linear(x, weight).unflatten(-1, (-1, shape.head)).transpose(1, 2) for weight in block["qkv"]
         )
         q, k = (_rotated(part, inputs.cos.to(x.dtype), inputs.sin.to(x.dtype)) for part in (q, k))
         if inputs.caches:
@@ -118,7 +114,7 @@ class Decoder:
             keys[:, :, -tokens:], values[:, :, -tokens:] = k, v
             k, v = keys, values
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=tokens > 1, enable_gqa=True)
-        return _linear(y.transpose(1, 2).reshape(batch, tokens, wide), block["o"])
+        return _linear(y.transpose(1, 2).flatten(2), block["o"])
 
 
 class Inputs:
@@ -144,13 +140,6 @@ class Inputs:
 
 def _linear(x: Any, weight: Any) -> Any:
     return functional.linear(x, weight.to(x.dtype))
-
-
-def _parts(weights: list[Any], x: Any, sizes: list[int]) -> Any:
-    """Return the results of several linear layers, which may be one."""
-    if len(weights) == 1:
-        return _linear(x, weights[0]).split(sizes, -1)
-    return [_linear(x, weight) for weight in weights]
 
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from scripts.hostile_input import values
 from scripts.hostile_input.beside import FILES, NAME
-from scripts.hostile_input.schemas import SCHEMAS, with_schema
+from scripts.hostile_input.schemas import SCHEMAS, change_schema
 from tuner.core.model import Problem
 from tuner.database import cells, schema
 
@@ -85,20 +85,20 @@ def write(folder: Path, start: Path, seed: str, number: int) -> str:
     (folder / "victim").write_text("untouched\n")
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")
-    kinds = [*ROWS, *SCHEMAS, *FILES]
+    kinds: list[Any] = [*ROWS, *SCHEMAS, *FILES]
     first = kinds[number % len(kinds)]
     more = [kind for kind in ROWS if kind is not first]
-    chosen: list[Any] = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
+    chosen = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
     for change in sorted(chosen, key=kinds.index):
         if change in ROWS:
             # A change before may have left no JSON for this one to change.
             with edited(path, rng) as tables, suppress(*NO_JSON):
                 change(tables, rng)
         elif change in SCHEMAS:
-            with_schema(path, change, rng)
+            change_schema(path, change, rng)
         else:
             change(path, rng)
-    return " + ".join(change.__name__ for change in chosen)
+    return " + ".join(getattr(change, "__name__", change) for change in chosen)
 
 
 @contextmanager
@@ -225,11 +225,7 @@ def names_of_any_kind(tables: Tables, rng: random.Random) -> None:
                     row[column] = json.dumps(_renamed(json.loads(cell), old, new))
                 elif cell == old:
                     row[column] = new
-            _rekeyed(row)
-    runs = {row["id"]: row for row in tables["runs"]}
-    for row in tables["trials"] + tables["winners"]:
-        run = runs.get(row["run_id"], {})
-        row |= {n: run[n] for n in ("kernel", "problem_key", "dtype", "gpu_name", "cc") if n in run}
+    _rekeyed(tables)
 
 
 def _renamed(data: Any, old: str, new: str) -> Any:
@@ -240,12 +236,19 @@ def _renamed(data: Any, old: str, new: str) -> Any:
     return new if data == old else data
 
 
-def _rekeyed(row: Row) -> None:
-    with suppress(Exception):
-        problem = Problem.from_json(json.loads(row["problem"]))
-        row |= {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
-        gpu = json.loads(row["gpu"])
-        row |= {"gpu_name": gpu["name"], "cc": gpu["cc"]}
+def _rekeyed(tables: Tables) -> None:
+    """Let the keys of all rows follow from their problems and GPUs, as far as these can be read."""
+    keys: dict[str, Row] = {}
+    for row in tables["runs"] + tables["benchmarks"]:
+        with suppress(Exception):
+            problem, gpu = Problem.from_json(json.loads(row["problem"])), json.loads(row["gpu"])
+            row |= {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
+            row |= {"gpu_name": gpu["name"], "cc": gpu["cc"]}
+        keys[row.get("id", "")] = {
+            n: row[n] for n in ("kernel", "problem_key", "dtype", "gpu_name", "cc") if n in row
+        }
+    for row in tables["trials"] + tables["winners"]:
+        row |= keys.get(row["run_id"], {})
 
 
 def sizes_of_any_kind(tables: Tables, rng: random.Random) -> None:
@@ -255,10 +258,7 @@ def sizes_of_any_kind(tables: Tables, rng: random.Random) -> None:
         part = rng.choice([name for name in problem if isinstance(problem[name], dict) and problem[name]])
         problem[part][rng.choice([*problem[part], "extra"])] = values.value(rng)
         row["problem"] = values.dump(problem)
-        _rekeyed(row)
-        for other in tables["trials"] + tables["winners"]:
-            if other["run_id"] == row["id"]:
-                other |= {name: row[name] for name in ("kernel", "problem_key", "dtype")}
+    _rekeyed(tables)
 
 
 def parameters_of_any_kind(tables: Tables, rng: random.Random) -> None:
@@ -306,12 +306,8 @@ def paths_astray(tables: Tables, rng: random.Random) -> None:
         row["kernel_file"] = rng.choice(PATHS)
         if rng.random() < 0.7:
             row["device"] = f"replay:{rng.choice(PATHS)}"
-        problem = {**json.loads(row["problem"]), "kernel": name}
-        row["problem"] = json.dumps(problem)
-        _rekeyed(row)
-        for other in tables["trials"] + tables["winners"]:
-            if other["run_id"] == row["id"]:
-                other |= {"kernel": name, "problem_key": row["problem_key"]}
+        row["problem"] = json.dumps({**json.loads(row["problem"]), "kernel": name})
+    _rekeyed(tables)
 
 
 def huge_cells(tables: Tables, rng: random.Random) -> None:

@@ -71,7 +71,7 @@ def main() -> None:
     for name, draw in drawings.items():
         source, image = given.evidence / f"{name}.json", given.images / f"{name}.svg"
         if not source.exists():
-            sys.exit(f"{source} is missing; scripts/measuring/all.py makes it")
+            sys.exit(f"{source} is missing; docs/measuring.md says what makes it")
         try:
             draw(json.loads(source.read_text(encoding="utf-8")), image)
         except TunerError as error:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ from typing import Any
 from scripts.lab import Lab, gemm, keep, parser, time_of
 from tuner.core.conditions import Mode, Regime
 from tuner.gpu.baselines import library_stream
-
-MEASUREMENTS = 10
 
 
 def main() -> None:
@@ -36,15 +32,6 @@ def main() -> None:
         print({name: round(line[name]["us"], 1) for name in ("rested", "sustained", "naive")}, flush=True)
     if given.summary:
         summarise([json.loads(line) for line in given.summary.read_text().splitlines()], given.out)
-
-
-def measure_if_due(lines: Path, every_s: float) -> None:
-    """Add a measurement, in a process of its own, unless the last is younger or there are ten."""
-    if lines.exists():
-        count = len(lines.read_text().splitlines())
-        if count >= MEASUREMENTS or time.time() - lines.stat().st_mtime < every_s:
-            return
-    subprocess.run([sys.executable, __file__, "--append", str(lines)], check=True)
 
 
 def summarise(lines: list[dict[str, Any]], out: Path | None) -> None:

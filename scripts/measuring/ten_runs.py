@@ -27,30 +27,17 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--runs", type=int, default=10)
     arguments.add_argument("--trials", type=int, default=100)
-    arguments.add_argument(
-        "--one", type=int, metavar="SEED", help="Only this run; its result goes to --folder."
-    )
-    arguments.add_argument("--folder", type=Path, help="Where results of single runs are.")
     given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        if given.one is not None:
-            _run(folder, given.one, given.trials)
-            return
-        for seed in range(given.runs):
-            if not (folder / f"run-{seed}.json").exists():
-                _run(folder, seed, given.trials)
-        results = [json.loads((folder / f"run-{seed}.json").read_text()) for seed in range(given.runs)]
-    _compare(results, given.out)
+    _compare([_run(seed, given.trials) for seed in range(given.runs)], given.out)
 
 
-def _run(folder: Path, seed: int, trials: int) -> None:
+def _run(seed: int, trials: int) -> dict[str, Any]:
     words = ["--kernel", "gemm", "--trials", str(trials), "--seed", str(seed)]
-    said, seconds = tune(*words, "--db", str(folder / f"run-{seed}.db"), "--json", "--quiet")
+    with tempfile.TemporaryDirectory() as folder:
+        said, seconds = tune(*words, "--db", f"{folder}/run.db", "--json", "--quiet")
     (result,) = json.loads(said)
-    (folder / f"run-{seed}.json").write_text(json.dumps({**result, "seconds": seconds}))
     print(f"seed {seed}: {result['winner']['time_ns'] / 1e3:.2f} us in {seconds:.1f} s", flush=True)
+    return {**result, "seconds": seconds}
 
 
 def _compare(results: list[dict[str, Any]], out: Path | None) -> None:

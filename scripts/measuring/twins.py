@@ -2,10 +2,9 @@
 
     scripts/run python scripts/measuring/twins.py --out results/evidence/twins.json [--times 200]
 
-Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.tuning.elimination``, with
-the noise
-floor that this GPU was calibrated to). *Equal*: one kernel under two names. *Slower*: one of the two does a known share
-more of the same work, so that its time is longer by that share, but for the microsecond or two that a launch takes:
+Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.tuning.elimination``, with the
+noise floor that this GPU was calibrated to). *Equal*: one kernel under two names. *Slower*: one of the two does a known
+share more of the same work, so that its time is longer by that share, but for the microsecond or two of a launch:
 
 - ``arithmetic``: 400 rounds of tensor core instructions, or 404, or 402; no memory. Heavy: it needs rest.
 - ``copy``: a copy of 600000 KiB, or of 1 % or 0.5 % more.
@@ -15,7 +14,6 @@ more of the same work, so that its time is longer by that share, but for the mic
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections import Counter
@@ -23,11 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
-from scripts.measuring.spread import measure_if_due
 from tuner.core import paths
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
@@ -67,24 +63,12 @@ class Case:
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--times", type=int, default=200, help="Comparisons of each case.")
-    arguments.add_argument("--only", help="Only cases whose name contains this.")
-    arguments.add_argument(
-        "--spread", type=Path, help="Between comparisons, measure the spread into this file."
-    )
-    arguments.add_argument(
-        "--every", type=float, default=64.0, help="Seconds from one such measurement to the next."
-    )
     given = arguments.parse_args()
     lab = Lab()
     calibration = _calibration(lab)
     rows: list[dict[str, Any]] = []
-    if given.out and given.out.exists():
-        before = json.loads(given.out.read_text())["rows"]
-        rows = [row for row in before if given.only and given.only not in row["case"]]
     for case in _cases(lab):
-        if given.only and given.only not in case.name:
-            continue
-        rows.append(_run(case, calibration, given.times, given.spread, given.every))
+        rows.append(_run(case, calibration, given.times))
         row = rows[-1]
         print(
             f"{row['case']:16} {100 * case.share:4.1f} % more work: {row['verdicts']}; ratio "
@@ -108,15 +92,11 @@ def _calibration(lab: Lab) -> Calibration:
     return calibration
 
 
-def _run(
-    case: Case, calibration: Calibration, times: int, spread: Path | None, every_s: float
-) -> dict[str, Any]:
+def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
     verdicts: Counter[str] = Counter()
     ratios, seconds, rounds = [], [], []
     floor = calibration.noise_floor(case.session.conditions, case.estimate_ns)
     for number in range(times):
-        if spread is not None:
-            measure_if_due(spread, every_s)
         pair = [case.build(0.0), case.build(case.share)]
         if number % 2:
             pair.reverse()

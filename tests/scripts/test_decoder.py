@@ -52,17 +52,16 @@ def run(work: Path, gemm: Gemm, *words: str) -> dict[str, Any]:
     return json.loads((out / "decoder.json").read_text())
 
 
-@pytest.mark.parametrize("fused", [(), ("--fused",)])
-def test_a_tiny_decoder_goes_all_the_way(work: Path, fused: tuple[str, ...]) -> None:
+def test_a_tiny_decoder_goes_all_the_way(work: Path) -> None:
     gemm = Gemm()
-    data = run(work, gemm, *fused)
+    data = run(work, gemm)
     assert gemm.calls
     assert list(data["cases"]) == [case.name for case in decoder_model.TINY_CASES]
     for case in data["cases"].values():
         assert case["shares"] == {"replaced": pytest.approx(1.0)}
         assert case["output_errors"]["tuned"] <= 1.2 * case["output_errors"]["torch"] < 0.1
         calls = sum(product["calls"] for product in case["products"])
-        assert calls == 2 * (4 if fused else 7) + 1
+        assert calls == 2 * 7 + 1
         # Each call is told to gain 10 ns.
         assert case["torch_us"] - case["predicted_us"] == pytest.approx(calls * 0.01, rel=1e-3)
     assert data["asked"]["passes"]["holds"]
@@ -77,7 +76,7 @@ def test_what_is_done_is_not_done_again(work: Path) -> None:
     again = Gemm()
     assert run(work, again)["cases"] == first["cases"]
     assert not again.calls
-    assert decoder.main(["--work", str(work), "--device", "cpu", "--tiny", "--fused"], again) == 2
+    assert decoder.main(["--work", str(work), "--device", "cpu", "--layers", "3"], again) == 2
 
 
 def test_no_step_is_begun_without_time(work: Path) -> None:
