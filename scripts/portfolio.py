@@ -32,7 +32,7 @@ import numpy as np
 from scripts import harness
 from scripts.harness import Kept, quantiles
 from scripts.portfolio_summary import ASKED, LIMIT_S, summary
-from tuner.cli.filters import WhichStored
+from tuner.cli.commands.winners import BundleArguments
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
 from tuner.cli.winners import bundle as write_bundle
@@ -147,18 +147,11 @@ class HeldOut(Kept):
             self.keep()
 
     def _bundle(self) -> None:
-        which = WhichStored(
-            self._work / "portfolio.db", "gemm", "", "bfloat16", None, "rested", replayed=False
-        )
+        bundle, database = self._work / "bundle", self._work / "portfolio.db"
         write_bundle(
-            which,
-            self._work / "bundle",
-            force=True,
-            few=True,
-            jobs=None,
-            no_cache=False,
-            quiet=True,
-            as_json=False,
+            BundleArguments(
+                db=database, kernel="gemm", dtype="bfloat16", output=bundle, force=True, few=True, quiet=True
+            )
         )
 
     def _decisions(self, built: Built, device: Device, database: Database) -> dict[str, Any]:

@@ -59,8 +59,9 @@ def reference(*path: str) -> str:
         for piece in parameter.get_usage_pieces(context)
     ]
     options, of_run = _options(command), _options(_found(("run",))[0])
-    shared = [option for option in of_run if option in options and command.name != path[0]]
-    own = [option for option in options if option not in shared]
+    names = {option.name for option in options} if path == ("cluster", "run") else set()
+    shared = [option for option in of_run if option.name in names]
+    own = [option for option in options if option.name not in {one.name for one in shared}]
     parts = [f"`{' '.join([context.command_path, *arguments])} [OPTIONS]`"] if arguments else []
     parts += said
     if examples:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
 from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli.configuration import choose, parse_configuration
 from tuner.cli.gpu import describe_gpu, gpu_number
-from tuner.cli.loader import runs
-from tuner.cli.options import ConfigurationArguments, configuration_options
+from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.database.database import Database
@@ -155,28 +152,6 @@ def test_a_changed_kernel_is_said(kernel: KernelSpec, tmp_path: Path) -> None:
     assert choose(ConfigurationArguments(str(changed.file)), GPU).notes == (
         "the kernel has changed since it was tuned",
     )
-
-
-RECEIVED: list[ConfigurationArguments] = []
-
-
-def receive(given: ConfigurationArguments, other: int) -> None:
-    assert other == 3
-    RECEIVED.append(given)
-
-
-def test_options_arrive_together() -> None:
-    @click.command()
-    @configuration_options
-    @click.option("--other", default=3)
-    @runs(f"{__name__}:receive")
-    def command() -> None: ...
-
-    line = ["gemm", "-s", "m=1", "--size", "n=2", "--dtype", "float16", "--preset", "p", "--config", "x y=1"]
-    done = CliRunner().invoke(command, line)
-    assert done.exit_code == 0, done.output
-    assert [ConfigurationArguments("gemm", ("m=1", "n=2"), ("float16",), (), "p", "x y=1")] == RECEIVED
-    assert "--trial" in CliRunner().invoke(command, ["--help"]).output
 
 
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from contextlib import closing
 
+from tuner.cli.commands.studies import AblateArguments
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.gpu import open_gpu
-from tuner.cli.options import ConfigurationArguments
 from tuner.cli.stopping import stopping
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, TunerError, UsageError
@@ -21,37 +21,29 @@ from tuner.studies.ablation_report import ablation_as_json, show_ablation
 from tuner.studies.interleaved import make_progress
 
 
-def ablate(
-    given: ConfigurationArguments,
-    parameters: tuple[str, ...],
-    mode: str | None,
-    regime: str | None,
-    rounds: int,
-    device_name: str,
-    seed: int,
-    jobs: int | None,
-    full: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def ablate(asked: AblateArguments) -> None:
     """Time the alternatives to each value of a configuration, keep the times and print them.
 
     Raises:
         TunerError: the configuration could not be timed.
         Interrupted: by Ctrl-C; what was timed is printed and kept.
     """
-    names = [name.strip() for text in parameters for name in text.split(",") if name.strip()]
-    refuse_wrong_names(given, names)
-    if device_name.partition(":")[0] == "replay":
-        raise UsageError(f"--device {device_name}: a recording cannot be timed again", "use cuda or cuda:N")
+    names = [name.strip() for text in asked.parameters for name in text.split(",") if name.strip()]
+    refuse_wrong_names(asked, names)
+    if asked.device_name.partition(":")[0] == "replay":
+        raise UsageError(
+            f"--device {asked.device_name}: a recording cannot be timed again", "use cuda or cuda:N"
+        )
     with (
         stopping() as stop,
-        closing(open_gpu(device_name, given.kernel_name, jobs, say_nothing if quiet else say)) as device,
+        closing(
+            open_gpu(asked.device_name, asked.kernel_name, asked.jobs, say_nothing if asked.quiet else say)
+        ) as device,
     ):
-        chosen = choose(given, device.gpu)
-        texts = Texts.of_kernel(chosen.kernel, full=full)
-        conditions, why = _conditions(device, chosen, mode, regime)
-        if not quiet:
+        chosen = choose(asked, device.gpu)
+        texts = Texts.of_kernel(chosen.kernel, full=asked.full)
+        conditions, why = _conditions(device, chosen, asked.mode, asked.regime)
+        if not asked.quiet:
             say(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
         known_ns = chosen.time_ns if conditions == chosen.conditions else None
         request = AblationRequest(
@@ -60,16 +52,16 @@ def ablate(
             conditions,
             why,
             chosen.configuration,
-            rounds,
-            seed,
+            asked.rounds,
+            asked.seed,
             names,
             known_ns,
         )
-        ablated = time_changes(device, request, make_progress(quiet=quiet, every_s=0.0), stop)
+        ablated = time_changes(device, request, make_progress(quiet=asked.quiet, every_s=0.0), stop)
         if rows := records_of(ablated, device, str(uuid.uuid4())):
-            with Database.open(given.db) as database:
+            with Database.open(asked.db) as database:
                 database.record_benchmark(rows)
-    if as_json:
+    if asked.as_json:
         show_json(ablation_as_json(ablated, chosen.source, chosen.notes))
     else:
         show_ablation(ablated, texts(chosen.configuration), chosen.source, chosen.notes)

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
+from tuner.cli.commands.studies import BenchArguments
 from tuner.cli.filters import problem_filter
-from tuner.cli.loader import given_options
+from tuner.cli.loader import given_options, part
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
@@ -50,36 +50,15 @@ OF_A_MEASUREMENT = {
 """Options that have no meaning with --history, by parameter."""
 
 
-@dataclass(frozen=True)
-class BenchOptions:
-    """What the command line says besides the problems."""
-
-    kernel_name: str
-    against: tuple[str, ...]
-    modes: tuple[str, ...]
-    regime: str | None
-    rounds: int
-    checking: bool
-    plot: Path | None
-    history: bool
-    limit: int
-    device_name: str
-    seed: int
-    db: Path
-    full: bool
-    quiet: bool
-    as_json: bool
-
-
-def bench(asked: BenchOptions, given: ProblemTexts) -> None:
+def bench(asked: BenchArguments) -> None:
     """Time stored winners again and print the result, or print earlier results; exit status 1 if something failed."""
     kernel = load_kernel(asked.kernel_name) if asked.kernel_name else None
     problems: list[Problem] | None = None
-    if given.sizes or given.presets or given.problem_texts:
+    if asked.sizes or asked.presets or asked.problem_texts:
         if kernel is None:
             raise UsageError("a problem needs its kernel", "add --kernel")
-        problems = make_problems(kernel, given)
-    fits = problem_filter(given.dtypes, given.options)
+        problems = make_problems(kernel, part(asked, ProblemTexts))
+    fits = problem_filter(asked.dtypes, asked.options)
     if asked.history:
         _show_history(asked, kernel, fits if problems is None else problems.__contains__)
         return
@@ -109,7 +88,9 @@ def bench(asked: BenchOptions, given: ProblemTexts) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _show_history(options: BenchOptions, kernel: KernelSpec | None, fits: Callable[[Problem], bool]) -> None:
+def _show_history(
+    options: BenchArguments, kernel: KernelSpec | None, fits: Callable[[Problem], bool]
+) -> None:
     if ignored := given_options(OF_A_MEASUREMENT):
         raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
     if len(options.modes) > 1:
@@ -152,7 +133,7 @@ def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:
         choose_against(kernels[0], against)  # which refuses all beside it, whatever the kernel
 
 
-def _open(options: BenchOptions, kernel: KernelSpec | None) -> Device:
+def _open(options: BenchArguments, kernel: KernelSpec | None) -> Device:
     text = options.device_name
     if text.partition(":")[0] not in ("cuda", "auto"):
         raise UsageError(
@@ -172,7 +153,7 @@ def _open(options: BenchOptions, kernel: KernelSpec | None) -> Device:
 class _Benches:
     """The benches of one command so far, and whether anything went wrong."""
 
-    options: BenchOptions
+    options: BenchArguments
     kernel: KernelSpec | None
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     results: list[tuple[Bench, SpeedCheck | None]] = field(default_factory=list)

@@ -8,12 +8,13 @@ import sys
 import time
 from typing import Any
 
+from tuner.cli.commands.inspection import CheckArguments
+from tuner.cli.gpu import typical_gpu
 from tuner.core.errors import UsageError
 from tuner.inspect.check.check import check_kernel
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Checks
 from tuner.kernel.load import find_kernel
-from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.next_steps import show_next
 from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, say, show_json, show_line
@@ -22,29 +23,17 @@ MISTAKES = 1
 """Exit status where something is wrong with the kernel."""
 
 
-def check(
-    kernel_name: str,
-    ccs: tuple[int, ...],
-    configurations: str,
-    cpu: bool,
-    jobs: int | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+def check(asked: CheckArguments) -> None:
     """Check a kernel and print the findings."""
     began = time.monotonic()
-    for cc in ccs:
-        if cc not in ARCHITECTURES:
-            choices = ", ".join(map(str, ARCHITECTURES))
-            raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
-    gpus = tuple(ARCHITECTURES[cc] for cc in dict.fromkeys(ccs))
+    gpus = tuple(typical_gpu(cc) for cc in dict.fromkeys(asked.ccs))
     progress = Progress(counted_line, math.inf)  # on a terminal alone
-    checks = Checks(gpus, _count(configurations), seed, jobs, cpu, progress)
+    checks = Checks(gpus, _count(asked.configurations), asked.seed, asked.jobs, asked.cpu, progress)
     try:
-        report = check_kernel(find_kernel(kernel_name), checks)
+        report = check_kernel(find_kernel(asked.kernel_name), checks)
     finally:
         progress.close()
-    if as_json:
+    if asked.as_json:
         show_json(_as_json(report))
     else:
         for finding in report.sorted:
@@ -54,7 +43,7 @@ def check(
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
         say(f"{counted(len(report.findings), 'finding')} in {done}")
         if not report.findings:
-            show_next({f"tune --kernel {shlex.quote(kernel_name)}": "tune it"})
+            show_next({f"tune --kernel {shlex.quote(asked.kernel_name)}": "tune it"})
     if report.findings:
         sys.exit(MISTAKES)
 

@@ -18,13 +18,10 @@ import click
 from msgspec import structs
 
 from tuner.cli import fleet
-from tuner.cli.jobs import Printing
-from tuner.cli.problems import ProblemTexts
-from tuner.cli.run import Arguments
+from tuner.cli.commands.cluster import ClusterRunArguments, StartArguments, StatusArguments, StopArguments
 from tuner.cli.run import run as run_problems
 from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import open_lock_file
-from tuner.core.model import RunOptions
 from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
@@ -50,7 +47,7 @@ LOG = "cluster.log"
 HEADS = ("worker", "cc", "uuid", "state")
 
 
-def start(host: str, port: int, dashboard: int, join: str | None, device_name: str, folder: Path) -> None:
+def start(asked: StartArguments) -> None:
     """Start what belongs on this host, and say how to reach it.
 
     Raises:
@@ -58,13 +55,14 @@ def start(host: str, port: int, dashboard: int, join: str | None, device_name: s
         TunerError: the extra is missing, there is no GPU, or it does not start.
     """
     require_dask()
-    if host in ("0.0.0.0", "::"):
-        raise UsageError(f"--host {host} is no address to reach this host at", "name one, such as 10.0.0.1")
-    folder = folder.absolute()
-    if join is None:
-        make_certificate(folder)
-    with _alone(folder):
-        _start(host, port, dashboard, join, device_name, folder)
+    if asked.host in ("0.0.0.0", "::"):
+        raise UsageError(
+            f"--host {asked.host} is no address to reach this host at", "name one, such as 10.0.0.1"
+        )
+    if asked.join is None:
+        make_certificate(asked.folder)
+    with _alone(asked.folder):
+        _start(asked)
 
 
 @contextmanager
@@ -94,26 +92,26 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(host: str, port: int, dashboard: int, join: str | None, device_name: str, folder: Path) -> None:
+def _start(asked: StartArguments) -> None:
     joined: dict[str, str] = {}
-    if (settings := read_settings(folder)) is not None:
+    if (settings := read_settings(asked.folder)) is not None:
         raise UsageError(
             f"a cluster runs on this host already, at {settings.scheduler}", "end it with `tune cluster stop`"
         )
-    if join is None:
-        address = full_address(f"{host}:{port}")
-        security_of(folder, address)  # says now what is wrong with a certificate that was there
-        if dashboard == port:
-            raise UsageError(f"--port and --dashboard are both {port}", "name another --dashboard")
-        _refuse_taken(host, port, "--host or --port")
-        if dashboard > 0:
-            _refuse_taken(host, dashboard, "--dashboard, or -1 for none")
+    if asked.join is None:
+        address = full_address(f"{asked.host}:{asked.port}")
+        security_of(asked.folder, address)  # says now what is wrong with a certificate that was there
+        if asked.dashboard == asked.port:
+            raise UsageError(f"--port and --dashboard are both {asked.port}", "name another --dashboard")
+        _refuse_taken(asked.host, asked.port, "--host or --port")
+        if asked.dashboard > 0:
+            _refuse_taken(asked.host, asked.dashboard, "--dashboard, or -1 for none")
     else:
-        address = full_address(join)
-        with closing(Cluster(address, folder)) as cluster:
+        address = full_address(asked.join)
+        with closing(Cluster(address, asked.folder)) as cluster:
             joined = {w.uuid: name for name, w, _ in listed(cluster) if isinstance(w, Described)}
-    workers = _workers(device_name)
-    if not workers and join is not None:
+    workers = _workers(asked.device_name)
+    if not workers and asked.join is not None:
         raise UsageError("--join without a GPU adds nothing", "leave out --device none")
     for worker in workers:
         if worker.uuid in joined:
@@ -121,60 +119,53 @@ def _start(host: str, port: int, dashboard: int, join: str | None, device_name: 
                 f"{worker.device}: {TWICE.format(uuid=worker.uuid)}, as {joined[worker.uuid]}",
                 "leave it out with --device",
             )
-    listens = host if host != "127.0.0.1" or join is None else ""
-    settings = HostSettings(address, join is None, dashboard, listens, workers)
-    log = folder / LOG
-    web = f"http://{host}:{dashboard}/status" if join is None and dashboard > 0 else ""
+    listens = asked.host if asked.host != "127.0.0.1" or asked.join is None else ""
+    settings = HostSettings(address, asked.join is None, asked.dashboard, listens, workers)
+    log = asked.folder / LOG
+    web = (
+        f"http://{asked.host}:{asked.dashboard}/status" if asked.join is None and asked.dashboard > 0 else ""
+    )
     try:
-        write_settings(folder, settings)
+        write_settings(asked.folder, settings)
         with uninterrupted():
-            _launch(folder, log)
-        _await(address, folder, {worker.uuid for worker in workers}, log)
+            _launch(asked.folder, log)
+        _await(address, asked.folder, {worker.uuid for worker in workers}, log)
     except BaseException as error:
         with uninterrupted():
-            _end(folder)
+            _end(asked.folder)
         if isinstance(error, OSError):
-            raise TunerError(f"{folder}: {error.strerror or error}", "name another --folder") from None
+            raise TunerError(f"{asked.folder}: {error.strerror or error}", "name another --folder") from None
         raise
     click.echo(f"scheduler  {address}")
     if web:
         click.echo(f"dashboard  {web}")
     for worker in workers:
         click.echo(f"worker     {worker.device}: {printable(worker.model)} {worker.uuid[:8]}")
-    if join is None:
-        click.echo(f"folder     {folder} (other hosts need a copy: its key is what is trusted)")
+    if asked.join is None:
+        click.echo(f"folder     {asked.folder} (other hosts need a copy: its key is what is trusted)")
 
 
-def run(
-    scheduler: str | None,
-    folder: Path,
-    gpu: str,
-    how: RunOptions,
-    texts: ProblemTexts,
-    printing: Printing,
-    given: Arguments,
-) -> None:
+def run(asked: ClusterRunArguments) -> None:
     """Tune problems on a cluster; the database is this process's.
 
     Raises:
         TunerError: the scheduler cannot be reached.
     """
-    address = full_address(scheduler) if scheduler else default_address(folder.absolute())
-    with closing(Cluster(address, folder.absolute())) as cluster:
-        run_problems(how, texts, printing, given, cluster, gpu)
+    address = full_address(asked.scheduler) if asked.scheduler else default_address(asked.folder)
+    with closing(Cluster(address, asked.folder)) as cluster:
+        run_problems(asked, cluster, asked.gpu)
 
 
-def status(scheduler: str | None, folder: Path, as_json: bool) -> None:
+def status(asked: StatusArguments) -> None:
     """Print the workers.
 
     Raises:
         TunerError: the scheduler cannot be reached.
     """
-    folder = folder.absolute()
-    address = full_address(scheduler) if scheduler else default_address(folder)
-    with closing(Cluster(address, folder)) as cluster:
+    address = full_address(asked.scheduler) if asked.scheduler else default_address(asked.folder)
+    with closing(Cluster(address, asked.folder)) as cluster:
         workers = listed(cluster)
-    if as_json:
+    if asked.as_json:
         tables.show_json([{"worker": name, **_record(one), "tunes": tuned} for name, one, tuned in workers])
         return
     click.echo(f"scheduler  {address}")
@@ -190,17 +181,16 @@ def status(scheduler: str | None, folder: Path, as_json: bool) -> None:
         click.echo("no worker has joined")
 
 
-def stop(folder: Path) -> None:
+def stop(asked: StopArguments) -> None:
     """End what runs on this host.
 
     Raises:
         UsageError: nothing does.
         TunerError: it does not end.
     """
-    folder = folder.absolute()
-    settings = read_settings(folder)
-    if not _end(folder):
-        raise UsageError(f"no cluster of the folder {folder} runs on this host", "name its --folder")
+    settings = read_settings(asked.folder)
+    if not _end(asked.folder):
+        raise UsageError(f"no cluster of the folder {asked.folder} runs on this host", "name its --folder")
     what = "what was left of a cluster"
     if settings:
         what = f"{settings.scheduler} and {len(settings.workers)} workers"

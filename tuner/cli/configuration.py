@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tuner.cli.options import ConfigurationArguments
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.problems import make_problem
 from tuner.cli.stored_winners import measured_else_replayed
 from tuner.core.conditions import Conditions
 from tuner.core.errors import UsageError, suggestion
@@ -123,12 +123,7 @@ def named_problem(given: ConfigurationArguments) -> tuple[KernelSpec, Problem]:
     if not given.kernel_name:
         raise UsageError("no kernel is named", "give a kernel (tune list has their names), or --trial N")
     kernel = load_kernel(given.kernel_name)
-    return kernel, _problem(given, kernel)
-
-
-def _problem(given: ConfigurationArguments, kernel: KernelSpec) -> Problem:
-    presets = [given.preset] if given.preset else []
-    return make_problems(kernel, ProblemTexts(given.sizes, given.dtypes, given.options, presets))[0]
+    return kernel, make_problem(kernel, given)
 
 
 def refuse_wrong_names(given: ConfigurationArguments, parameters: Sequence[str] = ()) -> None:
@@ -215,7 +210,7 @@ def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> Ch
         raise UsageError(
             f"trial {number} is one of {run.problem.kernel}, not of {kernel.name}", "leave out the kernel"
         )
-    problem = _problem(given, kernel) if given.names_problem else run.problem
+    problem = make_problem(kernel, given) if given.names_problem else run.problem
     chosen, notes = _gpu_or(gpu, stored)
     same = problem == run.problem and chosen.name == run.gpu.name
     if not same:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
+from tuner.cli.commands.results import BackupArguments, DbCheckArguments, DeleteArguments, MergeArguments
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.files import refuse_missing_parent
 from tuner.database.database import Database
@@ -20,24 +20,24 @@ NAMED_ROWS = 10
 """Rows of a file that are named if they cannot be merged: a damaged file has thousands."""
 
 
-def check(db: Path) -> None:
+def check(asked: DbCheckArguments) -> None:
     """Check the file's structure and the digest of every row."""
-    with Database.open(db, write=False) as database:
+    with Database.open(asked.db, write=False) as database:
         result = database.check()
     show_line(", ".join(counted(count, table.removesuffix("s")) for table, count in result.rows.items()))
     for problem in result.problems:
         show_line(problem)
     if count := len(result.problems):
         raise DatabaseError(
-            f"{counted(count, 'problem')} in {db}",
+            f"{counted(count, 'problem')} in {asked.db}",
             "best and export leave damaged rows out; restore a backup",
         )
     click.echo("no problems")
 
 
-def merge(others: tuple[Path, ...], db: Path) -> None:
+def merge(asked: MergeArguments) -> None:
     """Add the runs and benchmarks of other database files, and say what about the cards does not fit together."""
-    for other in others:  # before DB is made: a mistyped OTHER must leave no empty database
+    for other in asked.others:  # before DB is made: a mistyped OTHER must leave no empty database
         if not other.is_file():
             raise UsageError(f"there is no database {other}", ADDED)
         if os.access(other, os.R_OK) and not is_ours(other):
@@ -45,10 +45,10 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
         with Database.open(other, write=False):
             pass
     refused = 0
-    with Database.open(db) as database:
-        for other in others:
+    with Database.open(asked.db) as database:
+        for other in asked.others:
             result = database.merge(other)
-            which = f"{other}: " if len(others) > 1 else ""
+            which = f"{other}: " if len(asked.others) > 1 else ""
             added = (("run", result.runs), ("trial", result.trials), ("winner", result.winners))
             counts = ", ".join(
                 counted(count, noun) for noun, count in (*added, ("benchmark", result.benchmarks))
@@ -63,16 +63,16 @@ def merge(others: tuple[Path, ...], db: Path) -> None:
             show_line(line)
     if refused:
         raise DatabaseError(
-            f"{refused} rows of {', '.join(map(str, others))} were not taken", "the others were"
+            f"{refused} rows of {', '.join(map(str, asked.others))} were not taken", "the others were"
         )
 
 
-def backup(file: Path, db: Path) -> None:
+def backup(asked: BackupArguments) -> None:
     """Write a consistent copy to the new file FILE, also while tuners write."""
-    refuse_missing_parent(file)
-    with Database.open(db, write=False) as database:
-        database.backup(file)
-    show_line(f"wrote {file}")
+    refuse_missing_parent(asked.file)
+    with Database.open(asked.db, write=False) as database:
+        database.backup(asked.file)
+    show_line(f"wrote {asked.file}")
 
 
 MIN_PREFIX = 4
@@ -87,14 +87,17 @@ def _run_text(database: Database, run_id: str) -> str:
     return f"{problem}, {counted(database.tables['trials'].count_where('run_id = ?', [run_id]), 'trial')}"
 
 
-def delete(run_id: str, yes: bool, db: Path) -> None:
+def delete(asked: DeleteArguments) -> None:
     """Delete a run with its trials and winner; RUN is its id or the start of it."""
-    if len(run_id) < MIN_PREFIX:
-        raise UsageError(f"{run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id")
-    with Database.open(db, create=False) as database:
-        full_id = database.run_id(run_id)
-        if not yes:
+    if len(asked.run_id) < MIN_PREFIX:
+        raise UsageError(
+            f"{asked.run_id!r} is too short", f"give at least {MIN_PREFIX} characters of the run's id"
+        )
+    with Database.open(asked.db, create=False) as database:
+        full_id = database.run_id(asked.run_id)
+        if not asked.yes:
             click.confirm(
-                f"Delete run {full_id} ({_run_text(database, full_id)}) of {db} permanently?", abort=True
+                f"Delete run {full_id} ({_run_text(database, full_id)}) of {asked.db} permanently?",
+                abort=True,
             )
         click.echo(f"deleted run {full_id} with {counted(database.delete_run(full_id), 'trial')}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import header_folders, nvrtc_version, supported_archs
+from tuner.cli.commands.inspection import DoctorArguments
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
@@ -24,10 +25,10 @@ from tuner.report.tables import show_json, show_text
 from tuner.search import matmul_heuristics
 
 
-def doctor(calibrate: bool, as_json: bool) -> None:
+def doctor(asked: DoctorArguments) -> None:
     """Print the state of everything that tuning needs; exit status 1 if tuning on a GPU cannot work."""
-    diagnoses = examine(calibrate=calibrate)
-    if as_json:
+    diagnoses = examine(calibrate=asked.calibrate)
+    if asked.as_json:
         show_json([vars(one) for one in diagnoses])
     else:
         width = max(len(one.what) for one in diagnoses)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.cli.commands.inspection import ExplainArguments
 from tuner.cli.configuration import ChosenConfiguration, choose, launching, refuse_beyond_memory
 from tuner.cli.gpu import named_gpu
-from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.model import Status
 from tuner.database.database import Database
@@ -22,20 +22,14 @@ from tuner.report.tables import show_json
 from tuner.tuning.state import metrics
 
 
-def explain(
-    given: ConfigurationArguments,
-    gpu_text: str | None,
-    cc: int | None,
-    device_name: str | None,
-    as_json: bool,
-) -> None:
+def explain(asked: ExplainArguments) -> None:
     """Compile and read a configuration, and print what that says about its speed."""
-    gpu, calibration = named_gpu(given, gpu_text, cc, device_name)
-    chosen = choose(given, gpu)
+    gpu, calibration = named_gpu(asked)
+    chosen = choose(asked, gpu)
     refuse_beyond_memory(chosen)
     with launching(chosen):
-        explanation = _explained(given.db, chosen, calibration)
-    if as_json:
+        explanation = _explained(asked.db, chosen, calibration)
+    if asked.as_json:
         show_json(explanation_as_json(explanation))
     else:
         show_explanation(explanation)

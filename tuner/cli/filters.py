@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 
+from tuner.cli.options import Listing
 from tuner.cli.problems import assignments, named_dtypes, size_of
 from tuner.core.errors import ExpressionError, UsageError, suggestion
 from tuner.core.model import Problem, Run, Value, value_text
@@ -25,19 +24,6 @@ _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 NEWEST_RUNS = 5
 """Runs that a message names where none is the one asked for: there may be thousands."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-@dataclass(frozen=True)
-class WhichStored:
-    """The options by which ``tune export`` and ``tune bundle`` take what is stored."""
-
-    db: Path
-    kernel: str
-    gpu: str
-    dtype: str
-    mode: str | None
-    regime: str
-    replayed: bool
 
 
 def parse_since(text: str, now: datetime | None = None) -> str:
@@ -84,44 +70,29 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The options that :func:`tuner.cli.options.filter_options` adds: which rows, and in what format."""
+def filters_of(listing: Listing, **more: Any) -> Filters:
+    """Return the filters of the command line, with further fields of them.
 
-    kernel: str
-    gpu: str
-    dtype: str
-    sizes: tuple[str, ...]
-    variant: str
-    mode: str | None
-    regime: str | None
-    since: str
-    run_id: str
-    as_json: bool
-    as_csv: bool
+    Raises:
+        UsageError: a text without a meaning, or two formats at once.
+    """
+    if listing.as_json and listing.as_csv:
+        raise UsageError("--json and --csv exclude each other", "give one of them")
+    return Filters(
+        **kernel_filters(listing.kernel), gpu=listing.gpu, dtype=listing.dtype, variant=listing.variant,
+        sizes=parse_sizes(listing.sizes), since=parse_since(listing.since), run=listing.run_id,
+        mode=listing.mode or "", regime=listing.regime or "", **more,
+    )  # fmt: skip
 
-    def filters(self, **more: Any) -> Filters:
-        """Return the filters, with further fields of them.
 
-        Raises:
-            UsageError: a text without a meaning, or two formats at once.
-        """
-        if self.as_json and self.as_csv:
-            raise UsageError("--json and --csv exclude each other", "give one of them")
-        return Filters(
-            **kernel_filters(self.kernel), gpu=self.gpu, dtype=self.dtype, variant=self.variant,
-            sizes=parse_sizes(self.sizes), since=parse_since(self.since), run=self.run_id,
-            mode=self.mode or "", regime=self.regime or "", **more,
-        )  # fmt: skip
-
-    def show_records(self, records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
-        """Print records as JSON, or as flat CSV with these columns."""
-        if self.as_json:
-            tables.show_records(records)
-            return
-        records = list(records)
-        names = flat_names(columns, nested_names(records))
-        tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
+def show_records(listing: Listing, records: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Print records as JSON, or as flat CSV with these columns."""
+    if listing.as_json:
+        tables.show_records(records)
+        return
+    records = list(records)
+    names = flat_names(columns, nested_names(records))
+    tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
 def kernel_filters(kernel: str) -> dict[str, Any]:

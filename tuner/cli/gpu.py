@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from tuner.cli.options import ConfigurationArguments
+from tuner.cli.options import ForGpuArguments
 from tuner.core import paths
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion
@@ -81,29 +81,34 @@ def gpu_number(device: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def named_gpu(
-    given: ConfigurationArguments, gpu_text: str | None, cc: int | None, device_name: str | None
-) -> tuple[Gpu | None, Calibration | None]:
+def typical_gpu(cc: int) -> Gpu:
+    """Return the typical GPU of a compute capability, times ten.
+
+    Raises:
+        UsageError: none is known.
+    """
+    if cc not in ARCHITECTURES:
+        raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
+    return ARCHITECTURES[cc]
+
+
+def named_gpu(given: ForGpuArguments) -> tuple[Gpu | None, Calibration | None]:
     """Return the GPU, as far as the command line and this machine say; with its calibration if it is here.
 
     Raises:
         UsageError: two options name one, or none fits.
         DeviceError: the GPU of this machine that is named cannot be used.
     """
-    options = [
-        name for name, value in (("--gpu", gpu_text), ("--cc", cc), ("--device", device_name)) if value
-    ]
+    named = {"--gpu": given.gpu_text, "--cc": given.cc, "--device": given.device_name}
+    options = [name for name, value in named.items() if value]
     if len(options) > 1:
         raise UsageError(f"{' and '.join(options)} exclude each other", "give one of them")
-    if cc is not None:
-        if cc not in ARCHITECTURES:
-            choices = ", ".join(map(str, ARCHITECTURES))
-            raise UsageError(f"no compute capability {cc}", f"choose from: {choices}")
-        return ARCHITECTURES[cc], None
-    if gpu_text:
-        return _named(gpu_text, given.db), None
-    if device_name:
-        return _here(device_name)
+    if given.cc is not None:
+        return typical_gpu(given.cc), None
+    if given.gpu_text:
+        return _named(given.gpu_text, given.db), None
+    if given.device_name:
+        return _here(given.device_name)
     if given.trial is None and has_gpu():
         try:
             return _here("cuda")

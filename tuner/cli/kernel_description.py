@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.cli.commands.inspection import ListArguments
 from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
@@ -172,11 +173,11 @@ MOST_PRESETS = 6
 """Of a kernel, in a line that still can be read."""
 
 
-def list_kernels(as_json: bool) -> None:
+def list_kernels(asked: ListArguments) -> None:
     """Print the built-in kernels with their variants."""
     kernels = [load_kernel(name) for name in builtin_kernels()]
     rows = [(kernel.name, kernel.summary, list(kernel.variants), list(kernel.presets)) for kernel in kernels]
-    if as_json:
+    if asked.as_json:
         keys = ("kernel", "summary", "variants", "presets")
         show_json([dict(zip(keys, row, strict=True)) for row in rows])
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.loader import Command, Option
+from tuner.cli.loader import declared
 from tuner.core.errors import UsageError
 
 SPELLINGS = ("-k", "--kernel")
@@ -16,46 +16,30 @@ OTHER = "kernel_in_other_form"
 
 
 def kernel_option(
-    name: str = "kernel",
-    *,
-    required: bool = False,
-    default: str | None = "",
-    help_: str = "Only this kernel.",
-) -> Option:
-    """Return ``--kernel``, which a name without the option stands for; the command gets it as ``name``."""
-
+    *, required: bool = False, default: str | None = "", help_: str = "Only this kernel."
+) -> Any:
+    """Return ``--kernel``, which a name without the option stands for."""
     # From click 8.3 on None as the default is a value, which a required option would take when it is left out.
-    otherwise: dict[str, Any] = {} if required else {"default": default}
+    otherwise: dict[str, Any] = {"required": True} if required else {"default": default}
+    shown = {"metavar": "NAME|FILE", "help": help_, **otherwise}
 
-    def decorate(command: Command) -> Command:
-        hidden = click.argument(OTHER, cls=_HiddenArgument, required=False, expose_value=False)
-        shown = click.option(
-            *SPELLINGS,
-            name,
-            cls=_ShownOption,
-            required=required,
-            metavar="NAME|FILE",
-            help=help_,
-            **otherwise,
-        )
-        return shown(hidden(command))
+    def parameters(name: str) -> list[click.Parameter]:
+        hidden = _HiddenArgument([OTHER], required=False, expose_value=False)
+        return [_ShownOption([*SPELLINGS, name], **shown), hidden]
 
-    return decorate
+    return declared(parameters, otherwise)
 
 
-def kernel_argument(*, required: bool) -> Option:
-    """Return ``KERNEL``, for which ``--kernel`` stands as well; the command gets it as ``kernel_name``."""
+def kernel_argument(*, required: bool) -> Any:
+    """Return ``KERNEL``, for which ``--kernel`` stands as well."""
+    otherwise: dict[str, Any] = {"required": True} if required else {"required": False, "default": ""}
+    metavar = "KERNEL" if required else "[KERNEL]"
 
-    def decorate(command: Command) -> Command:
-        hidden = click.option(*SPELLINGS, OTHER, hidden=True, expose_value=False)
-        metavar = "KERNEL" if required else "[KERNEL]"
-        default: dict[str, Any] = {} if required else {"default": ""}
-        shown = click.argument(
-            "kernel_name", cls=_ShownArgument, metavar=metavar, required=required, **default
-        )
-        return shown(hidden(command))
+    def parameters(name: str) -> list[click.Parameter]:
+        hidden = click.Option([*SPELLINGS, OTHER], hidden=True, expose_value=False)
+        return [_ShownArgument([name], metavar=metavar, **otherwise), hidden]
 
-    return decorate
+    return declared(parameters, otherwise)
 
 
 def _in_either_form(name: str | None, opts: Mapping[str, Any]) -> Mapping[str, Any]:

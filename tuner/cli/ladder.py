@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import click
 
-from tuner.cli.problems import ProblemTexts, assignments, make_problems
+from tuner.cli.commands.studies import LadderArguments
+from tuner.cli.loader import part
+from tuner.cli.options import ProblemArguments
+from tuner.cli.problems import assignments, make_problem
 from tuner.cli.stopping import stopping
 from tuner.cli.sweep import make_sweep
 from tuner.core import paths
@@ -33,40 +35,11 @@ from tuner.studies.ladder_run import levels_of
 from tuner.studies.targets import DEFAULT, Against, choose_against
 
 
-@dataclass(frozen=True)
-class LadderOptions:
-    """What the command line says."""
-
-    kernel_name: str
-    sweeps: tuple[str, ...]
-    sizes: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    options: tuple[str, ...]
-    preset: str | None
-    step_names: tuple[str, ...]
-    trials: int
-    time_s: float
-    against: tuple[str, ...]
-    rounds: int
-    mode_name: str
-    regime_name: str
-    device_name: str
-    seed: int
-    full: bool
-    db: Path
-    jobs: int | None
-    from_scratch: bool
-    plots: tuple[Path, ...]
-    quiet: bool
-    as_json: bool
-
-
-def ladder(asked: LadderOptions) -> None:
+def ladder(asked: LadderArguments) -> None:
     """Sweep a kernel's optimisation steps over sizes, print and draw the times; exit status 1 if something failed."""
     wanted = kernel_for(asked.device_name, asked.kernel_name)
     kernel = load_kernel(wanted)
-    presets = [asked.preset] if asked.preset else []
-    base = make_problems(kernel, ProblemTexts(asked.sizes, asked.dtypes, asked.options, presets))[0]
+    base = make_problem(kernel, part(asked, ProblemArguments))
     swept = make_sweep(kernel, asked.sweeps, [name for name, _ in assignments(asked.sizes, "--size")])
     sweep = Sweep(
         kernel,
@@ -125,7 +98,7 @@ def _against(kernel: KernelSpec, names: Sequence[str]) -> Against:
     return Against(default=False, baselines=(*chosen.baselines, *host), named=False)
 
 
-def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderOptions) -> None:
+def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderArguments) -> None:
     """Measure level after level, and print each as it is done.
 
     Raises:
@@ -150,7 +123,7 @@ def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderOptions)
     result.complete = True
 
 
-def _conclude(result: Ladder, asked: LadderOptions) -> None:
+def _conclude(result: Ladder, asked: LadderArguments) -> None:
     """Print and draw the levels that there are, however the sweep ended."""
     if asked.as_json and result.levels:
         show_json(ladder_as_json(result))

@@ -1,50 +1,83 @@
-"""What all commands have in common: options are given once, and the body is imported when the command runs."""
+"""What all commands have in common: a record has the options, and the body that takes it is imported when it runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from tuner.core.errors import UsageError
 
-Command = Callable[..., Any]
-Option = Callable[[Command], Command]
-"""Adds an option, or several, to a command."""
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Record = TypeVar("Record", bound=DataclassInstance)
 
 
-def runs(body: str | Callable[[dict[str, Any]], str]) -> Callable[[Command], Command]:
-    """Return a decorator: the function that it decorates has a command's help, and the body does its work.
+def declared(parameters: Callable[[str], list[click.Parameter]], attributes: Mapping[str, Any]) -> Any:
+    """Return the field of a record that parameters of the command line set, which are made from the field's name."""
+    nothing = () if attributes.get("multiple") else False if attributes.get("is_flag") else None
+    default = dataclasses.MISSING if attributes.get("required") else attributes.get("default", nothing)
+    return dataclasses.field(default=default, metadata={"parameters": parameters})
+
+
+def option(*spellings: str, **attributes: Any) -> Any:
+    """Return the field of a record that an option sets; ``attributes`` are those of :class:`click.Option`."""
+    return declared(lambda name: [click.Option([*spellings, name], **attributes)], attributes)
+
+
+def flag(*spellings: str, help_: str) -> Any:
+    """Return the field of a record that an option without a value sets."""
+    return option(*spellings, is_flag=True, help=help_)
+
+
+def texts(spelling: str, metavar: str, help_: str) -> Any:
+    """Return the field of a record that an option sets which may be repeated."""
+    return option(spelling, multiple=True, metavar=metavar, help=help_)
+
+
+def argument(**attributes: Any) -> Any:
+    """Return the field of a record that a positional argument sets."""
+    required = {"required": True, **attributes}
+    return declared(lambda name: [click.Argument([name], **required)], required)
+
+
+def command(
+    record: type[Record], body: str | Callable[[Record], str], name: str | None = None, **attributes: Any
+) -> Once:
+    """Return the command whose options are the fields of a record, and whose help is the record's docstring.
 
     Args:
-        body: ``module:function``, or what chooses that by click's keyword arguments. The function is called with them;
-            a parameter that is a dataclass gets a record of those that are its fields.
+        record: a dataclass.
+        body: ``module:function`` in this package, or what chooses that by the record; the function is called with it.
+        name: of the command, if it is not the function's.
+        attributes: of :class:`click.Command`.
     """
 
-    def decorate(described: Command) -> Command:
-        @functools.wraps(described)
-        def run(**arguments: Any) -> None:
-            module, name = (body if isinstance(body, str) else body(arguments)).split(":")
-            function = getattr(importlib.import_module(module), name)
-            for parameter in inspect.signature(function, eval_str=True).parameters.values():
-                record = parameter.annotation
-                if parameter.name not in arguments and dataclasses.is_dataclass(record):
-                    names = [field.name for field in dataclasses.fields(record) if field.name in arguments]
-                    arguments[parameter.name] = parameter.annotation(
-                        **{name: arguments.pop(name) for name in names}
-                    )
-            function(**arguments)
+    def run(**arguments: Any) -> None:
+        given = record(**arguments)
+        module, function = (body if isinstance(body, str) else body(given)).split(":")
+        getattr(importlib.import_module(f"tuner.cli.{module}"), function)(given)
 
-        return run
+    parameters = [
+        parameter
+        for field in dataclasses.fields(record)
+        for parameter in field.metadata.get("parameters", lambda _: [])(field.name)
+    ]
+    if name is None and isinstance(body, str):
+        name = body.partition(":")[2]
+    return Once(name, callback=run, params=parameters, help=record.__doc__, **attributes)
 
-    return decorate
+
+def part(record: DataclassInstance, of: type[Record]) -> Record:
+    """Return a record of another type from the fields of the same names; the others have their defaults."""
+    names = {field.name for field in dataclasses.fields(record)}
+    return of(**{one.name: getattr(record, one.name) for one in dataclasses.fields(of) if one.name in names})
 
 
 class Once(click.Command):

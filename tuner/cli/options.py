@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner.cli.kernel_name import kernel_argument, kernel_option
-from tuner.cli.loader import Option
+from tuner.cli.loader import flag, option, texts
 from tuner.core import paths
 
 MOST = 2**31 - 1
@@ -41,169 +41,6 @@ class Whole(click.IntRange):
     name = "integer"
 
 
-class _File(click.Path):
-    """A path that is not empty: Path would take that for the working directory."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("an empty text names no file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
-MODES = click.Choice(["cold", "rotating", "warm"])
-REGIMES = click.Choice(["rested", "sustained"])
-
-
-def all_of(*options: Option) -> Option:
-    """Return several options as one, in the order of the help page."""
-    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
-
-
-database_option: Option = click.option(
-    "--db", "db", type=FILE, default=paths.DATABASE, show_default=True, help="Database file."
-)
-json_option: Option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-full_option: Option = click.option(
-    "--full",
-    is_flag=True,
-    help="Show all parameters of a configuration, not only those that differ from the default.",
-)
-result_options: Option = all_of(
-    click.option("-q", "--quiet", is_flag=True, help="Print only the result."), json_option
-)
-
-
-def sizes_option(help_: str = "Problem sizes.") -> Option:
-    """Return ``--size``, with which sizes it sets."""
-    return click.option("-s", "--size", "sizes", multiple=True, metavar="NAME=N[,...]", help=help_)
-
-
-def dtypes_option(help_: str = "The dtype.") -> Option:
-    """Return ``--dtype``, with what it means."""
-    return click.option("--dtype", "dtypes", multiple=True, metavar="[ROLE=]DTYPE", help=help_)
-
-
-def options_option(help_: str = "The kernel's options.") -> Option:
-    """Return ``--option``, with what it means."""
-    return click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help=help_)
-
-
-preset_option: Option = click.option("--preset", metavar="NAME", help="A named problem of the kernel.")
-problem_options: Option = all_of(sizes_option(), dtypes_option(), options_option(), preset_option)
-"""Of one problem."""
-
-presets_option: Option = click.option(
-    "--preset",
-    "presets",
-    multiple=True,
-    metavar="NAME",
-    help="A named problem of the kernel; repeat for several.",
-)
-problems_option: Option = click.option(
-    "--problem",
-    "problem_texts",
-    multiple=True,
-    metavar="NAME=N,...",
-    help="A problem, by its sizes; repeat for several.",
-)
-
-
-def problem_file_option(help_: str) -> Option:
-    """Return ``--problems``, with what a row of the file may have."""
-    return click.option("--problems", "problem_file", type=FILE, metavar="FILE.csv", help=help_)
-
-
-def trials_option(count: int, help_: str) -> Option:
-    """Return ``--trials``, with the default and what it counts."""
-    return click.option("-n", "--trials", default=count, show_default=True, type=Count(min=1), help=help_)
-
-
-def time_option(help_: str, least_s: float = 0.1, default_s: float | None = None) -> Option:
-    """Return ``--time``, with what it ends, and its limits."""
-    return click.option(
-        "--time",
-        "time_s",
-        default=default_s,
-        show_default=True,
-        type=Amount(min=least_s),
-        metavar="SECONDS",
-        help=help_,
-    )
-
-
-def output_option(metavar: str) -> Option:
-    """Return ``--output`` of commands that write one file."""
-    return click.option(
-        "-o",
-        "--output",
-        "--out",
-        type=click.Path(path_type=Path, allow_dash=True),
-        required=True,
-        metavar=metavar,
-        help="The file; - for standard output.",
-    )
-
-
-timed_options: Option = all_of(
-    click.option(
-        "--mode",
-        "mode_name",
-        default="auto",
-        show_default=True,
-        type=click.Choice(["auto", *MODES.choices]),
-        help="What the caches hold when a timed kernel starts.",
-    ),
-    click.option(
-        "--regime",
-        "regime_name",
-        default="rested",
-        show_default=True,
-        type=REGIMES,
-        help="rested: pauses keep the card below its power limit; sustained: no pauses.",
-    ),
-)
-"""How commands that search time."""
-
-
-def device_option(gpus: str) -> Option:
-    """Return ``--device`` of commands that measure or replay, with how it names GPUs, such as ``cuda, cuda:N``."""
-    return click.option(
-        "--device",
-        "device_name",
-        default="auto",
-        show_default=True,
-        metavar="DEVICE",
-        help=f"auto, {gpus}, replay, replay:FILE, or a T4 or Kernel Tuner cache file.",
-    )
-
-
-gpu_option: Option = click.option(
-    "--device", "device_name", default="cuda", show_default=True, metavar="DEVICE", help="cuda or cuda:N."
-)
-
-
-regime_as_tuned: Option = click.option("--regime", type=REGIMES, help="By default as it was tuned.")
-as_tuned_options: Option = all_of(
-    click.option("--mode", type=MODES, help="By default as it was tuned."), regime_as_tuned
-)
-modes_option: Option = click.option(
-    "--mode",
-    "modes",
-    multiple=True,
-    type=click.Choice(["auto", *MODES.choices]),
-    help="auto, the default: as it was tuned; repeat for several.",
-)
-
-rounds_option: Option = click.option(
-    "--rounds",
-    default=20,
-    show_default=True,
-    type=Whole(6, 1000),
-    help="Rounds in which contestants take turns.",
-)
-
-
 class Count(Whole):
     """A number of rows, trials or the like, of at most :data:`MOST`; help shows the smallest alone."""
 
@@ -226,90 +63,179 @@ class Jobs(Whole):
         return number
 
 
-jobs_option: Option = click.option(
-    "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default."
+class _File(click.Path):
+    """A path that is not empty: Path would take that for the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty text names no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
+MODES = click.Choice(["cold", "rotating", "warm"])
+MODES_OR_AUTO = click.Choice(["auto", *MODES.choices])
+REGIMES = click.Choice(["rested", "sustained"])
+
+file_option = partial(option, type=FILE)
+shown_option = partial(option, show_default=True)
+"""With its default in the help."""
+database_option = partial(shown_option, "--db", type=FILE, default=paths.DATABASE, help="Database file.")
+json_option = partial(flag, "--json", help_="Print JSON.")
+quiet_option = partial(flag, "-q", "--quiet", help_="Print only the result.")
+full_option = partial(
+    flag,
+    "--full",
+    help_="Show all parameters of a configuration, not only those that differ from the default.",
 )
 
 
-def seed_option(of: str) -> Option:
+def sizes_option(help_: str = "Problem sizes.") -> Any:
+    """Return ``--size``, with which sizes it sets."""
+    return option("-s", "--size", multiple=True, metavar="NAME=N[,...]", help=help_)
+
+
+def dtypes_option(help_: str = "The dtype.") -> Any:
+    """Return ``--dtype``, with what it means."""
+    return texts("--dtype", "[ROLE=]DTYPE", help_)
+
+
+def options_option(help_: str = "The kernel's options.") -> Any:
+    """Return ``--option``, with what it means."""
+    return texts("--option", "NAME=VALUE", help_)
+
+
+preset_option = partial(option, "--preset", metavar="NAME", help="A named problem of the kernel.")
+presets_option = partial(texts, "--preset", "NAME", "A named problem of the kernel; repeat for several.")
+problems_option = partial(texts, "--problem", "NAME=N,...", "A problem, by its sizes; repeat for several.")
+problem_file_option = partial(file_option, "--problems", metavar="FILE.csv")
+
+
+def trials_option(count: int, help_: str) -> Any:
+    """Return ``--trials``, with the default and what it counts."""
+    return shown_option("-n", "--trials", default=count, type=Count(min=1), help=help_)
+
+
+def time_option(
+    help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: float | None = None
+) -> Any:
+    """Return ``--time`` or another limit, with what it ends, and its limits."""
+    return shown_option(spelling, default=default_s, type=Amount(min=least_s), metavar="SECONDS", help=help_)
+
+
+def output_option(metavar: str, help_: str = "The file; - for standard output.", *, dash: bool = True) -> Any:
+    """Return ``--output`` of commands that write one file, or a folder."""
+    path = click.Path(path_type=Path, allow_dash=dash)
+    return option("-o", "--output", "--out", type=path, required=True, metavar=metavar, help=help_)
+
+
+mode_option = partial(
+    shown_option,
+    "--mode",
+    default="auto",
+    type=MODES_OR_AUTO,
+    help="What the caches hold when a timed kernel starts.",
+)
+regime_option = partial(
+    shown_option,
+    "--regime",
+    default="rested",
+    type=REGIMES,
+    help="rested: pauses keep the card below its power limit; sustained: no pauses.",
+)
+
+
+def device_option(gpus: str) -> Any:
+    """Return ``--device`` of commands that measure or replay, with how it names GPUs, such as ``cuda, cuda:N``."""
+    text = f"auto, {gpus}, replay, replay:FILE, or a T4 or Kernel Tuner cache file."
+    return shown_option("--device", default="auto", metavar="DEVICE", help=text)
+
+
+gpu_option = partial(shown_option, "--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N.")
+mode_as_tuned = partial(option, "--mode", type=MODES, help="By default as it was tuned.")
+regime_as_tuned = partial(option, "--regime", type=REGIMES, help="By default as it was tuned.")
+rounds_option = partial(
+    shown_option, "--rounds", default=20, type=Whole(6, 1000), help="Rounds in which contestants take turns."
+)
+jobs_option = partial(
+    option, "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default."
+)
+
+
+def seed_option(of: str) -> Any:
     """Return ``--seed``, with what it is the seed of, such as ``the inputs``."""
-    return click.option("--seed", default=0, show_default=True, type=Count(min=0), help=f"Seed of {of}.")
+    return shown_option("--seed", default=0, type=Count(min=0), help=f"Seed of {of}.")
 
 
-def timed_filter_options(regime: str | None = None) -> Option:
-    """Return ``--mode`` and ``--regime`` as filters of stored times, the latter with a default."""
-    shown = regime is not None
-    return all_of(
-        click.option("--mode", type=MODES, help="Only times of this mode."),
-        click.option(
-            "--regime", type=REGIMES, default=regime, show_default=shown, help="Only times of this regime."
-        ),
-    )
+def filter_option(spelling: str, metavar: str, help_: str) -> Any:
+    """Return a filter of stored results, which is empty where it is left out."""
+    return option(spelling, default="", metavar=metavar, help=help_)
 
 
-kind_filter_options: Option = all_of(
-    kernel_option(),
-    click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this."),
-    click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype."),
-)
-filter_options: Option = all_of(
-    kind_filter_options,
-    click.option(
-        "--size", "sizes", multiple=True, metavar="NAME=N", help="Only this size; repeat for several."
-    ),
-    click.option("--variant", default="", metavar="NAME", help="Only this variant."),
-    timed_filter_options(),
-    click.option("--since", default="", metavar="WHEN", help="Not older than this: 2d, 3h or 2026-11-01."),
-    click.option(
-        "--run", "run_id", default="", metavar="ID", help="Only this run, by its id or the start of it."
-    ),
-    json_option,
-    click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
-)
-"""The filters of ``tune query`` and ``tune best``, and their formats; the command gets them as ``options``."""
-
-
-configuration_options: Option = all_of(
-    kernel_argument(required=False),
-    problem_options,
-    click.option(
-        "--config",
-        metavar="TEXT",
-        help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
-    ),
-    click.option("--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."),
-    database_option,
-)
-"""KERNEL, and what names a problem and a configuration; a body gets them as :class:`ConfigurationArguments`."""
-
-named_gpu_options: Option = all_of(
-    click.option(
-        "--gpu",
-        "gpu_text",
-        metavar="TEXT",
-        help="A GPU by a part of its name: one of the database, or a typical one.",
-    ),
-    click.option("--cc", type=int, help="The typical GPU of a compute capability, times ten."),
-    click.option("--device", "device_name", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."),
-)
-"""The GPU that is meant, for a command that needs none; :func:`tuner.cli.gpu.named_gpu` settles it."""
+gpu_filter = partial(filter_option, "--gpu", "TEXT", "Only GPUs whose name contains this.")
+dtype_filter = partial(filter_option, "--dtype", "DTYPE", "Only problems of this dtype.")
+mode_filter = partial(option, "--mode", type=MODES, help="Only times of this mode.")
+regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of this regime.")
 
 
 @dataclass(frozen=True)
-class ConfigurationArguments:
-    """What the command line says about a configuration; :func:`tuner.cli.configuration.choose` settles it."""
+class Listing:
+    """Which stored results a command lists, and in what format."""
 
-    kernel_name: str
-    """Empty where only a trial is named."""
-    sizes: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    preset: str | None = None
-    config: str | None = None
-    trial: int | None = None
-    db: Path = paths.DATABASE
+    db: Path = database_option()
+    kernel: str = kernel_option()
+    gpu: str = gpu_filter()
+    dtype: str = dtype_filter()
+    sizes: tuple[str, ...] = texts("--size", "NAME=N", "Only this size; repeat for several.")
+    variant: str = filter_option("--variant", "NAME", "Only this variant.")
+    mode: str | None = mode_filter()
+    regime: str | None = regime_filter()
+    since: str = filter_option("--since", "WHEN", "Not older than this: 2d, 3h or 2026-11-01.")
+    run_id: str = filter_option("--run", "ID", "Only this run, by its id or the start of it.")
+    as_json: bool = json_option()
+    as_csv: bool = flag("--csv", help_="Print CSV.")
+
+
+@dataclass(frozen=True)
+class ProblemArguments:
+    """What the command line says about one problem; :func:`tuner.cli.problems.make_problem` settles it."""
+
+    kernel_name: str = kernel_argument(required=False)
+    """Empty where a trial is named instead."""
+    sizes: tuple[str, ...] = sizes_option()
+    dtypes: tuple[str, ...] = dtypes_option()
+    options: tuple[str, ...] = options_option()
+    preset: str | None = preset_option()
 
     @property
     def names_problem(self) -> bool:
         """Whether anything is said about the problem, besides its kernel."""
         return bool(self.sizes or self.dtypes or self.options or self.preset)
+
+
+@dataclass(frozen=True)
+class ConfigurationArguments(ProblemArguments):
+    """What the command line says about a configuration; :func:`tuner.cli.configuration.choose` settles it."""
+
+    config: str | None = option(
+        "--config",
+        metavar="TEXT",
+        help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
+    )
+    trial: int | None = option(
+        "--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."
+    )
+    db: Path = database_option()
+
+
+@dataclass(frozen=True)
+class ForGpuArguments(ConfigurationArguments):
+    """A configuration, and the GPU that is meant where none is needed; :func:`tuner.cli.gpu.named_gpu` settles it."""
+
+    gpu_text: str | None = option(
+        "--gpu", metavar="TEXT", help="A GPU by a part of its name: one of the database, or a typical one."
+    )
+    cc: int | None = option("--cc", type=int, help="The typical GPU of a compute capability, times ten.")
+    device_name: str | None = option(
+        "--device", metavar="DEVICE", help="A GPU of this machine: cuda or cuda:N."
+    )

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.filters import WhichStored, kernel_filters, parse_sizes
+from tuner.cli.commands.winners import ExportArguments, ImportArguments
+from tuner.cli.filters import kernel_filters, parse_sizes
 from tuner.cli.loader import given_options
 from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
@@ -25,15 +26,7 @@ from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
 
 
-def export(
-    which: WhichStored,
-    run_id: str,
-    variant: str,
-    kind: str,
-    output: Path,
-    namespace: str,  # noqa: ARG001 - refused below
-    force: bool,
-) -> None:
+def export(asked: ExportArguments) -> None:
     """Write what fits in a format of other tools, and print what was written.
 
     Raises:
@@ -41,16 +34,16 @@ def export(
         TunerError: nothing fits, or the file cannot be written.
     """
     if given_options({"namespace": "--namespace"}):
-        raise UsageError("--namespace is for headers", f"leave it out with --format {kind}")
+        raise UsageError("--namespace is for headers", f"leave it out with --format {asked.kind}")
     filters = Filters(
-        **kernel_filters(which.kernel), gpu=which.gpu, dtype=which.dtype, mode=which.mode or "", run=run_id,
-        regime=which.regime if given_options({"regime": "--regime"}) else "", variant=variant,
-        replayed=None if which.replayed or run_id else False,
+        **kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype, mode=asked.mode or "", run=asked.run_id,
+        regime=asked.regime if given_options({"regime": "--regime"}) else "", variant=asked.variant,
+        replayed=None if asked.replayed or asked.run_id else False,
     )  # fmt: skip
-    with Database.open(which.db, write=False) as database:
+    with Database.open(asked.db, write=False) as database:
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
-        _write(kind, results_of(database, filters), output, force=force)
+        _write(asked.kind, results_of(database, filters), asked.output, force=asked.force)
 
 
 def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
@@ -104,28 +97,20 @@ def _space(results: Results) -> dict[str, Any]:
     return t1_of(kernel, variant, run.problem, run.gpu)
 
 
-def import_results(
-    files: tuple[Path, ...],
-    db: Path,
-    kernel: str,
-    gpu: str,
-    sizes: tuple[str, ...],
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def import_results(asked: ImportArguments) -> None:
     """Add the results of other tools' files to the database, and print what was added."""
-    named = parse_sizes(sizes)
+    named = parse_sizes(asked.sizes)
     read: list[tuple[Path, ForeignResults]] = []
-    for file in files:  # all of them before DB is made: a mistyped FILE must leave no empty database
-        results = read_foreign(file, kernel=kernel, gpu=gpu, sizes=named)
-        if not quiet:
+    for file in asked.files:  # all of them before DB is made: a mistyped FILE must leave no empty database
+        results = read_foreign(file, kernel=asked.kernel, gpu=asked.gpu, sizes=named)
+        if not asked.quiet:
             say(f"{file.name}: {len(results.rows)} results of {results.problem}")
-        if results.objective != "time" and not quiet:
+        if results.objective != "time" and not asked.quiet:
             say(f"{file.name}: its objective {results.objective} is not kept, but the times are")
         read.append((file, results))
-    with Database.open(db) as database:
+    with Database.open(asked.db) as database:
         imported = [(file, import_foreign(database, results)) for file, results in read]
-    if as_json:
+    if asked.as_json:
         tables.show_json([_record(file, one) for file, one in imported])
         return
     for file, one in imported:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 
+from tuner.cli.commands.studies import PortfolioArguments
 from tuner.cli.gpu import open_gpu, refuse_without_gpu
+from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
 from tuner.core.conditions import Mode, Regime
@@ -25,27 +25,7 @@ FEWEST = 2
 """Sizes of a computation, below which there is nothing to choose for."""
 
 
-@dataclass(frozen=True)
-class PortfolioOptions:
-    """What the command line says besides the problems."""
-
-    kernel_name: str
-    bound: float
-    cubins: int
-    searched: int
-    trials: int
-    time_s: float | None
-    mode_name: str
-    regime_name: str
-    device_name: str
-    seed: int
-    db: Path
-    jobs: int | None
-    quiet: bool
-    as_json: bool
-
-
-def portfolio(asked: PortfolioOptions, given: ProblemTexts) -> None:
+def portfolio(asked: PortfolioArguments) -> None:
     """Measure, choose, record and print a portfolio.
 
     Raises:
@@ -53,7 +33,7 @@ def portfolio(asked: PortfolioOptions, given: ProblemTexts) -> None:
         TunerError: there is no GPU, or no problem can be measured.
     """
     kernel = load_kernel(asked.kernel_name)
-    problems = make_problems(kernel, given)
+    problems = make_problems(kernel, part(asked, ProblemTexts))
     refuse_without_gpu(asked.device_name)
     kinds = [kind_of(problem) for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]

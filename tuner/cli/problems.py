@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.cli.options import ProblemArguments
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.files import read_at_most
@@ -210,6 +211,12 @@ def make_problems(kernel: KernelSpec, given: ProblemTexts) -> list[Problem]:
     for one, problem in zip(named, each, strict=True):
         _say_what_is_replaced(kernel, one.preset, problem)
     return list({problem.key: problem for problem in each}.values())
+
+
+def make_problem(kernel: KernelSpec, given: ProblemArguments) -> Problem:
+    """Return the only problem that the command line gives of a kernel."""
+    presets = [given.preset] if given.preset else []
+    return make_problems(kernel, ProblemTexts(given.sizes, given.dtypes, given.options, presets))[0]
 
 
 def problem_worths(kernel: KernelSpec, given: ProblemTexts) -> dict[str, ProblemWorth]:

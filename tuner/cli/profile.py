@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool
 from tuner.children.job import ToolJob
+from tuner.cli.commands.inspection import ProfileArguments
 from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
-from tuner.cli.options import ConfigurationArguments
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.errors import CompileError
@@ -27,31 +27,22 @@ MAX_NAME = 120
 """Characters of a report's name before its suffix; file systems allow 255 bytes."""
 
 
-def profile(
-    given: ConfigurationArguments,
-    mode_name: str | None,
-    output: Path | None,
-    ncu_path: Path | None,
-    deadline_s: float,
-    device_name: str,
-    seed: int,
-    as_json: bool,
-) -> None:
+def profile(asked: ProfileArguments) -> None:
     """Profile a configuration with Nsight Compute, keep its report, and print the figures."""
-    refuse_wrong_names(given)
-    if output is not None:
-        refuse_missing_parent(output)
-    refuse_without_gpu(device_name)
-    ncu = find(NCU, ncu_path)  # a missing tool is reported before anything is started
-    chosen = choose(given, describe_gpu(device_name))
+    refuse_wrong_names(asked)
+    if asked.output is not None:
+        refuse_missing_parent(asked.output)
+    refuse_without_gpu(asked.device_name)
+    ncu = find(NCU, asked.ncu_path)  # a missing tool is reported before anything is started
+    chosen = choose(asked, describe_gpu(asked.device_name))
     tuned_warm = chosen.conditions is not None and chosen.conditions.mode is Mode.WARM
-    warm = mode_name == "warm" if mode_name else tuned_warm
-    report = _report_file(chosen, output)
+    warm = asked.mode_name == "warm" if asked.mode_name else tuned_warm
+    report = _report_file(chosen, asked.output)
     if report.exists():
         say(f"replacing {report}")
-    job, spill_bytes = _job(chosen, gpu_number(device_name), seed)
+    job, spill_bytes = _job(chosen, gpu_number(asked.device_name), asked.seed)
     report.parent.mkdir(parents=True, exist_ok=True)
-    launches = run_ncu(ncu, job, report, deadline_s, warm=warm)
+    launches = run_ncu(ncu, job, report, asked.deadline_s, warm=warm)
     result = Profile(
         chosen.problem,
         chosen.gpu,
@@ -65,7 +56,7 @@ def profile(
         launches,
         chosen.notes,
     )
-    if as_json:
+    if asked.as_json:
         show_json(profile_as_json(result))
     else:
         show_profile(result)

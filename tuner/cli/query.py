@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from tuner.cli.filters import Listing, flat, flat_names, nested_names, origin, refuse_unknown, report_damage
+from tuner.cli.commands.results import QueryArguments
+from tuner.cli.filters import (
+    filters_of,
+    flat,
+    flat_names,
+    nested_names,
+    origin,
+    refuse_unknown,
+    report_damage,
+)
 from tuner.cli.loader import given_options
+from tuner.cli.options import Listing
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Status
 from tuner.database.database import Database
@@ -51,28 +60,17 @@ STACKED = ("timed", "source", "95 % interval", "problem", "gpu", "kernel", "rate
 """Columns that move below their row, the first one first; of the configuration a line of its own shows most."""
 
 
-def query(
-    db: Path,
-    statuses: tuple[str, ...],
-    sort: str,
-    limit: int,
-    text: str | None,
-    columns: str,
-    replayed: bool | None,
-    full: bool,
-    listing: Listing,
-) -> None:
+def query(asked: QueryArguments) -> None:
     """List the trials that fit, or the rows of an SQL statement."""
-    for status in statuses:
+    for status in asked.statuses:
         if status not in (*Status, FAILED):
             raise UsageError(f"there is no status {status!r}", suggestion(status, [*Status, FAILED]))
-    if FAILED in statuses:
-        statuses += tuple(status for status in Status if not status.ranked)
-    filters = listing.filters(statuses=statuses, replayed=replayed)
-    if columns and listing.as_json:
+    failed = tuple(status for status in Status if not status.ranked) if FAILED in asked.statuses else ()
+    filters = filters_of(asked, statuses=(*asked.statuses, *failed), replayed=asked.replayed)
+    if asked.columns and asked.as_json:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
-    with Database.open(db, write=False) as database:
-        if text is not None:
+    with Database.open(asked.db, write=False) as database:
+        if asked.text is not None:
             if filters != Filters() or given_options(
                 {"sort": "--sort", "limit": "--limit", "columns": "--columns"}
             ):
@@ -80,35 +78,35 @@ def query(
                     "--sql and filters, --sort, --limit or --columns exclude each other",
                     "write all of it into the SQL",
                 )
-            _print_sql(listing, *database.sql(text))
+            _print_sql(asked, *database.sql(asked.text))
             return
         damaged: list[str] = []
-        trials = database.each_trial(damaged, filters, sort, limit + 1 if limit else 0)
+        trials = database.each_trial(damaged, filters, asked.sort, asked.limit + 1 if asked.limit else 0)
         first = list(itertools.islice(trials, 1))
         if not first:
             refuse_unknown(database, filters)
-        rest = itertools.islice(trials, limit - 1) if limit else trials
+        rest = itertools.islice(trials, asked.limit - 1) if asked.limit else trials
         fitting: Iterable[StoredTrial] = itertools.chain(first, rest)
-        if listing.as_json:
+        if asked.as_json:
             tables.show_records(map(tables.trial_record, fitting))
         else:
             nested: Mapping[str, Sequence[str]] = {}
-            if columns or listing.as_csv:
-                if 0 < limit <= HELD:
+            if asked.columns or asked.as_csv:
+                if 0 < asked.limit <= HELD:
                     fitting = list(fitting)
                     nested = nested_names(map(tables.trial_record, fitting))
                 else:
                     nested = database.nested_names(filters)
             names = flat_names(tables.TRIAL_COLUMNS, nested)
-            chosen = _chosen(columns, names, as_csv=listing.as_csv)
-            if listing.as_csv:
+            chosen = _chosen(asked.columns, names, as_csv=asked.as_csv)
+            if asked.as_csv:
                 tables.show_csv(chosen, _rows(chosen, set(names), fitting, StoredTexts(full=True)))
             else:
-                _show(chosen, fitting, full=full)
-        cut = limit and not given_options({"limit": "--limit"}) and next(trials, None) is not None
+                _show(chosen, fitting, full=asked.full)
+        cut = asked.limit and not given_options({"limit": "--limit"}) and next(trials, None) is not None
     report_damage(damaged)
     if cut:
-        tables.say(f"more than {limit} trials fit; --limit 0 lists all")
+        tables.say(f"more than {asked.limit} trials fit; --limit 0 lists all")
     if not first:
         click.echo("no trial fits", err=True)
 

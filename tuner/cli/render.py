@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from tuner.cli.commands.inspection import RenderArguments
 from tuner.cli.configuration import ChosenConfiguration, choose, launching
 from tuner.cli.gpu import named_gpu
-from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
@@ -33,44 +33,39 @@ class _Text:
     text: str
 
 
-def render(
-    given: ConfigurationArguments,
-    gpu_text: str | None,
-    cc: int | None,
-    device_name: str | None,
-    number: int | None,
-    exact: bool,
-    output: Path | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+def render(asked: RenderArguments) -> None:
     """Print the launches of a configuration, or write them into files.
 
     Raises:
         UsageError: options that exclude each other, no such launch, or a file that is not to be replaced.
     """
-    if as_json and output is not None:
+    if asked.as_json and asked.output is not None:
         raise UsageError("--json and --output exclude each other", "give one of them")
-    if force and output is None:
+    if asked.force and asked.output is None:
         raise UsageError("--force replaces files", "name their folder with -o")
-    if output is not None:
-        refuse_missing_parent(output)
-    gpu, _ = named_gpu(given, gpu_text, cc, device_name)
-    chosen = choose(given, gpu)
+    if asked.output is not None:
+        refuse_missing_parent(asked.output)
+    gpu, _ = named_gpu(asked)
+    chosen = choose(asked, gpu)
     with launching(chosen):
         rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
     count = len(rendered.launches)
-    if number is not None and number > count:
-        raise UsageError(f"there is no launch {number}", f"{chosen.configuration.variant} has {count} here")
-    numbers = range(1, count + 1) if number is None else [number]
+    if asked.number is not None and asked.number > count:
+        raise UsageError(
+            f"there is no launch {asked.number}", f"{chosen.configuration.variant} has {count} here"
+        )
+    numbers = range(1, count + 1) if asked.number is None else [asked.number]
     for note in chosen.notes:
         say(note)
-    if as_json:
-        show_json(_as_json(chosen, rendered, numbers, exact=exact))
+    if asked.as_json:
+        show_json(_as_json(chosen, rendered, numbers, exact=asked.exact))
         return
-    texts = [_text(rendered, i, exact=exact, alone=len(numbers) == 1 or output is not None) for i in numbers]
-    if output is not None:
-        _write(output, texts, force=force)
+    texts = [
+        _text(rendered, i, exact=asked.exact, alone=len(numbers) == 1 or asked.output is not None)
+        for i in numbers
+    ]
+    if asked.output is not None:
+        _write(asked.output, texts, force=asked.force)
         return
     for text in texts:
         print_exactly(text.text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
+from tuner.cli.commands.results import ReportArguments
 from tuner.cli.filters import kernel_filters, refuse_unknown, report_damage
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.database.database import Database
@@ -17,37 +17,37 @@ from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
 
 
-def report(
-    db: Path, run_id: str, kernel: str, gpu: str, dtype: str, everything: bool, output: Path, force: bool
-) -> None:
+def report(asked: ReportArguments) -> None:
     """Write the page, and print what is in it.
 
     Raises:
         UsageError: options that exclude each other, or that name what there is not.
         DatabaseError: nothing fits, or the file cannot be read or written.
     """
-    filters = Filters(**kernel_filters(kernel), gpu=gpu, dtype=dtype)
-    if sum((bool(run_id), everything, filters != Filters())) > 1:
+    filters = Filters(**kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype)
+    if sum((bool(asked.run_id), asked.everything, filters != Filters())) > 1:
         raise UsageError("--run, --all and filters exclude each other", "give one of them")
-    with Database.open(db, write=False) as database:
-        if everything or filters != Filters():
+    with Database.open(asked.db, write=False) as database:
+        if asked.everything or filters != Filters():
             refuse_unknown(database, filters)
             subjects, what = read_all(database, filters), _title(filters)
         else:
-            ids = [run_id] if run_id else database.run_ids()
+            ids = [asked.run_id] if asked.run_id else database.run_ids()
             if not ids:
-                raise DatabaseError(f"there are no runs in {db}", "tune a kernel first: tune --kernel gemm")
+                raise DatabaseError(
+                    f"there are no runs in {asked.db}", "tune a kernel first: tune --kernel gemm"
+                )
             subjects = read_run(database, database.run_id(ids[0]))
             what = f"Run {subjects.problems[0].run.id[:8]} of {subjects.problems[0].run.problem.kernel}"
     report_damage(subjects.damaged)
     if not subjects.problems and not subjects.best:
-        raise DatabaseError(f"no run in {db} fits", "leave out a filter")
-    text = page(subjects, what, db, datetime.now(UTC).strftime("%Y-%m-%d %H:%M"))
-    if str(output) == "-":
+        raise DatabaseError(f"no run in {asked.db} fits", "leave out a filter")
+    text = page(subjects, what, asked.db, datetime.now(UTC).strftime("%Y-%m-%d %H:%M"))
+    if str(asked.output) == "-":
         show_pieces([text])
         return
-    write_text(output, [text], force=force)
-    click.echo(f"wrote {_what(subjects)} to {output} ({len(text.encode()) / 1e6:.2f} MB)")
+    write_text(asked.output, [text], force=asked.force)
+    click.echo(f"wrote {_what(subjects)} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB)")
 
 
 def _title(filters: Filters) -> str:

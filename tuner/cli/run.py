@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.batch import run_here
+from tuner.cli.commands.run import RunArguments
 from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on, workers_of
 from tuner.cli.jobs import Jobs, Printing, TuningJob, make_jobs, shard_of
+from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts
 from tuner.cli.stopping import stopping
 from tuner.core import paths
@@ -33,74 +35,24 @@ from tuner.search.samplers import find_sampler
 from tuner.tuning.request import Request
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """What the command line of ``tune run`` says beside how, what problems and what is printed."""
-
-    kernel_name: str | None
-    db: Path
-    fixes: tuple[str, ...]
-    stop: str
-    mode_name: str
-    regime_name: str
-    total_time_s: float | None
-    shard: str | None
-    no_overlap: bool
-    resume: bool
-    no_cache: bool
-    space_file: Path | None = None
-    device_name: str = "cluster"
-    jobs: int | None = None
-    spread: bool = False
-
-    @property
-    def cache(self) -> Path | None:
-        """Folder of the cubin cache; None for none."""
-        return None if self.no_cache else paths.cubins()
-
-    def added_to(self, options: RunOptions) -> RunOptions:
-        """Return options with what the texts mean.
-
-        Raises:
-            UsageError: a text means nothing.
-        """
-        chosen = self.mode_name != "auto"
-        return replace(
-            options,
-            fixed=fixed_values(self.fixes),
-            stop_early=self.stop == "auto",
-            rules=tuple(parse_rules(options.rules)),
-            one_mode=chosen,
-            mode=Mode(self.mode_name) if chosen else None,
-            regime=Regime(self.regime_name),
-        )
-
-
-def run(
-    how: RunOptions,
-    texts: ProblemTexts,
-    printing: Printing,
-    given: Arguments,
-    cluster: Cluster | None = None,
-    gpu: str = "",
-) -> None:
+def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> None:
     """Tune every problem of the command line, and print what each run found; exit status 1 if one failed.
 
     With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
-    options = given.added_to(how)
+    options, texts, printing = _options_of(asked), part(asked, ProblemTexts), part(asked, Printing)
     tell = say_nothing if printing.quiet else say
-    foreign = open_foreign(given.kernel_name, given.device_name, given.space_file, tell)
+    foreign = open_foreign(asked.kernel_name, asked.device_name, asked.space_file, tell)
     if foreign:
         _refuse_recording(foreign, options)
         options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
-    wanted = str(given.kernel_name) if foreign else kernel_for(given.device_name, str(given.kernel_name))
+    wanted = str(asked.kernel_name) if foreign else kernel_for(asked.device_name, str(asked.kernel_name))
     kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), options.rules)
     listed = make_jobs(kernel, texts, options.max_error)
-    if given.shard is not None:
-        listed = shard_of(listed, kernel, given.shard, options.trials)
+    if asked.shard is not None:
+        listed = shard_of(listed, kernel, asked.shard, options.trials)
         if not listed:
-            say(f"shard {given.shard}: there are fewer problems than shards, and none is left for this one")
+            say(f"shard {asked.shard}: there are fewer problems than shards, and none is left for this one")
             return
     _refuse_figure(printing.plot, listed)
     # These refuse what is not there, before a device says anything.
@@ -111,31 +63,31 @@ def run(
     failed = False
     try:
         with stopping() as stopped:
-            if (settings := _elsewhere(given, listed, cluster, gpu, foreign)) is not None:
+            if (settings := _elsewhere(asked, listed, cluster, gpu, foreign)) is not None:
                 if printing.plot is not None:
                     raise UsageError(
                         "--plot draws a run that this process tunes", "name one GPU, or use tune report"
                     )
-                with Database.open(given.db) as database:
+                with Database.open(asked.db) as database:
                     jobs = Jobs(listed, request, database, printing)
-                    if given.resume:
+                    if asked.resume:
                         jobs.resume(settings.devices, in_order=False)
                     run_fleet(jobs, settings, stopped)
             else:
-                with closing(foreign or _opened(given, kernel.name, tell)) as device:
+                with closing(foreign or _opened(asked, kernel.name, tell)) as device:
                     _refuse_recording(device, options)
                     _introduce(
-                        device, request, changed=wanted != str(given.kernel_name), quiet=printing.quiet
+                        device, request, changed=wanted != str(asked.kernel_name), quiet=printing.quiet
                     )
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
                             job.replace([device.recorded_instead(kernel, one) for one in job.choices])
-                    with Database.open(given.db) as database:
+                    with Database.open(asked.db) as database:
                         jobs = Jobs(listed, request, database, printing)
-                        if given.resume:
+                        if asked.resume:
                             jobs.resume([device.name], in_order=True)
-                        run_here(jobs, device, stopped, given.total_time_s)
+                        run_here(jobs, device, stopped, asked.total_time_s)
             failed = jobs.failed
     finally:
         records = [record for job in listed for record in job.to_json()]
@@ -150,8 +102,30 @@ def run(
         sys.exit(1)
 
 
+def _options_of(given: RunArguments) -> RunOptions:
+    """Return how each problem is tuned.
+
+    Raises:
+        UsageError: a text means nothing.
+    """
+    chosen = given.mode_name != "auto"
+    return replace(
+        part(given, RunOptions),
+        fixed=fixed_values(given.fixes),
+        stop_early=given.stop == "auto",
+        rules=tuple(parse_rules(given.rules)),
+        one_mode=chosen,
+        mode=Mode(given.mode_name) if chosen else None,
+        regime=Regime(given.regime_name),
+    )
+
+
+def _cache(given: RunArguments) -> Path | None:
+    return None if given.no_cache else paths.cubins()
+
+
 def _elsewhere(
-    given: Arguments,
+    given: RunArguments,
     listed: Sequence[TuningJob],
     cluster: Cluster | None,
     gpu: str,
@@ -176,15 +150,15 @@ def _elsewhere(
     if not devices and cluster is None:
         return None
     return FleetSettings(
-        devices, given.jobs, given.cache, not given.no_overlap, given.total_time_s, cluster, model
+        devices, given.jobs, _cache(given), not given.no_overlap, given.total_time_s, cluster, model
     )
 
 
-def _opened(given: Arguments, kernel: str, tell: Callable[[str], None]) -> Device:
+def _opened(given: RunArguments, kernel: str, tell: Callable[[str], None]) -> Device:
     """Open the device of the command line in this process."""
     if given.spread:
-        return open_spread(given.device_name, given.jobs, given.cache, tell)
-    return open_device(given.device_name, kernel, given.jobs, given.cache, tell)
+        return open_spread(given.device_name, given.jobs, _cache(given), tell)
+    return open_device(given.device_name, kernel, given.jobs, _cache(given), tell)
 
 
 def _refuse_recording(device: Device, options: RunOptions) -> None:

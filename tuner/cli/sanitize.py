@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tuner.children.compile_pool import CompilePool
+from tuner.cli.commands.inspection import SanitizeArguments
 from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
 from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
 from tuner.cli.options import ConfigurationArguments
@@ -35,37 +36,17 @@ from tuner.studies.targets import stored_winners
 FOLDER = Path("results/sanitizer")
 
 
-@dataclass(frozen=True)
-class SanitizeOptions:
-    """The command's own options."""
-
-    sample: int | None
-    variants: tuple[str, ...]
-    winners: bool
-    tools: tuple[str, ...]
-    size_texts: tuple[str, ...]
-    edge_sizes: int
-    output: Path | None
-    sanitizer_path: Path | None
-    self_check: bool
-    deadline_s: float
-    device_name: str
-    seed: int
-    quiet: bool
-    as_json: bool
-
-
-def sanitize(given: ConfigurationArguments, asked: SanitizeOptions) -> None:
+def sanitize(asked: SanitizeArguments) -> None:
     """Run configurations under Compute Sanitizer's tools and print the findings; exit status 1 on any."""
     tools = _tools(asked.tools)
-    _refuse_contradictions(given, asked)
-    refuse_wrong_names(given)
+    _refuse_contradictions(asked)
+    refuse_wrong_names(asked)
     if asked.output is not None:
         refuse_missing_parent(asked.output)
     refuse_without_gpu(asked.device_name)
     sanitizer = find(SANITIZER, asked.sanitizer_path)  # a missing tool is reported before anything is started
     gpu = describe_gpu(asked.device_name)
-    chosen = _winners(given, gpu) if asked.winners else _chosen(given, asked, gpu)
+    chosen = _winners(asked, gpu) if asked.winners else _chosen(asked, gpu)
     cases, left_out = _cases(chosen, asked, gpu)
     folder = _folder(chosen.kernel.name, asked.output)
     if not asked.quiet:
@@ -119,8 +100,8 @@ def _tools(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _refuse_contradictions(given: ConfigurationArguments, asked: SanitizeOptions) -> None:
-    named = given.config is not None or given.trial is not None
+def _refuse_contradictions(asked: SanitizeArguments) -> None:
+    named = asked.config is not None or asked.trial is not None
     if asked.winners and (asked.sample or named):
         raise UsageError("--winners excludes --sample, --config and --trial", "give one of them")
     if asked.sample and named:
@@ -131,11 +112,11 @@ def _refuse_contradictions(given: ConfigurationArguments, asked: SanitizeOptions
         )
 
 
-def _chosen(given: ConfigurationArguments, asked: SanitizeOptions, gpu: Gpu) -> _Chosen:
+def _chosen(asked: SanitizeArguments, gpu: Gpu) -> _Chosen:
     if asked.sample is None:
-        one = choose(given, gpu)
+        one = choose(asked, gpu)
         return _Chosen(one.kernel, one.problem, [(one.problem, one.configuration)], one.source, one.notes)
-    kernel, problem = named_problem(given)
+    kernel, problem = named_problem(asked)
     space = SearchSpace.from_kernel(kernel, problem, gpu, asked.variants, seed=asked.seed)
     pairs = [(problem, configuration) for configuration in draw_sample(space, asked.sample, asked.seed)]
     return _Chosen(kernel, problem, pairs, f"a sample of {len(space)}, seed {asked.seed}")
@@ -167,7 +148,7 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
     return _Chosen(kernel, problem, list(pairs.values()), source, tuple(notes))
 
 
-def _cases(chosen: _Chosen, asked: SanitizeOptions, gpu: Gpu) -> tuple[list[Case], list[LeftOut]]:
+def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Case], list[LeftOut]]:
     """Return each configuration at the sizes of ``--at``, else at small edge-case sizes; and the invalid cases."""
     kernel = chosen.kernel
     cases: list[Case] = []

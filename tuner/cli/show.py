@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.cli.commands.inspection import ShowArguments
+from tuner.cli.gpu import typical_gpu
 from tuner.cli.kernel_description import describe
-from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.core.errors import TunerError, UsageError
+from tuner.cli.problems import make_problem
+from tuner.core.errors import TunerError
 from tuner.core.model import Value, value_text
 from tuner.devices.replay import recorded_options
 from tuner.kernel.load import load_kernel
-from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.rules import parse_rules
 from tuner.kernel.space import demanded_of, narrow
 from tuner.kernel.spec import KernelSpec
@@ -27,45 +28,32 @@ REASON_WIDTH = 72
 read in a list."""
 
 
-def show(
-    kernel_name: str,
-    sizes: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    options: tuple[str, ...],
-    preset: str | None,
-    variants: tuple[str, ...],
-    cc: int,
-    rules: tuple[str, ...],
-    full: bool,
-    as_json: bool,
-) -> None:
+def show(asked: ShowArguments) -> None:
     """Print a kernel and the size of its space; many lines only with ``full``, or of the named variants.
 
     Raises:
         TunerError: no configuration is valid.
     """
-    if cc not in ARCHITECTURES:
-        raise UsageError(f"no compute capability {cc}", f"choose from: {', '.join(map(str, ARCHITECTURES))}")
-    kernel, gpu = load_kernel(kernel_name), ARCHITECTURES[cc]
-    problem = make_problems(kernel, ProblemTexts(sizes, dtypes, options, [preset] if preset else []))[0]
-    narrow(kernel, variants, {})  # refuses what is not there
-    if variants:
+    gpu, kernel = typical_gpu(asked.cc), load_kernel(asked.kernel_name)
+    problem = make_problem(kernel, asked)
+    narrow(kernel, asked.variants, {})  # refuses what is not there
+    if asked.variants:
         kernel = replace(
             kernel,
-            variants={name: kernel.variants[name] for name in dict.fromkeys(variants)},
-            ladder=tuple(step for step in kernel.ladder if step.variant in variants),
-            initial=tuple(one for one in kernel.initial if one.variant in variants),
+            variants={name: kernel.variants[name] for name in dict.fromkeys(asked.variants)},
+            ladder=tuple(step for step in kernel.ladder if step.variant in asked.variants),
+            initial=tuple(one for one in kernel.initial if one.variant in asked.variants),
         )
-    data = {**describe(kernel, problem, gpu, parse_rules(rules)), "recorded": recorded_options(kernel)}
-    if as_json:
+    data = {**describe(kernel, problem, gpu, parse_rules(asked.rules)), "recorded": recorded_options(kernel)}
+    if asked.as_json:
         show_json(data)
     else:
-        lines = _lines(data, kernel, kernel_name, whole=bool(variants))
-        if not (full or variants or len(kernel.variants) == 1 or len(lines) <= A_PAGE):
-            lines = _overview(data, kernel, kernel_name)
+        lines = _lines(data, kernel, asked.kernel_name, whole=bool(asked.variants))
+        if not (asked.full or asked.variants or len(kernel.variants) == 1 or len(lines) <= A_PAGE):
+            lines = _overview(data, kernel, asked.kernel_name)
         for first, text in lines:
             show_text(text, first)
-    if not variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
+    if not asked.variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
         demanded = demanded_of(kernel.variants.values())
         raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
 

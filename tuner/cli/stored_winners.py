@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
+from tuner.cli.commands.results import BestArguments
 from tuner.cli.filters import (
-    Listing,
+    filters_of,
     kernel_filters,
     named_kernel,
     origin,
     refuse_unknown,
     report_damage,
+    show_records,
 )
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError, suggestion
@@ -98,35 +99,35 @@ def _resuming(database: Database, kernel: str) -> str:
     return ""
 
 
-def best(db: Path, replayed: bool, full: bool, listing: Listing) -> None:
+def best(asked: BestArguments) -> None:
     """Print the best configurations that fit; those of recordings where nothing that fits was measured.
 
     Raises:
         DatabaseError: none fits.
     """
-    measured = listing.filters(replayed=None if replayed else False)
-    named = named_kernel(listing.kernel)
-    with Database.open(db, write=False) as database:
+    measured = filters_of(asked, replayed=None if asked.replayed else False)
+    named = named_kernel(asked.kernel)
+    with Database.open(asked.db, write=False) as database:
         winners, note = measured_else_replayed(lambda fit: best_winners(database, fit, named), measured)
-        missing = None if winners.rows else no_winner(database, measured, listing.kernel)
+        missing = None if winners.rows else no_winner(database, measured, asked.kernel)
     if note:
         tables.say(note)
     report_damage(winners.damaged)
-    if listing.as_json or listing.as_csv:
+    if asked.as_json or asked.as_csv:
         records = (
             {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
             for winner in winners.rows
         )
-        listing.show_records(records, (*tables.WINNER_COLUMNS, "kernel_state"))
+        show_records(asked, records, (*tables.WINNER_COLUMNS, "kernel_state"))
     elif winners.rows:
-        texts = StoredTexts(full=full)
+        texts = StoredTexts(full=asked.full)
         rows = [_row(winner, texts) for winner in winners.rows]
-        head = head_of("configuration", full=full)
+        head = head_of("configuration", full=asked.full)
         heads = [head if name == "configuration" else name for name in WINNER_HEADS]
         tables.show(heads, rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
         if not (first := winners.rows[0].stored).run.foreign:
             limits = "what limits it" if len(rows) == 1 else "what limits the first"
-            show_next({f"tune explain --trial {first.winner.trial_id}{database_option(db)}": limits})
+            show_next({f"tune explain --trial {first.winner.trial_id}{database_option(asked.db)}": limits})
     if missing:
         raise missing
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tuner.cli.filters import Listing, named_kernel, origin, report_damage
+from tuner.cli.commands.results import TableArguments
+from tuner.cli.filters import filters_of, named_kernel, origin, report_damage, show_records
 from tuner.cli.stored_winners import measured_else_replayed, no_winner
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, write_csv
@@ -51,9 +52,7 @@ OF_AGREEMENT = (
 )
 
 
-def table(
-    db: Path, replayed: bool, as_markdown: bool, full: bool, again: Path | None, listing: Listing
-) -> None:
+def table(asked: TableArguments) -> None:
     """Print the table: of replays where nothing that fits was measured.
 
     Raises:
@@ -61,30 +60,30 @@ def table(
         UsageError: problems of several kernels cannot be written to one file.
         OSError: the file cannot be written.
     """
-    if as_markdown and (listing.as_json or listing.as_csv):
+    if asked.as_markdown and (asked.as_json or asked.as_csv):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
-    if again:
-        refuse_missing_parent(again)
-    filters = listing.filters(replayed=None if replayed else False)
-    kernels = Kernels(named_kernel(listing.kernel))
-    with Database.open(db, write=False) as database:
+    if asked.again:
+        refuse_missing_parent(asked.again)
+    filters = filters_of(asked, replayed=None if asked.replayed else False)
+    kernels = Kernels(named_kernel(asked.kernel))
+    with Database.open(asked.db, write=False) as database:
         agreed, note = measured_else_replayed(
             lambda fit: agreed_winners(database, fit, kernels=kernels), filters
         )
-        missing = None if agreed.rows else no_winner(database, filters, listing.kernel)
+        missing = None if agreed.rows else no_winner(database, filters, asked.kernel)
     if note:
         tables.say(note)
     report_damage(agreed.damaged)
-    if again and agreed.rows:
-        _write_again(again, agreed.rows)
-    if listing.as_json or listing.as_csv:
-        listing.show_records(map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
+    if asked.again and agreed.rows:
+        _write_again(asked.again, agreed.rows)
+    if asked.as_json or asked.as_csv:
+        show_records(asked, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
-        texts = StoredTexts(full=full)
+        texts = StoredTexts(full=asked.full)
         rows = [_cells(row, texts) for row in agreed.rows]
-        head = head_of("configuration", full=full)
+        head = head_of("configuration", full=asked.full)
         heads = [head if name == "configuration" else name for name in HEADS]
-        if as_markdown:
+        if asked.as_markdown:
             _show_markdown(heads, rows)
         else:
             tables.show(
@@ -93,9 +92,9 @@ def table(
                 right=("time", "runs", "cards", "seeds", "spread", "behind others"),
                 stacked=(head,),
             )
-        if as_markdown:
+        if asked.as_markdown:
             click.echo()
-        tables.show_line(_in_words(agreed.rows), err=not as_markdown)
+        tables.show_line(_in_words(agreed.rows), err=not asked.as_markdown)
     if missing:
         raise missing
 

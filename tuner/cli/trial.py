@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.commands.results import TrialArguments
 from tuner.cli.configuration import choose
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import TunerError, UsageError
@@ -23,41 +24,31 @@ from tuner.report.terminal import print_exactly, printable
 from tuner.studies.targets import rerun
 
 
-def trial(
-    number: int,
-    db: Path,
-    as_json: bool,
-    only_source: bool,
-    launch: int | None,
-    source_dir: Path | None,
-    only_log: bool,
-    again: bool,
-    device: str,
-) -> None:
+def trial(asked: TrialArguments) -> None:
     """Print a trial, a part of it, or its time then and now."""
-    if as_json + only_source + only_log + (source_dir is not None) > 1:
+    if asked.as_json + asked.only_source + asked.only_log + (asked.source_dir is not None) > 1:
         raise UsageError("--json, --source, --source-dir and --log exclude each other", "give one of them")
-    if launch is not None and not only_source:
+    if asked.launch is not None and not asked.only_source:
         raise UsageError("--launch chooses a source", "add --source")
-    with Database.open(db, write=False) as database:
-        stored = database.trial(number)
-        if again:
-            device = device or (stored.run.device if stored.run.replayed else "cuda:0")
-            new = rerun(database, number, device)
-            details.show_again(stored.trial, new, as_json=as_json)
+    with Database.open(asked.db, write=False) as database:
+        stored = database.trial(asked.number)
+        if asked.again:
+            device = asked.device or (stored.run.device if stored.run.replayed else "cuda:0")
+            new = rerun(database, asked.number, device)
+            details.show_again(stored.trial, new, as_json=asked.as_json)
             return
-    if as_json:
-        tables.show_json(_as_json(stored, _recomputed(stored, db)))
-    elif only_source:
-        _print_source(number, stored.trial.sources, launch)
-    elif source_dir is not None:
-        _write_sources(number, stored.trial.sources, source_dir)
-    elif only_log and not stored.trial.compile_log.strip():
-        click.echo(f"tune: the compiler said nothing about trial {number}", err=True)
-    elif only_log:
+    if asked.as_json:
+        tables.show_json(_as_json(stored, _recomputed(stored, asked.db)))
+    elif asked.only_source:
+        _print_source(asked.number, stored.trial.sources, asked.launch)
+    elif asked.source_dir is not None:
+        _write_sources(asked.number, stored.trial.sources, asked.source_dir)
+    elif asked.only_log and not stored.trial.compile_log.strip():
+        click.echo(f"tune: the compiler said nothing about trial {asked.number}", err=True)
+    elif asked.only_log:
         print_exactly(stored.trial.compile_log)
     else:
-        details.show_trial(stored, _recomputed(stored, db))
+        details.show_trial(stored, _recomputed(stored, asked.db))
 
 
 def _print_source(number: int, sources: Sequence[str], launch: int | None) -> None:

@@ -13,7 +13,8 @@ import click
 
 from tuner.children.compile_pool import CompilePool
 from tuner.children.nvrtc import nvrtc_version
-from tuner.cli.filters import WhichStored, kernel_filters, named_kernel, refuse_unknown
+from tuner.cli.commands.winners import BundleArguments, ExportArguments
+from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, UsageError
 from tuner.core.model import ascii_json
@@ -32,8 +33,10 @@ from tuner.winners.header import identifier, render_header
 from tuner.winners.manifest import manifest
 from tuner.winners.portfolios import Portfolio, portfolios_of
 
+Which = ExportArguments | BundleArguments
 
-def _take(which: WhichStored, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, list[Portfolio]]:
+
+def _take(which: Which, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, list[Portfolio]]:
     """Return what fits, one winner for each problem and GPU, with kernels and portfolios; say what is left out.
 
     Args:
@@ -72,7 +75,7 @@ def _take(which: WhichStored, *, bundled: bool) -> tuple[list[StoredWinner], Ker
     return choice.winners, kernels, portfolios
 
 
-def _find_one(which: WhichStored, otherwise: Sequence[StoredWinner]) -> str:
+def _find_one(which: Which, otherwise: Sequence[StoredWinner]) -> str:
     """Return how to come by a winner: what there is in other modes or of replays, or a command that finds one."""
     kernel, more = which.kernel, ", or add --replayed" if otherwise else ""
     if timed := [stored.run.conditions for stored in otherwise if which.replayed or not stored.run.replayed]:
@@ -82,49 +85,32 @@ def _find_one(which: WhichStored, otherwise: Sequence[StoredWinner]) -> str:
     return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
 
 
-def export_header(
-    which: WhichStored,
-    run_id: str,
-    variant: str,
-    kind: str,  # noqa: ARG001 - it chose this function
-    output: Path,
-    namespace: str,
-    force: bool,
-) -> None:
+def export_header(asked: ExportArguments) -> None:
     """Write the best configurations that fit as a header.
 
     Raises:
         UsageError: an option that a header has no use for.
         DatabaseError: nothing fits.
     """
-    if run_id or variant:
+    if asked.run_id or asked.variant:
         raise UsageError("a header takes the best of all runs", "leave out --run and --variant")
     try:
-        identifier(namespace, "the namespace")
+        identifier(asked.namespace, "the namespace")
     except DatabaseError as error:
         raise UsageError(error.problem, "for example --namespace tuned_gemm") from None
-    winners, kernels, _ = _take(which, bundled=False)
-    text = render_header(winners, namespace, kernels.kernel)
-    if str(output) == "-":
+    winners, kernels, _ = _take(asked, bundled=False)
+    text = render_header(winners, asked.namespace, kernels.kernel)
+    if str(asked.output) == "-":
         click.echo(text, nl=False)
         return
-    with new_file(output, force=force) as partial:
+    with new_file(asked.output, force=asked.force) as partial:
         partial.write_text(text, encoding="ascii")
     names = {stored.run.problem.kernel for stored in winners}
     what = f"{counted(len(winners), 'configuration')} of {counted(len(names), 'kernel')}"
-    show_line(f"wrote {what} to {output}")
+    show_line(f"wrote {what} to {asked.output}")
 
 
-def bundle(
-    which: WhichStored,
-    output: Path,
-    force: bool,
-    few: bool,
-    jobs: int | None,
-    no_cache: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def bundle(asked: BundleArguments) -> None:
     """Compile the best configurations that fit, and write the folder.
 
     Raises:
@@ -132,13 +118,13 @@ def bundle(
         CompileError: no winner compiles.
         BundleError: the folder cannot be written.
     """
-    refuse_target(output, force=force)
-    winners, kernels, portfolios = _take(which, bundled=True)
-    winners = without_the_rest(winners, portfolios) if few else winners
+    refuse_target(asked.output, force=asked.force)
+    winners, kernels, portfolios = _take(asked, bundled=True)
+    winners = without_the_rest(winners, portfolios) if asked.few else winners
     contents = contents_of(winners, kernels, portfolios)
     version = nvrtc_version()
-    with closing(CompilePool(jobs, None if no_cache else paths.cubins())) as pool:
-        observer: Observer[str] = Observer() if quiet else Progress(counted_line, math.inf)
+    with closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool:
+        observer: Observer[str] = Observer() if asked.quiet else Progress(counted_line, math.inf)
         with closing(observer):
             compiled = compile_contents(contents, pool, observer)
     for line in compiled.failures:
@@ -147,9 +133,9 @@ def bundle(
     if not written["winners"] and "portfolios" not in written:
         raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
     files = bundle_files(written, compiled.cubins, compiled.sources)
-    write_bundle(output, files, force=force)
-    summary = _summary(output, written, compiled.failures, files, version)
-    if as_json:
+    write_bundle(asked.output, files, force=asked.force)
+    summary = _summary(asked.output, written, compiled.failures, files, version)
+    if asked.as_json:
         click.echo(ascii_json(summary, indent=2))
     else:
         _say(summary)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
 import click
 
-from tuner.cli.commands.run import run as run_command
-from tuner.cli.loader import Once, runs
-from tuner.cli.options import FILE, Whole, all_of, json_option
+from tuner.cli.commands.run import RunArguments
+from tuner.cli.loader import command, option
+from tuner.cli.options import Whole, file_option, filter_option, json_option, shown_option
 from tuner.core import paths
 
-folder_option = click.option(
+folder_option = partial(
+    file_option,
     "--folder",
-    type=FILE,
     default=paths.cluster,
+    callback=lambda _, __, folder: folder.absolute(),
     metavar="DIR",
     help="The cluster's folder, with its certificate. [default: kernel-tune/cluster in the cache]",
 )
-scheduler_options = all_of(
-    click.option(
-        "--scheduler",
-        metavar="HOST:PORT",
-        help="Address of the scheduler, as `tune cluster start` prints it; by default that of this host.",
-    ),
-    folder_option,
+scheduler_option = partial(
+    option,
+    "--scheduler",
+    metavar="HOST:PORT",
+    help="Address of the scheduler, as `tune cluster start` prints it; by default that of this host.",
 )
-
-NOT_HERE = ("device_name", "space_file", "spread", "jobs", "plot")
-"""Options of `tune run` that a cluster does not have: its devices are the workers, which have the compilers."""
 
 
 @click.group()
@@ -34,39 +34,8 @@ def cluster() -> None:
     """Tune on the GPUs of many hosts, with Dask: start, run, status, stop."""
 
 
-@cluster.command(cls=Once, short_help="Start the scheduler, and a worker for each GPU of this host.")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address of this host at which others reach it.",
-)
-@click.option(
-    "--port",
-    default=8786,
-    show_default=True,
-    type=Whole(1, 65535),
-    help="Port of the scheduler.",
-)
-@click.option(
-    "--dashboard",
-    default=8787,
-    show_default=True,
-    type=Whole(-1, 65535),
-    help="Port of the scheduler's web page; -1 for none.",
-)
-@click.option("--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host.")
-@click.option(
-    "--device",
-    "device_name",
-    default="cuda:all",
-    show_default=True,
-    help="GPUs of this host: cuda:all, a list such as cuda:0,cuda:2, or none.",
-)
-@folder_option
-@runs("tuner.cli.cluster:start")
-def start() -> None:
+@dataclass(frozen=True)
+class StartArguments:
     """Start a scheduler and a worker for each GPU of this host, in the background.
 
     On other hosts, with a copy of the cluster's folder, `--join` adds their GPUs. Connections are encrypted. Any
@@ -78,17 +47,32 @@ def start() -> None:
       tune cluster start --join 10.0.0.1:8786 --host 10.0.0.2
     """
 
+    host: str = shown_option(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="Address of this host at which others reach it.",
+    )
+    port: int = shown_option("--port", default=8786, type=Whole(1, 65535), help="Port of the scheduler.")
+    dashboard: int = shown_option(
+        "--dashboard",
+        default=8787,
+        type=Whole(-1, 65535),
+        help="Port of the scheduler's web page; -1 for none.",
+    )
+    join: str | None = option(
+        "--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host."
+    )
+    device_name: str = shown_option(
+        "--device",
+        default="cuda:all",
+        help="GPUs of this host: cuda:all, a list such as cuda:0,cuda:2, or none.",
+    )
+    folder: Path = folder_option()
 
-@cluster.command(
-    "run",
-    cls=Once,
-    params=[parameter for parameter in run_command.params if parameter.name not in NOT_HERE],
-    short_help="Tune problems on the cluster.",
-)
-@click.option("--gpu", default="", metavar="TEXT", help="Only workers whose GPU's name contains this.")
-@scheduler_options
-@runs("tuner.cli.cluster:run")
-def run() -> None:
+
+@dataclass(frozen=True)
+class ClusterRunArguments(RunArguments):
     """Tune problems on the GPUs of a cluster; the options are those of `tune run`.
 
     Each problem is tuned on one GPU, and all GPUs are of one model. Only this process writes the database. Workers may
@@ -100,17 +84,36 @@ def run() -> None:
       tune cluster run --scheduler 10.0.0.1:8786 -k gemm --problems shapes.csv
     """
 
+    # No options here: the devices are the workers, which have the compilers.
+    space_file: Path | None = None
+    device_name: str = "cluster"
+    jobs: int | None = None
+    spread: bool = False
+    plot: Path | None = None
+    gpu: str = filter_option("--gpu", "TEXT", "Only workers whose GPU's name contains this.")
+    scheduler: str | None = scheduler_option()
+    folder: Path = folder_option()
 
-@cluster.command(cls=Once, short_help="List the workers.")
-@scheduler_options
-@json_option
-@runs("tuner.cli.cluster:status")
-def status() -> None:
+
+@dataclass(frozen=True)
+class StatusArguments:
     """List the workers: which GPU each has, and whether it can be used."""
 
+    scheduler: str | None = scheduler_option()
+    folder: Path = folder_option()
+    as_json: bool = json_option()
 
-@cluster.command(cls=Once, short_help="Stop the scheduler and the workers of this host.")
-@folder_option
-@runs("tuner.cli.cluster:stop")
-def stop() -> None:
+
+@dataclass(frozen=True)
+class StopArguments:
     """Stop the scheduler and the workers of this host; run it on other hosts to stop theirs."""
+
+    folder: Path = folder_option()
+
+
+start_text = "Start the scheduler, and a worker for each GPU of this host."
+cluster.add_command(command(StartArguments, "cluster:start", short_help=start_text))
+cluster.add_command(command(ClusterRunArguments, "cluster:run", short_help="Tune problems on the cluster."))
+cluster.add_command(command(StatusArguments, "cluster:status", short_help="List the workers."))
+stop_text = "Stop the scheduler and the workers of this host."
+cluster.add_command(command(StopArguments, "cluster:stop", short_help=stop_text))

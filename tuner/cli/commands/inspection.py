@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
 import click
 
 from tuner.cli.kernel_name import kernel_argument
-from tuner.cli.loader import Once, Option, runs
+from tuner.cli.loader import command, flag, option, texts
 from tuner.cli.options import (
-    FILE,
     Amount,
+    ConfigurationArguments,
     Count,
+    ForGpuArguments,
+    ProblemArguments,
     Whole,
-    configuration_options,
+    file_option,
     gpu_option,
     jobs_option,
     json_option,
-    named_gpu_options,
-    problem_options,
-    result_options,
+    quiet_option,
     seed_option,
+    shown_option,
+    time_option,
 )
 
-as_json_option: Option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+as_json_option = partial(flag, "--json", help_="Print as JSON.")
 
 CHECK_EXAMPLES = """\b
 Examples:
@@ -31,29 +37,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=CHECK_EXAMPLES)
-@kernel_argument(required=True)
-@click.option(
-    "--cc",
-    "ccs",
-    multiple=True,
-    type=int,
-    default=(80, 90),
-    help="Compute capability to compile for, times ten; repeat for several. 80 and 90 by default.",
-)
-@click.option(
-    "--configurations",
-    default="20",
-    show_default=True,
-    metavar="N|all",
-    help="Configurations of each variant that are compiled; 0: check only the file.",
-)
-@click.option("--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results.")
-@jobs_option
-@seed_option("the sample")
-@json_option
-@runs("tuner.cli.check:check")
-def check() -> None:
+@dataclass(frozen=True)
+class CheckArguments:
     """Find mistakes in a kernel's file, its templates and its reference, without a GPU.
 
     Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
@@ -61,6 +46,29 @@ def check() -> None:
     on any finding.
     """
 
+    kernel_name: str = kernel_argument(required=True)
+    ccs: tuple[int, ...] = option(
+        "--cc",
+        multiple=True,
+        type=int,
+        default=(80, 90),
+        help="Compute capability to compile for, times ten; repeat for several. 80 and 90 by default.",
+    )
+    configurations: str = shown_option(
+        "--configurations",
+        default="20",
+        metavar="N|all",
+        help="Configurations of each variant that are compiled; 0: check only the file.",
+    )
+    cpu: bool = option(
+        "--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results."
+    )
+    jobs: int | None = jobs_option()
+    seed: int = seed_option("the sample")
+    as_json: bool = json_option()
+
+
+check = command(CheckArguments, "check:check", epilog=CHECK_EXAMPLES)
 
 EXPLAIN_EXAMPLES = """\b
 Examples:
@@ -70,12 +78,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=EXPLAIN_EXAMPLES)
-@configuration_options
-@named_gpu_options
-@json_option
-@runs("tuner.cli.explain:explain")
-def explain() -> None:
+@dataclass(frozen=True)
+class ExplainArguments(ForGpuArguments):
     """Explain what limits a configuration: roofline, occupancy, waves, memory access, bytes in flight, and advice.
 
     Compiles it and reads its machine code, the SASS. Runs nothing, and needs no GPU.
@@ -84,6 +88,10 @@ def explain() -> None:
     H200.
     """
 
+    as_json: bool = json_option()
+
+
+explain = command(ExplainArguments, "explain:explain", epilog=EXPLAIN_EXAMPLES)
 
 PROFILE_EXAMPLES = """\b
 Examples:
@@ -93,36 +101,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=PROFILE_EXAMPLES)
-@configuration_options
-@click.option(
-    "--mode",
-    "mode_name",
-    type=click.Choice(["cold", "warm"]),
-    help="What the caches hold; by default as it was tuned, else cold.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    metavar="FILE",
-    help="The report file, for Nsight Compute's GUI.",
-)
-@click.option("--ncu", "ncu_path", type=FILE, metavar="PATH", help="Path of Nsight Compute's ncu.")
-@click.option(
-    "--deadline",
-    "deadline_s",
-    default=600,
-    show_default=True,
-    type=Amount(min=1),
-    metavar="SECONDS",
-    help="Time that it may take.",
-)
-@gpu_option
-@seed_option("the inputs")
-@json_option
-@runs("tuner.cli.profile:profile")
-def profile() -> None:
+@dataclass(frozen=True)
+class ProfileArguments(ConfigurationArguments):
     """Profile one configuration with Nsight Compute: what limits it, and why its warps wait.
 
     Prints a dozen figures and remedies, and writes the full report to a file. Without --config and --trial, it is
@@ -131,6 +111,22 @@ def profile() -> None:
     Needs an NVIDIA GPU.
     """
 
+    mode_name: str | None = option(
+        "--mode",
+        type=click.Choice(["cold", "warm"]),
+        help="What the caches hold; by default as it was tuned, else cold.",
+    )
+    output: Path | None = file_option(
+        "-o", "--output", metavar="FILE", help="The report file, for Nsight Compute's GUI."
+    )
+    ncu_path: Path | None = file_option("--ncu", metavar="PATH", help="Path of Nsight Compute's ncu.")
+    deadline_s: float = time_option("Time that it may take.", "--deadline", 1, 600)
+    device_name: str = gpu_option()
+    seed: int = seed_option("the inputs")
+    as_json: bool = json_option()
+
+
+profile = command(ProfileArguments, "profile:profile", epilog=PROFILE_EXAMPLES)
 
 SANITIZE_EXAMPLES = """\b
 Examples:
@@ -142,80 +138,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=SANITIZE_EXAMPLES)
-@configuration_options
-@click.option(
-    "--sample",
-    type=Whole(min=1),
-    metavar="N",
-    help="N random configurations instead of one.",
-)
-@click.option(
-    "--variant",
-    "variants",
-    multiple=True,
-    metavar="NAME",
-    help="With --sample: only this variant; repeat for several.",
-)
-@click.option(
-    "--winners",
-    is_flag=True,
-    help="All stored winners of the kernel on GPUs of this name; --dtype and --option select some.",
-)
-@click.option(
-    "--tool",
-    "tools",
-    multiple=True,
-    metavar="NAME[,...]",
-    help="memcheck, racecheck, synccheck, initcheck; by default the first three.",
-)
-@click.option(
-    "--at",
-    "size_texts",
-    multiple=True,
-    metavar="NAME=N[,...]",
-    help="Run at these sizes instead of edge cases; repeat for several.",
-)
-@click.option(
-    "--edges",
-    "edge_sizes",
-    default=3,
-    show_default=True,
-    type=Whole(min=1, max=48),
-    help="Edge-case sizes for each configuration.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    metavar="FOLDER",
-    help="A new folder for the logs.",
-)
-@click.option(
-    "--compute-sanitizer",
-    "sanitizer_path",
-    type=FILE,
-    metavar="PATH",
-    help="Path of compute-sanitizer.",
-)
-@click.option(
-    "--self-check/--no-self-check",
-    default=True,
-    help="Check first that each tool finds a planted fault.",
-)
-@click.option(
-    "--deadline",
-    "deadline_s",
-    default=120,
-    show_default=True,
-    type=Amount(min=1),
-    help="Seconds for one configuration at one size.",
-)
-@gpu_option
-@seed_option("the inputs, the sample and the sizes")
-@result_options
-@runs("tuner.cli.sanitize:sanitize")
-def sanitize() -> None:
+@dataclass(frozen=True)
+class SanitizeArguments(ConfigurationArguments):
     """Find wrong memory accesses, races and misused barriers. Exit status 1 on any finding.
 
     Runs NVIDIA's compute-sanitizer on configurations, and compares their results with the reference. The tools are
@@ -225,6 +149,46 @@ def sanitize() -> None:
     Needs an NVIDIA GPU.
     """
 
+    sample: int | None = option(
+        "--sample", type=Whole(min=1), metavar="N", help="N random configurations instead of one."
+    )
+    variants: tuple[str, ...] = texts(
+        "--variant", "NAME", "With --sample: only this variant; repeat for several."
+    )
+    winners: bool = flag(
+        "--winners",
+        help_="All stored winners of the kernel on GPUs of this name; --dtype and --option select some.",
+    )
+    tools: tuple[str, ...] = texts(
+        "--tool",
+        "NAME[,...]",
+        "memcheck, racecheck, synccheck, initcheck; by default the first three.",
+    )
+    size_texts: tuple[str, ...] = texts(
+        "--at", "NAME=N[,...]", "Run at these sizes instead of edge cases; repeat for several."
+    )
+    edge_sizes: int = shown_option(
+        "--edges", default=3, type=Whole(min=1, max=48), help="Edge-case sizes for each configuration."
+    )
+    output: Path | None = file_option("-o", "--output", metavar="FOLDER", help="A new folder for the logs.")
+    sanitizer_path: Path | None = file_option(
+        "--compute-sanitizer", metavar="PATH", help="Path of compute-sanitizer."
+    )
+    self_check: bool = option(
+        "--self-check/--no-self-check",
+        default=True,
+        help="Check first that each tool finds a planted fault.",
+    )
+    deadline_s: float = shown_option(
+        "--deadline", default=120, type=Amount(min=1), help="Seconds for one configuration at one size."
+    )
+    device_name: str = gpu_option()
+    seed: int = seed_option("the inputs, the sample and the sizes")
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
+
+
+sanitize = command(SanitizeArguments, "sanitize:sanitize", epilog=SANITIZE_EXAMPLES)
 
 RENDER_EXAMPLES = """\b
 Examples:
@@ -234,23 +198,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=RENDER_EXAMPLES)
-@configuration_options
-@named_gpu_options
-@click.option("--launch", "number", type=Count(min=1), metavar="I", help="Only launch I.")
-@click.option(
-    "--no-line",
-    "exact",
-    is_flag=True,
-    help="Leave out #line directives, and with one launch also comments: exactly what is compiled.",
-)
-@click.option(
-    "-o", "--output", type=FILE, metavar="FOLDER", help="Write a .cu file for each launch into this folder."
-)
-@click.option("--force", is_flag=True, help="Also replace files that tune render did not write.")
-@json_option
-@runs("tuner.cli.render:render")
-def render() -> None:
+@dataclass(frozen=True)
+class RenderArguments(ForGpuArguments):
     """Print the source of each launch of a configuration, its grid, block, shared memory and arguments.
 
     Needs no GPU. With the #line directives, compilers report the template's file and line. Without --config and
@@ -258,55 +207,71 @@ def render() -> None:
     and --device, the GPU is that of this machine, else the winner's or trial's, else a typical H200.
     """
 
+    number: int | None = option("--launch", type=Count(min=1), metavar="I", help="Only launch I.")
+    exact: bool = flag(
+        "--no-line",
+        help_="Leave out #line directives, and with one launch also comments: exactly what is compiled.",
+    )
+    output: Path | None = file_option(
+        "-o", "--output", metavar="FOLDER", help="Write a .cu file for each launch into this folder."
+    )
+    force: bool = flag("--force", help_="Also replace files that tune render did not write.")
+    as_json: bool = json_option()
 
-@click.command(cls=Once)
-@kernel_argument(required=True)
-@problem_options
-@click.option(
-    "--variant",
-    "variants",
-    multiple=True,
-    metavar="NAME",
-    help="Only this variant, even if the problem excludes it; repeat for several.",
-)
-@click.option(
-    "--cc",
-    type=int,
-    default=90,
-    show_default=True,
-    help="Compute capability, times ten, of the GPU whose limits count.",
-)
-@click.option(
-    "--rules",
-    multiple=True,
-    metavar="NAME[,NAME...]",
-    help="Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
-)
-@click.option("--full", is_flag=True, help="Show all variants with their parameters and constraints.")
-@as_json_option
-@runs("tuner.cli.show:show")
-def show() -> None:
+
+render = command(RenderArguments, "render:render", epilog=RENDER_EXAMPLES)
+
+
+@dataclass(frozen=True)
+class ShowArguments(ProblemArguments):
     """Show a kernel: its problem, presets and variants, and the number of configurations.
 
     A kernel of many variants is shown in short: what each does. --variant adds the parameters and constraints of one,
     --full those of all that the problem allows.
     """
 
+    kernel_name: str = kernel_argument(required=True)
+    variants: tuple[str, ...] = texts(
+        "--variant", "NAME", "Only this variant, even if the problem excludes it; repeat for several."
+    )
+    cc: int = shown_option(
+        "--cc",
+        type=int,
+        default=90,
+        help="Compute capability, times ten, of the GPU whose limits count.",
+    )
+    rules: tuple[str, ...] = texts(
+        "--rules",
+        "NAME[,NAME...]",
+        "Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
+    )
+    full: bool = flag("--full", help_="Show all variants with their parameters and constraints.")
+    as_json: bool = as_json_option()
 
-@click.command("list", cls=Once)
-@as_json_option
-@runs("tuner.cli.kernel_description:list_kernels")
-def list_kernels() -> None:
+
+show = command(ShowArguments, "show:show")
+
+
+@dataclass(frozen=True)
+class ListArguments:
     """List the built-in kernels with their variants."""
 
+    as_json: bool = as_json_option()
 
-@click.command(cls=Once)
-@click.option("--calibrate", is_flag=True, help="Measure ceilings and noise of the GPU again.")
-@as_json_option
-@runs("tuner.cli.doctor:doctor")
-def doctor() -> None:
+
+list_kernels = command(ListArguments, "kernel_description:list_kernels", "list")
+
+
+@dataclass(frozen=True)
+class DoctorArguments:
     """Show what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work.
 
     Looks at Python, NVRTC, the GPU and its driver, what else uses the GPU, how well it can be timed, CUDA's headers,
     SQLite, the cache and NVIDIA's tools.
     """
+
+    calibrate: bool = flag("--calibrate", help_="Measure ceilings and noise of the GPU again.")
+    as_json: bool = as_json_option()
+
+
+doctor = command(DoctorArguments, "doctor:doctor")

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
-from tuner.cli.loader import Once, runs
+from tuner.cli.kernel_name import kernel_option
+from tuner.cli.loader import argument, command, flag, option, texts
 from tuner.cli.options import (
     FILE,
     Count,
+    Listing,
     database_option,
-    filter_options,
+    dtype_filter,
+    filter_option,
     full_option,
-    kind_filter_options,
+    gpu_filter,
     output_option,
+    shown_option,
 )
 from tuner.core import paths
 
-or_replayed = click.option(
-    "--replayed", is_flag=True, help="Include winners of replays, where others were measured."
-)
+or_replayed = partial(flag, "--replayed", help_="Include winners of replays, where others were measured.")
 
 
-@click.command(cls=Once)
-@database_option
-@filter_options
-@full_option
-@or_replayed
-@runs("tuner.cli.stored_winners:best")
-def best() -> None:
+@dataclass(frozen=True)
+class BestArguments(Listing):
     """Show the best configuration of each problem, GPU, mode and regime.
 
     \b
@@ -38,21 +37,15 @@ def best() -> None:
       tune best --gpu h200 --dtype float16 --json
     """
 
+    full: bool = full_option()
+    replayed: bool = or_replayed()
 
-@click.command(cls=Once)
-@database_option
-@filter_options
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
-@full_option
-@click.option(
-    "--again",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.csv",
-    help="Also write the problems on which at most half of the runs agree, for tune run --problems.",
-)
-@or_replayed
-@runs("tuner.cli.table:table")
-def table() -> None:
+
+best = command(BestArguments, "stored_winners:best")
+
+
+@dataclass(frozen=True)
+class TableArguments(Listing):
     """Show the winners, and how many runs and cards agree on each.
 
     Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table shows the
@@ -66,44 +59,22 @@ def table() -> None:
       tune table --kernel gemm --again again.csv
     """
 
+    as_markdown: bool = flag("--markdown", help_="Print a Markdown table.")
+    full: bool = full_option()
+    again: Path | None = option(
+        "--again",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.csv",
+        help="Also write the problems on which at most half of the runs agree, for tune run --problems.",
+    )
+    replayed: bool = or_replayed()
 
-@click.command(cls=Once)
-@database_option
-@filter_options
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    metavar="STATUS",
-    help="Only this status, or failed: all but ok and slow; repeat for several.",
-)
-@click.option(
-    "--sort",
-    default="-id",
-    show_default="newest first",
-    metavar="KEY",
-    help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; -time: descending.",
-)
-@click.option(
-    "--limit",
-    type=Count(min=0),
-    default=50,
-    show_default=True,
-    help="At most this many rows; 0 for all.",
-)
-@click.option("--sql", "text", metavar="TEXT", help="One SELECT statement instead of filters.")
-@click.option(
-    "--columns",
-    default="",
-    metavar="NAME,...",
-    help="Columns of table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
-)
-@full_option
-@click.option(
-    "--replayed/--measured", "replayed", default=None, help="Only replayed trials, or only measured ones."
-)
-@runs("tuner.cli.query:query")
-def query() -> None:
+
+table = command(TableArguments, "table:table")
+
+
+@dataclass(frozen=True)
+class QueryArguments(Listing):
     """List trials.
 
     \b
@@ -114,35 +85,39 @@ def query() -> None:
       tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
     """
 
+    statuses: tuple[str, ...] = texts(
+        "--status",
+        "STATUS",
+        "Only this status, or failed: all but ok and slow; repeat for several.",
+    )
+    sort: str = option(
+        "--sort",
+        default="-id",
+        show_default="newest first",
+        metavar="KEY",
+        help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; "
+        "-time: descending.",
+    )
+    limit: int = shown_option(
+        "--limit", type=Count(min=0), default=50, help="At most this many rows; 0 for all."
+    )
+    text: str | None = option("--sql", metavar="TEXT", help="One SELECT statement instead of filters.")
+    columns: str = filter_option(
+        "--columns",
+        "NAME,...",
+        "Columns of table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
+    )
+    full: bool = full_option()
+    replayed: bool | None = option(
+        "--replayed/--measured", default=None, help="Only replayed trials, or only measured ones."
+    )
 
-@click.command(cls=Once)
-@click.argument("number", type=Count(min=1), metavar="N")
-@database_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and samples.")
-@click.option("--source", "only_source", is_flag=True, help="Print only the rendered source.")
-@click.option(
-    "--launch",
-    "launch",
-    type=Count(min=1),
-    metavar="I",
-    help="With --source: only of launch I.",
-)
-@click.option(
-    "--source-dir",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the rendered source of each launch to a file in DIR, a new folder.",
-)
-@click.option("--log", "only_log", is_flag=True, help="Print only the compiler's log.")
-@click.option("--again", is_flag=True, help="Run it again, alone, and compare.")
-@click.option(
-    "--device",
-    default="",
-    metavar="DEVICE",
-    help="Where --again runs it; by default cuda:0, or the trial's recording.",
-)
-@runs("tuner.cli.trial:trial")
-def trial() -> None:
+
+query = command(QueryArguments, "query:query")
+
+
+@dataclass(frozen=True)
+class TrialArguments:
     """Show trial N in full; tune query lists the numbers.
 
     Grid, block and shared memory come from the kernel's file. Where the file is gone or has changed, the output says
@@ -156,16 +131,31 @@ def trial() -> None:
       tune trial 12 --again
     """
 
+    number: int = argument(type=Count(min=1), metavar="N")
+    db: Path = database_option()
+    as_json: bool = flag("--json", help_="Print JSON, with sources and samples.")
+    only_source: bool = flag("--source", help_="Print only the rendered source.")
+    launch: int | None = option(
+        "--launch", type=Count(min=1), metavar="I", help="With --source: only of launch I."
+    )
+    source_dir: Path | None = option(
+        "--source-dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Write the rendered source of each launch to a file in DIR, a new folder.",
+    )
+    only_log: bool = flag("--log", help_="Print only the compiler's log.")
+    again: bool = flag("--again", help_="Run it again, alone, and compare.")
+    device: str = filter_option(
+        "--device", "DEVICE", "Where --again runs it; by default cuda:0, or the trial's recording."
+    )
 
-@click.command(cls=Once)
-@database_option
-@click.option("--run", "run_id", default="", metavar="ID", help="This run, by its id or the start of it.")
-@kind_filter_options
-@click.option("--all", "everything", is_flag=True, help="Every problem and GPU of the database.")
-@output_option("FILE.html")
-@click.option("--force", is_flag=True, help="Overwrite FILE.html if it exists.")
-@runs("tuner.cli.report:report")
-def report() -> None:
+
+trial = command(TrialArguments, "trial:trial")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportArguments:
     """Write an HTML report with figures and tables: one file, which needs no network.
 
     Without --run, --all and filters, it shows the latest run. With a filter it shows the newest run of each problem
@@ -179,54 +169,77 @@ def report() -> None:
       tune report --all -o all.html --force
     """
 
+    db: Path = database_option()
+    run_id: str = filter_option("--run", "ID", "This run, by its id or the start of it.")
+    kernel: str = kernel_option()
+    gpu: str = gpu_filter()
+    dtype: str = dtype_filter()
+    everything: bool = flag("--all", help_="Every problem and GPU of the database.")
+    output: Path = output_option("FILE.html")
+    force: bool = flag("--force", help_="Overwrite FILE.html if it exists.")
+
+
+report = command(ReportArguments, "report:report")
+
 
 @click.group()
 def db() -> None:
     """Maintain the database: check, merge, back up, delete a run."""
 
 
-@db.command(cls=Once, short_help="Check the structure and every row.")
-@database_option
-@runs("tuner.cli.db:check")
-def check() -> None:
+@dataclass(frozen=True)
+class DbCheckArguments:
     """Check the file's structure and the digest of every row. Exit status 1 if something is damaged."""
 
+    db: Path = database_option()
 
-@db.command(cls=Once, short_help="Add the runs of other files, and compare their cards.")
-@click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=FILE)
-@click.option(
-    "--into",
-    "--db",
-    "db",
-    type=FILE,
-    default=paths.DATABASE,
-    show_default=True,
-    help="Database file to which they are added.",
-)
-@runs("tuner.cli.db:merge")
-def merge() -> None:
+
+db.add_command(command(DbCheckArguments, "db:check", short_help="Check the structure and every row."))
+
+
+@dataclass(frozen=True)
+class MergeArguments:
     """Add the runs and benchmarks of the database files OTHER; none is added twice.
 
     Damaged rows are reported and left out. Then differences between the databases are reported: in the cards' times of
     the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.
     """
 
+    others: tuple[Path, ...] = argument(metavar="OTHER...", nargs=-1, type=FILE)
+    db: Path = shown_option(
+        "--into",
+        "--db",
+        type=FILE,
+        default=paths.DATABASE,
+        help="Database file to which they are added.",
+    )
 
-@db.command(cls=Once, short_help="Write a consistent copy.")
-@click.argument("file", type=FILE)
-@database_option
-@runs("tuner.cli.db:backup")
-def backup() -> None:
+
+merge_text = "Add the runs of other files, and compare their cards."
+db.add_command(command(MergeArguments, "db:merge", short_help=merge_text))
+
+
+@dataclass(frozen=True)
+class BackupArguments:
     """Write a consistent copy to the new file FILE, also while tuners write."""
 
+    file: Path = argument(type=FILE)
+    db: Path = database_option()
 
-@db.command(cls=Once, short_help="Delete a run and its trials.")
-@click.argument("run_id", metavar="RUN")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@database_option
-@runs("tuner.cli.db:delete")
-def delete() -> None:
+
+db.add_command(command(BackupArguments, "db:backup", short_help="Write a consistent copy."))
+
+
+@dataclass(frozen=True)
+class DeleteArguments:
     """Delete a run with its trials and winner; RUN is its id, or at least the first four characters of it.
 
     tune query --json prints the ids.
     """
+
+    run_id: str = argument(metavar="RUN")
+    yes: bool = flag("--yes", help_="Do not ask.")
+    db: Path = database_option()
+
+
+db.add_command(command(DeleteArguments, "db:delete", short_help="Delete a run and its trials."))

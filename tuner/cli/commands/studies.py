@@ -2,75 +2,46 @@
 
 from __future__ import annotations
 
-import click
+from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.cli.kernel_name import kernel_argument, kernel_option
-from tuner.cli.loader import Once, runs
+from tuner.cli.loader import command, flag, option, texts
 from tuner.cli.options import (
-    FILE,
+    MODES_OR_AUTO,
     Amount,
+    ConfigurationArguments,
     Count,
     Whole,
-    as_tuned_options,
-    configuration_options,
     database_option,
     device_option,
     dtypes_option,
+    file_option,
     full_option,
     gpu_option,
     jobs_option,
-    modes_option,
+    json_option,
+    mode_as_tuned,
+    mode_option,
     options_option,
     preset_option,
     presets_option,
     problem_file_option,
     problems_option,
+    quiet_option,
     regime_as_tuned,
-    result_options,
+    regime_option,
     rounds_option,
     seed_option,
+    shown_option,
     sizes_option,
     time_option,
-    timed_options,
     trials_option,
 )
 
 
-@click.command(cls=Once)
-@kernel_option("kernel_name")
-@sizes_option()
-@dtypes_option("Only this dtype.")
-@options_option("Only this option.")
-@presets_option
-@problems_option
-@click.option(
-    "--against",
-    multiple=True,
-    metavar="WHAT",
-    help="default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
-)
-@modes_option
-@regime_as_tuned
-@rounds_option
-@click.option(
-    "--check", "checking", is_flag=True, help="Exit status 1 if a stored best is slower than it was."
-)
-@click.option("--plot", "plot", type=FILE, metavar="FILE", help="Draw the times as .png or .svg.")
-@click.option("--history", is_flag=True, help="Print earlier benches; measure nothing.")
-@click.option(
-    "--limit",
-    default=50,
-    show_default=True,
-    type=Whole(min=0),
-    help="At most this many rows of --history; 0 for all.",
-)
-@gpu_option
-@seed_option("the inputs and the order")
-@database_option
-@full_option
-@result_options
-@runs("tuner.cli.bench:bench")
-def bench() -> None:
+@dataclass(frozen=True)
+class BenchArguments:
     """Time stored winners again, in turn with the default configuration, libraries and your own code.
 
     All are verified, and get the same data. Without sizes, all problems with a confirmed winner on this GPU are timed.
@@ -87,6 +58,40 @@ def bench() -> None:
       tune bench --kernel gemm --history
     """
 
+    kernel_name: str = kernel_option()
+    sizes: tuple[str, ...] = sizes_option()
+    dtypes: tuple[str, ...] = dtypes_option("Only this dtype.")
+    options: tuple[str, ...] = options_option("Only this option.")
+    presets: tuple[str, ...] = presets_option()
+    problem_texts: tuple[str, ...] = problems_option()
+    against: tuple[str, ...] = texts(
+        "--against",
+        "WHAT",
+        "default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
+    )
+    modes: tuple[str, ...] = option(
+        "--mode",
+        multiple=True,
+        type=MODES_OR_AUTO,
+        help="auto, the default: as it was tuned; repeat for several.",
+    )
+    regime: str | None = regime_as_tuned()
+    rounds: int = rounds_option()
+    checking: bool = flag("--check", help_="Exit status 1 if a stored best is slower than it was.")
+    plot: Path | None = file_option("--plot", metavar="FILE", help="Draw the times as .png or .svg.")
+    history: bool = flag("--history", help_="Print earlier benches; measure nothing.")
+    limit: int = shown_option(
+        "--limit", default=50, type=Whole(min=0), help="At most this many rows of --history; 0 for all."
+    )
+    device_name: str = gpu_option()
+    seed: int = seed_option("the inputs and the order")
+    db: Path = database_option()
+    full: bool = full_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
+
+
+bench = command(BenchArguments, "bench:bench")
 
 LADDER_EPILOG = """\b
 Examples:
@@ -96,59 +101,54 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=LADDER_EPILOG)
-@kernel_argument(required=True)
-@click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="NAME=A..B",
-    help="Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
-)
-@sizes_option("Sizes that stay the same.")
-@dtypes_option("The dtype of steps that set none.")
-@options_option()
-@preset_option
-@click.option(
-    "--step",
-    "step_names",
-    multiple=True,
-    metavar="NAME",
-    help="Only this step; repeat for several.",
-)
-@trials_option(24, "Configurations to try for each step and size.")
-@time_option("Start no new configuration of a step and size after this time.", default_s=5.0)
-@click.option(
-    "--against",
-    multiple=True,
-    metavar="WHAT",
-    help="torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
-)
-@rounds_option
-@timed_options
-@device_option("cuda, cuda:N")
-@seed_option("the searches, the inputs and the order")
-@database_option
-@jobs_option
-@click.option("--from-scratch", is_flag=True, help="Search every step again.")
-@click.option(
-    "--plot",
-    "plots",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
-)
-@full_option
-@result_options
-@runs("tuner.cli.ladder:ladder")
-def ladder() -> None:
+@dataclass(frozen=True)
+class LadderArguments:
     """Show what each optimisation step of a kernel gains, over a sweep of sizes.
 
     Searches the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
     beside the installed libraries and NumPy on the CPU. A step that was searched before is not searched again.
     """
 
+    kernel_name: str = kernel_argument(required=True)
+    sweeps: tuple[str, ...] = texts(
+        "--sweep",
+        "NAME=A..B",
+        "Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
+    )
+    sizes: tuple[str, ...] = sizes_option("Sizes that stay the same.")
+    dtypes: tuple[str, ...] = dtypes_option("The dtype of steps that set none.")
+    options: tuple[str, ...] = options_option()
+    preset: str | None = preset_option()
+    step_names: tuple[str, ...] = texts("--step", "NAME", "Only this step; repeat for several.")
+    trials: int = trials_option(24, "Configurations to try for each step and size.")
+    time_s: float = time_option(
+        "Start no new configuration of a step and size after this time.", default_s=5.0
+    )
+    against: tuple[str, ...] = texts(
+        "--against",
+        "WHAT",
+        "torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
+    )
+    rounds: int = rounds_option()
+    mode_name: str = mode_option()
+    regime_name: str = regime_option()
+    device_name: str = device_option("cuda, cuda:N")
+    seed: int = seed_option("the searches, the inputs and the order")
+    db: Path = database_option()
+    jobs: int | None = jobs_option()
+    from_scratch: bool = flag("--from-scratch", help_="Search every step again.")
+    plots: tuple[Path, ...] = file_option(
+        "--plot",
+        multiple=True,
+        metavar="FILE",
+        help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
+    )
+    full: bool = full_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
+
+
+ladder = command(LadderArguments, "ladder:ladder", epilog=LADDER_EPILOG)
 
 ABLATE_EPILOG = """\b
 Examples:
@@ -158,24 +158,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=ABLATE_EPILOG)
-@configuration_options
-@click.option(
-    "--parameter",
-    "parameters",
-    multiple=True,
-    metavar="NAME[,...]",
-    help="Only this parameter; repeat for several.",
-)
-@as_tuned_options
-@rounds_option
-@gpu_option
-@seed_option("the inputs and the order")
-@jobs_option
-@full_option
-@result_options
-@runs("tuner.cli.ablate:ablate")
-def ablate() -> None:
+@dataclass(frozen=True)
+class AblateArguments(ConfigurationArguments):
     """Measure what each parameter of a configuration gains: one at a time takes its other values.
 
     Each change is verified, and timed in turn with the configuration itself. Without --config and --trial, this is the
@@ -184,6 +168,21 @@ def ablate() -> None:
     Needs an NVIDIA GPU.
     """
 
+    parameters: tuple[str, ...] = texts(
+        "--parameter", "NAME[,...]", "Only this parameter; repeat for several."
+    )
+    mode: str | None = mode_as_tuned()
+    regime: str | None = regime_as_tuned()
+    rounds: int = rounds_option()
+    device_name: str = gpu_option()
+    seed: int = seed_option("the inputs and the order")
+    jobs: int | None = jobs_option()
+    full: bool = full_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
+
+
+ablate = command(AblateArguments, "ablate:ablate", epilog=ABLATE_EPILOG)
 
 PORTFOLIO_EPILOG = """\b
 Examples:
@@ -193,48 +192,8 @@ Examples:
 """
 
 
-@click.command(cls=Once, epilog=PORTFOLIO_EPILOG)
-@kernel_option("kernel_name", required=True, help_="The kernel.")
-@sizes_option("Sizes that all problems share.")
-@dtypes_option()
-@options_option()
-@presets_option
-@problems_option
-@problem_file_option(
-    "Problems, one per row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
-)
-@click.option(
-    "--bound",
-    default=1.02,
-    show_default=True,
-    type=Amount(min=1, max=10),
-    help="Stop adding configurations when every size is within this factor of its best.",
-)
-@click.option(
-    "--cubins",
-    default=32,
-    show_default=True,
-    type=Whole(1, 1000),
-    help="At most this many cubins, those of the defaults included.",
-)
-@click.option(
-    "--search",
-    "searched",
-    default=8,
-    show_default=True,
-    type=Count(min=0),
-    help="Number of sizes, far apart, that are searched first.",
-)
-@trials_option(48, "Configurations that each of these searches tries.")
-@time_option("Start no new measurement after this time.", least_s=1)
-@timed_options
-@gpu_option
-@seed_option("the searches, the inputs and the order")
-@database_option
-@jobs_option
-@result_options
-@runs("tuner.cli.portfolio:portfolio")
-def portfolio() -> None:
+@dataclass(frozen=True)
+class PortfolioArguments:
     """Choose a few configurations that together run all sizes of a kernel well, and a rule that selects one by size.
 
     Times candidates at many sizes, and keeps a few that are within a bound of each size's best. For sizes that were not
@@ -243,3 +202,44 @@ def portfolio() -> None:
 
     Needs an NVIDIA GPU.
     """
+
+    kernel_name: str = kernel_option(required=True, help_="The kernel.")
+    sizes: tuple[str, ...] = sizes_option("Sizes that all problems share.")
+    dtypes: tuple[str, ...] = dtypes_option()
+    options: tuple[str, ...] = options_option()
+    presets: tuple[str, ...] = presets_option()
+    problem_texts: tuple[str, ...] = problems_option()
+    problem_file: Path | None = problem_file_option(
+        help="Problems, one per row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
+    )
+    bound: float = shown_option(
+        "--bound",
+        default=1.02,
+        type=Amount(min=1, max=10),
+        help="Stop adding configurations when every size is within this factor of its best.",
+    )
+    cubins: int = shown_option(
+        "--cubins",
+        default=32,
+        type=Whole(1, 1000),
+        help="At most this many cubins, those of the defaults included.",
+    )
+    searched: int = shown_option(
+        "--search",
+        default=8,
+        type=Count(min=0),
+        help="Number of sizes, far apart, that are searched first.",
+    )
+    trials: int = trials_option(48, "Configurations that each of these searches tries.")
+    time_s: float | None = time_option("Start no new measurement after this time.", least_s=1)
+    mode_name: str = mode_option()
+    regime_name: str = regime_option()
+    device_name: str = gpu_option()
+    seed: int = seed_option("the searches, the inputs and the order")
+    db: Path = database_option()
+    jobs: int | None = jobs_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
+
+
+portfolio = command(PortfolioArguments, "portfolio:portfolio", epilog=PORTFOLIO_EPILOG)

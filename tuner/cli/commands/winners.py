@@ -2,62 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tuner.cli.kernel_name import kernel_option
-from tuner.cli.loader import Once, runs
+from tuner.cli.loader import argument, command, flag, texts
 from tuner.cli.options import (
     FILE,
     database_option,
+    dtype_filter,
+    filter_option,
+    gpu_filter,
     jobs_option,
     json_option,
-    kind_filter_options,
+    mode_filter,
     output_option,
-    result_options,
-    timed_filter_options,
+    quiet_option,
+    regime_filter,
+    shown_option,
 )
 
 
-def _body(arguments: dict[str, Any]) -> str:
-    """Return the body for the format; those of other tools need Optuna, which a header does not."""
-    return f"tuner.cli.{'winners:export_header' if arguments['kind'] == 'header' else 'other_tools:export'}"
+@dataclass(frozen=True)
+class StoredArguments:
+    """Which winners, or trials, leave the database."""
+
+    db: Path = database_option()
+    kernel: str = kernel_option()
+    gpu: str = gpu_filter()
+    dtype: str = dtype_filter()
+    mode: str | None = mode_filter()
+    regime: str = regime_filter(default="rested", show_default=True)
 
 
-@click.command(cls=Once)
-@database_option
-@kind_filter_options
-@timed_filter_options("rested")
-@click.option(
-    "--run",
-    "run_id",
-    default="",
-    metavar="ID",
-    help="Only this run, by its id or the start of it; not for a header.",
-)
-@click.option("--variant", default="", metavar="NAME", help="Only this variant; not for a header.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
-    default="header",
-    show_default=True,
-    help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
-)
-@output_option("FILE")
-@click.option(
-    "--namespace",
-    default="kernel_tune",
-    show_default=True,
-    metavar="NAME",
-    help="C++ namespace; needed if one source file includes two headers of a kernel.",
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-@click.option("--replayed", is_flag=True, help="Include winners of replays; they are marked.")
-@runs(_body)
-def export() -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExportArguments(StoredArguments):
     """Write winners as a C++17 header, or one problem's trials in another tool's format.
 
     Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one.
@@ -71,30 +52,37 @@ def export() -> None:
       tune export --run 3f2a --format optuna -o study.db
     """
 
+    run_id: str = filter_option(
+        "--run", "ID", "Only this run, by its id or the start of it; not for a header."
+    )
+    variant: str = filter_option("--variant", "NAME", "Only this variant; not for a header.")
+    kind: str = shown_option(
+        "--format",
+        type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
+        default="header",
+        help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
+    )
+    output: Path = output_option("FILE")
+    namespace: str = shown_option(
+        "--namespace",
+        default="kernel_tune",
+        metavar="NAME",
+        help="C++ namespace; needed if one source file includes two headers of a kernel.",
+    )
+    force: bool = flag("--force", help_="Overwrite FILE if it exists.")
+    replayed: bool = flag("--replayed", help_="Include winners of replays; they are marked.")
 
-@click.command(cls=Once)
-@database_option
-@kernel_option(required=True, help_="The kernel.")
-@click.option("--gpu", default="", metavar="TEXT", help="Only GPUs whose name contains this.")
-@click.option("--dtype", default="", metavar="DTYPE", help="Only problems of this dtype.")
-@timed_filter_options("rested")
-@click.option(
-    "-o",
-    "--output",
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="A new folder.",
-)
-@click.option("--force", is_flag=True, help="Replace the bundle DIR if it exists.")
-@click.option("--replayed", is_flag=True, help="Include winners of replays.")
-@click.option("--few", is_flag=True, help="Where there is a portfolio, only winners that it keeps.")
-@jobs_option
-@click.option("--no-cache", is_flag=True, help="Compile everything again.")
-@result_options
-@runs("tuner.cli.winners:bundle")
-def bundle() -> None:
+
+def _body(asked: ExportArguments) -> str:
+    """Return the body for the format; those of other tools need Optuna, which a header does not."""
+    return "winners:export_header" if asked.kind == "header" else "other_tools:export"
+
+
+export = command(ExportArguments, _body, "export")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleArguments(StoredArguments):
     """Write the winners of a kernel as a folder that C++ and Python programs call.
 
     The folder has cubins for all GPUs on which the kernel was tuned, and launchers for C++ and Python: programs need no
@@ -108,19 +96,22 @@ def bundle() -> None:
       tune bundle --kernel ./mykernel.toml -o mykernel_bundle --json
     """
 
+    kernel: str = kernel_option(required=True, help_="The kernel.")
+    output: Path = output_option("DIR", "A new folder.", dash=False)
+    force: bool = flag("--force", help_="Replace the bundle DIR if it exists.")
+    replayed: bool = flag("--replayed", help_="Include winners of replays.")
+    few: bool = flag("--few", help_="Where there is a portfolio, only winners that it keeps.")
+    jobs: int | None = jobs_option()
+    no_cache: bool = flag("--no-cache", help_="Compile everything again.")
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
 
-@click.command("import", cls=Once)
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@database_option
-@click.option("--kernel", default="", metavar="NAME", help="The kernel's name, if the file's is wrong.")
-@click.option("--gpu", default="", metavar="NAME", help="The GPU's name, if the file's is wrong.")
-@click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="The problem's size, if the file's is wrong."
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@json_option
-@runs("tuner.cli.other_tools:import_results")
-def import_results() -> None:
+
+bundle = command(BundleArguments, "winners:bundle")
+
+
+@dataclass(frozen=True)
+class ImportArguments:
     """Import T4 files and Kernel Tuner cache files into the database.
 
     Their results are marked as replayed and foreign: tune query shows them, tune best only with --replayed. They are
@@ -131,3 +122,14 @@ def import_results() -> None:
       tune import gemm-RTX_3090.json.gz
       tune import results_T4.json --kernel conv --gpu "RTX A6000" --size x=4096
     """
+
+    files: tuple[Path, ...] = argument(nargs=-1, type=FILE, metavar="FILE...")
+    db: Path = database_option()
+    kernel: str = filter_option("--kernel", "NAME", "The kernel's name, if the file's is wrong.")
+    gpu: str = filter_option("--gpu", "NAME", "The GPU's name, if the file's is wrong.")
+    sizes: tuple[str, ...] = texts("--size", "NAME=N", "The problem's size, if the file's is wrong.")
+    quiet: bool = flag("-q", "--quiet", help_="No progress.")
+    as_json: bool = json_option()
+
+
+import_results = command(ImportArguments, "other_tools:import_results", "import")
