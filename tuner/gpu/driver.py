@@ -13,7 +13,15 @@ from cuda.bindings import driver as cu
 from tuner.core.errors import DeviceError
 from tuner.core.model import Gpu, Status
 from tuner.runtime.cluster_order import Observed
-from tuner.runtime.driver import ATTRIBUTES, DriverFailure, check
+from tuner.runtime.driver import (
+    ATTRIBUTES,
+    DriverFailure,
+    attribute_of,
+    capability_of,
+    check,
+    name_of,
+    uuid_of,
+)
 from tuner.runtime.kernel import Kernel, attributes
 
 _OUT_OF_MEMORY = 2
@@ -62,30 +70,26 @@ class Context:
         self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
         self.cluster_orders = Observed()
 
-    def attribute(self, attribute: Any) -> int:
+    def attribute(self, kind: Any) -> int:
         """Read a device attribute."""
-        return int(check(cu.cuDeviceGetAttribute(attribute, self.device)))
+        return attribute_of(self.device, kind)
 
     def describe(self) -> Gpu:
         """Return the GPU's name and limits."""
-        uuid = bytes(check(cu.cuDeviceGetUuid(self.device)).bytes).hex()
         version = int(check(cu.cuDriverGetVersion()))
         clock_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3
         memory_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3
         bus_bytes = self.attribute(_A.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8
-        cc = 10 * self.attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + self.attribute(
-            _A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-        )
         return Gpu(
-            name=check(cu.cuDeviceGetName(256, self.device)).split(b"\0")[0].decode(errors="replace"),
-            cc=cc,
-            **{limit: self.attribute(attribute) for limit, attribute in ATTRIBUTES.items()},
+            name=name_of(self.device),
+            cc=capability_of(self.device),
+            **{limit: self.attribute(kind) for limit, kind in ATTRIBUTES.items()},
             memory_bytes=int(check(cu.cuDeviceTotalMem(self.device))),
             reserved_shared_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
             clock_hz=clock_hz,
             # Two transfers a clock: all of today's graphics and high-bandwidth memories are double data rate.
             memory_bytes_per_s=2 * memory_hz * bus_bytes,
-            uuid=uuid,
+            uuid=uuid_of(self.device),
             driver=f"{version // 1000}.{version % 1000 // 10}",
         )
 

@@ -8,7 +8,7 @@ from cuda.bindings import driver as cu
 
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.core.processes import ParentPipe
-from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.driver import DriverFailure, capability_of, check, name_of, uuid_of
 
 
 def gpus() -> GpuList:
@@ -16,24 +16,10 @@ def gpus() -> GpuList:
     try:
         check(cu.cuInit(0))
         devices = [check(cu.cuDeviceGet(index)) for index in range(check(cu.cuDeviceGetCount()))]
-        names = [check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode() for device in devices]
-        capabilities = [_capability(device) for device in devices]
-        uuids = [bytes(check(cu.cuDeviceGetUuid(device)).bytes).hex() for device in devices]
+        names, uuids = tuple(map(name_of, devices)), tuple(map(uuid_of, devices))
+        return GpuList(names, uuids, tuple(map(capability_of, devices)))
     except (DriverFailure, RuntimeError, ImportError) as error:
         return GpuList((), (), (), str(error))
-    return GpuList(tuple(names), tuple(uuids), tuple(capabilities))
-
-
-def _capability(device: cu.CUdevice) -> int:
-    kinds = cu.CUdevice_attribute
-    major, minor = (
-        int(check(cu.cuDeviceGetAttribute(kind, device)))
-        for kind in (
-            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-        )
-    )
-    return 10 * major + minor
 
 
 def main() -> None:

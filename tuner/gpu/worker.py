@@ -60,7 +60,7 @@ from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
 from tuner.kernel.functions import BaselineKind
-from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.driver import DriverFailure, check, uuid_of
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
@@ -256,7 +256,7 @@ def _uuid(index: int) -> str:
     """Return a GPU's UUID without making a context on it; empty where there is no such GPU."""
     try:
         check(cu.cuInit(0))
-        return bytes(check(cu.cuDeviceGetUuid(check(cu.cuDeviceGet(index)))).bytes).hex()
+        return uuid_of(check(cu.cuDeviceGet(index)))
     except (DriverFailure, RuntimeError, ImportError):
         return ""  # the context says it better
 

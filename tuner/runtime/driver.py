@@ -103,6 +103,27 @@ ATTRIBUTES = {
 """Where the driver has a GPU's limits."""
 
 
+def attribute_of(device: Any, kind: Any) -> int:
+    """Return an attribute of a device."""
+    return int(check(cu.cuDeviceGetAttribute(kind, device)))
+
+
+def capability_of(device: Any) -> int:
+    """Return a device's compute capability, times ten."""
+    major = attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+    return 10 * major + attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+
+
+def name_of(device: Any) -> str:
+    """Return a device's model."""
+    return str(check(cu.cuDeviceGetName(256, device)).split(b"\0")[0].decode(errors="replace"))
+
+
+def uuid_of(device: Any) -> str:
+    """Return a device's UUID in hexadecimal digits."""
+    return bytes(check(cu.cuDeviceGetUuid(device)).bytes).hex()
+
+
 class PrimaryContext:
     """The primary context of one GPU, kept as long as the process.
 
@@ -121,13 +142,13 @@ class PrimaryContext:
                     f"there is no GPU number {index}", f"this machine has {count}, numbered from 0"
                 )
             self.index = index
-            self._device = check(cu.cuDeviceGet(index))
-            major = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
-            minor = self._attribute(_A.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
-            self.limits = {"cc": 10 * major + minor}
-            self.limits |= {name: self._attribute(ATTRIBUTES[name]) for name in DEVICE_LIMITS if name != "cc"}
-            self.name = check(cu.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode(errors="replace")
-            self._handle = int(check(cu.cuDevicePrimaryCtxRetain(self._device)))
+            device = check(cu.cuDeviceGet(index))
+            self.limits = {"cc": capability_of(device)}
+            self.limits |= {
+                name: attribute_of(device, ATTRIBUTES[name]) for name in DEVICE_LIMITS if name != "cc"
+            }
+            self.name = name_of(device)
+            self._handle = int(check(cu.cuDevicePrimaryCtxRetain(device)))
             calls = library()
         except (DriverFailure, RuntimeError, ImportError) as error:
             raise NoGpuError(
@@ -138,9 +159,6 @@ class PrimaryContext:
             calls.cuCtxPushCurrent_v2,
             calls.cuCtxPopCurrent_v2,
         )
-
-    def _attribute(self, attribute: cu.CUdevice_attribute) -> int:
-        return int(check(cu.cuDeviceGetAttribute(attribute, self._device)))
 
     def push(self) -> bool:
         """Make the context current in this thread; True if it was not, and :meth:`pop` is due.
