@@ -67,6 +67,10 @@ def test_built_in_kernels_and_their_gradients(name: str) -> None:
     torch.library.opcheck(operator.linear_overload if case.method else operator.overload, inputs)
 
 
+def test_only_a_tensor_that_some_sizes_lack_is_optional(gemm: OnCpu) -> None:
+    assert str(gemm.torch().overload._schema).endswith("(Tensor a, Tensor b) -> Tensor")
+
+
 def test_every_built_in_kernel_is_tried() -> None:
     assert {case.kernel for case in CASES.values()} == set(builtin_kernels())
 

@@ -43,6 +43,10 @@ class SettledReference:
     python: PythonFunction | None = None
     """For the outputs without an expression."""
 
+    def tolerance_of(self, dtype: str) -> Tolerance:
+        """Return how far an output of a dtype may be off; errors as of :func:`tolerance`."""
+        return tolerance(self.reduction, self.accumulate, dtype, self.tolerance, self.operand_rounding)
+
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:
     """Return the NumPy expression of each output, with options and element expressions replaced by the problem's.

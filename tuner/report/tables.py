@@ -62,9 +62,9 @@ def show_line(text: object, *, err: bool = False) -> None:
         click.echo(line, err=err)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number of things: ``1 trial``, ``2 trials``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return a number of things: ``1 trial``, ``2 trials``; ``several`` is their name where an s is not enough."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def time_unit(ns: float) -> tuple[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..core.errors import CallError
@@ -141,6 +142,11 @@ def _read_capsule(capsule: Any, owner: str) -> tuple[int, ArrayLayout]:
         f"cuda:{number}",
         bool(flags & _READ_ONLY),
     )
+
+
+def one_or_all(results: Sequence[Any]) -> Any:
+    """Return the only result, or several as a tuple."""
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def first_line(error: Exception) -> str:

@@ -159,28 +159,26 @@ def _of_portfolio(
     for portfolio in sorted(fitting, key=lambda one: one.gpu != gpu):
         plans = [attempt(member.configuration) for member in portfolio.members]
         names = {**sizes, **{name: limits[name] for name in DEVICE_LIMITS}}
-        ranked = rank(portfolio, sizes, costs_of(portfolio, names, [plan is not None for plan in plans]))
+        costs = [
+            None if plan is None else cost_of(member.cost, names)
+            for member, plan in zip(portfolio.members, plans, strict=True)
+        ]
+        ranked = rank(portfolio, sizes, costs)
         if not ranked or ranked[0].units is None:
             continue
         concrete = plans[ranked[0].member]
         assert concrete is not None
+        on = "" if portfolio.gpu == gpu else f" on {portfolio.gpu}"
         return Dispatched(
             concrete,
             Match.PORTFOLIO if portfolio.gpu == gpu else Match.OTHER_GPU,
             None,
             ranked[0].slowdown,
-            _portfolio_reason(portfolio, ranked, gpu),
+            f"of {len(ranked)} configurations of a portfolio that can run this, measured at "
+            f"{len(portfolio.points)} sizes{on}, the one expected to be fastest",
             tuple((portfolio.members[one.member].configuration, one.slowdown) for one in ranked),
         )
     return None
-
-
-def _portfolio_reason(portfolio: PortfolioEntry, ranked: list[Ranked], gpu: str) -> str:
-    on = "" if portfolio.gpu == gpu else f" on {portfolio.gpu}"
-    return (
-        f"of {len(ranked)} configurations of a portfolio that can run this, measured at {len(portfolio.points)} sizes"
-        f"{on}, the one expected to be fastest"
-    )
 
 
 def _check_capability(manifest: Manifest, computation: int, cc: int) -> None:
@@ -290,20 +288,6 @@ ROOTS = (
     1.0218971486541166, 1.0442737824274138, 1.0905077326652577, 1.189207115002721, 1.4142135623730951,
 )  # fmt: skip
 """2 ** (1 / 1024), 2 ** (2 / 1024), and so on to 2 ** (1 / 2)."""
-
-
-def costs_of(portfolio: PortfolioEntry, names: Mapping[str, int], valid: Sequence[bool]) -> list[int | None]:
-    """Return what each member's cost is for a problem; None for one that cannot run it.
-
-    Args:
-        portfolio: has the members.
-        names: sizes and limits of the GPU.
-        valid: whether each member can run it.
-    """
-    return [
-        cost_of(member.cost, names) if can else None
-        for member, can in zip(portfolio.members, valid, strict=True)
-    ]
 
 
 def cost_of(expression: Expression, names: Mapping[str, int]) -> int:

@@ -233,10 +233,9 @@ def _check_configurations(manifest: Manifest) -> None:
                 for name in (argument.name, *argument.map.instead) if argument.map else (argument.name,):
                     if name and name not in named[kind]:
                         refuse(f"{where}.launches[{index}]", f"there is no {kind} {name}")
-                if argument.cluster_order is not None and argument.cluster_order.tree != 0:
-                    _require(
-                        configuration.cc in manifest.probe, where, f"there is no probe {configuration.cc}"
-                    )
+                numbered = argument.cluster_order is not None and argument.cluster_order.tree != 0
+                if numbered and configuration.cc not in manifest.probe:
+                    refuse(where, f"there is no probe {configuration.cc}")
 
 
 def _check_winners(manifest: Manifest) -> None:
@@ -246,18 +245,14 @@ def _check_winners(manifest: Manifest) -> None:
         *((f"defaults[{number}]", item) for number, item in enumerate(manifest.defaults)),
     )
     for where, item in chosen:
-        _require(
-            item.configuration < len(manifest.configurations),
-            where,
-            f"there is no configuration {item.configuration}",
-        )
+        if item.configuration >= len(manifest.configurations):
+            refuse(where, f"there is no configuration {item.configuration}")
         configuration = manifest.configurations[item.configuration]
-        _require(
-            item.computation == configuration.computation
-            and (isinstance(item, WinnerEntry) or item.cc == configuration.cc),
-            where,
-            f"configuration {item.configuration} is for another computation or compute capability",
-        )
+        other_cc = isinstance(item, DefaultEntry) and item.cc != configuration.cc
+        if item.computation != configuration.computation or other_cc:
+            refuse(
+                where, f"configuration {item.configuration} is for another computation or compute capability"
+            )
 
 
 def _check_portfolios(manifest: Manifest) -> None:
@@ -265,24 +260,13 @@ def _check_portfolios(manifest: Manifest) -> None:
     for number, portfolio in enumerate(manifest.portfolios):
         where = f"portfolios[{number}]"
         chosen = [member.configuration for member in portfolio.members]
-        _require(
-            max(chosen) < len(manifest.configurations), where, f"there is no configuration {max(chosen)}"
-        )
-        _require(len(set(chosen)) == len(chosen), where, "a configuration is there twice")
+        if max(chosen) >= len(manifest.configurations):
+            refuse(where, f"there is no configuration {max(chosen)}")
+        if len(set(chosen)) != len(chosen):
+            refuse(where, "a configuration is there twice")
         members = [manifest.configurations[configuration] for configuration in chosen]
-        _require(
-            {(item.computation, item.cc) for item in members} == {(portfolio.computation, members[0].cc)},
-            where,
-            "a configuration is for another computation or compute capability",
-        )
+        if {(item.computation, item.cc) for item in members} != {(portfolio.computation, members[0].cc)}:
+            refuse(where, "a configuration is for another computation or compute capability")
         for index, point in enumerate(portfolio.points):
-            _require(
-                len(point.residuals) == len(chosen),
-                f"{where}.points[{index}]",
-                f"residuals must be {len(chosen)}, one for each member",
-            )
-
-
-def _require(condition: bool, where: str, problem: str) -> None:
-    if not condition:
-        refuse(where, problem)
+            if len(point.residuals) != len(chosen):
+                refuse(f"{where}.points[{index}]", f"residuals must be {len(chosen)}, one for each member")

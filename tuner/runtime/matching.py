@@ -180,7 +180,9 @@ def _match(
         if tensor.when is None or tensor.when.holds(names)
     }
     for tensor, layout in pairs:
-        _check_shape(tensor, layout, shapes, solved)
+        meant = shapes.get(tensor.name, layout.shape)
+        if layout.shape != meant:
+            raise _Mismatch(2, f"{tensor.name} has shape {layout.shape}, and {_words(solved)} means {meant}")
     for tensor, layout in pairs:
         _check_order(tensor, layout)
     present = [layout is not None for layout in arrays]
@@ -237,17 +239,6 @@ def shape_of(tensor: TensorEntry, sizes: Mapping[str, int], names: Mapping[str, 
     return tuple(int(value) for value in values)
 
 
-def _check_shape(
-    tensor: TensorEntry,
-    layout: ArrayLayout,
-    shapes: Mapping[str, tuple[int, ...]],
-    sizes: Mapping[str, int],
-) -> None:
-    meant = shapes.get(tensor.name, layout.shape)
-    if layout.shape != meant:
-        raise _Mismatch(2, f"{tensor.name} has shape {layout.shape}, and {_words(sizes)} means {meant}")
-
-
 def _check_order(tensor: TensorEntry, layout: ArrayLayout) -> None:
     fits = layout.is_column_major() if tensor.transposed else layout.is_row_major()
     if fits:
@@ -300,7 +291,11 @@ class PreparedCall:
             if tensor is not None and tensor.role == "inout"
         ]
         self._plan = plan
-        self._outputs = [self._output(tensor, meant) for tensor in meant.outputs] if allocates else []
+        made = [(tensor, meant.shapes[tensor.name]) for tensor in meant.outputs if allocates]
+        self._outputs = [
+            (shape[::-1] if tensor.transposed else shape, tensor.dtype, bool(tensor.transposed))
+            for tensor, shape in made
+        ]
         tensors = [tensor for tensor in (*meant.inputs, *meant.outputs) if tensor is not None]
         self._names = [tensor.name for tensor in tensors]
         self._bytes = [math.prod(meant.shapes[tensor.name]) * ITEMSIZE[tensor.dtype] for tensor in tensors]
@@ -309,10 +304,6 @@ class PreparedCall:
         there = range(len(tensors) - len(self._outputs))
         written = [number for number in there if tensors[number].role != "input"]
         self._apart = [(a, b) for a in written for b in there if a != b and (b not in written or a < b)]
-
-    def _output(self, tensor: TensorEntry, meant: CallMatch) -> tuple[tuple[int, ...], str, bool]:
-        shape = meant.shapes[tensor.name]
-        return (shape[::-1] if tensor.transposed else shape), tensor.dtype, bool(tensor.transposed)
 
     def allocated(self, library: Library, like: Any, stream: int | None) -> list[Any]:
         """Return new arrays for the outputs, by the library of an array."""

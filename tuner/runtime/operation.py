@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CallError, DeviceError
-from .arrays import ArrayLayout
+from .arrays import ArrayLayout, one_or_all
 from .dispatch import Match, Policy
 from .driver import DriverFailure
 from .entries import Manifest
@@ -165,8 +165,7 @@ class Operation:
         if handle is None:
             handle = library.stream(call.gpu.context.index)
         self.launch(call, addresses, scalars, handle, wait=library.waits)
-        results = [*(arrays[number] for number in call.changed), *outs]
-        return results[0] if len(results) == 1 else tuple(results)
+        return one_or_all([*(arrays[number] for number in call.changed), *outs])
 
     def launch(
         self,
@@ -332,7 +331,8 @@ class Operation:
             dtypes, options = sizes.pop("dtypes", None), sizes.pop("options", None)
             gpu = self._gpu(sizes.pop("device", 0))
             computation = self._problem(sizes, dtypes, options)
-            gpu.reserve(gpu.prepare(computation, ordered(self._manifest, sizes), self._policy), handle)
+            ordered = {name: sizes[name] for name in self._manifest.sizes}
+            gpu.reserve(gpu.prepare(computation, ordered, self._policy), handle)
 
     def torch(self, backward: Callable[..., Any] | None = None) -> TorchFunction:
         """Return it as an operator of torch: differentiable, compilable, captured in CUDA graphs. Imports torch.
@@ -363,11 +363,6 @@ class Operation:
         """Free what it keeps on the GPUs, also for graphs that it was captured in; it cannot be called any more."""
         self.kept.clear()
         self._finalizer()
-
-
-def ordered(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes in the manifest's order."""
-    return {name: sizes[name] for name in manifest.sizes}
 
 
 def _free(gpus: dict[int, GpuPlans]) -> None:

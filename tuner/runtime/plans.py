@@ -350,17 +350,14 @@ def scalar_values(computation: Computation, given: Mapping[str, float]) -> dict[
     Raises:
         CallError: there is no such scalar, or its dtype has no such value.
     """
-    dtypes = {item.name: item.dtype for item in computation.scalars}
-    return {name: _scalar_value(dtypes, name, value) for name, value in given.items()}
-
-
-def _scalar_value(dtypes: Mapping[str, str], name: str, value: object) -> float:
-    if name not in dtypes:
-        raise CallError(f"there is no scalar {name!r}", f"choose from: {', '.join(dtypes) or 'none'}")
-    if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
-        raise CallError(f"scalar {name} = {value!r}", "give a number")
-    dtype = dtypes[name]
-    try:
-        return rounded(fits(value, dtype, name), dtype)
-    except TunerError:
-        raise CallError(f"scalar {name} = {value!r} does not fit {dtype}", "give another value") from None
+    dtypes, values = {item.name: item.dtype for item in computation.scalars}, {}
+    for name, value in given.items():
+        if (dtype := dtypes.get(name)) is None:
+            raise CallError(f"there is no scalar {name!r}", f"choose from: {', '.join(dtypes) or 'none'}")
+        if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
+            raise CallError(f"scalar {name} = {value!r}", "give a number")
+        try:
+            values[name] = rounded(fits(value, dtype, name), dtype)
+        except TunerError:
+            raise CallError(f"scalar {name} = {value!r} does not fit {dtype}", "give another value") from None
+    return values

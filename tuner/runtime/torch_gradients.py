@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..core.errors import CallError
+from .arrays import one_or_all
 from .entries import Manifest, TensorEntry
 
 
@@ -91,11 +92,8 @@ def none(kernel: str) -> Gradient:
 def of_user(backward: Callable[..., Any], kernel: str) -> Gradient:
     """Return the gradient that a user's function gives."""
 
-    def one(values: tuple[Any, ...]) -> Any:
-        return values[0] if len(values) == 1 else values
-
     def formula(call: Differentiated) -> Sequence[Any]:
-        given = backward(one(call.grads), call.inputs, one(call.outputs), **call.scalars)
+        given = backward(one_or_all(call.grads), call.inputs, one_or_all(call.outputs), **call.scalars)
         grads = tuple(given) if isinstance(given, (tuple, list)) else (given,)
         if len(grads) != len(call.inputs):
             raise CallError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.errors import CallError
-from .arrays import ArrayLayout, row_major
+from .arrays import ArrayLayout, one_or_all, row_major
 from .entries import Manifest
 from .libraries import library_of
 from .matching import PreparedCall
@@ -93,7 +93,9 @@ class Launcher:
             self._operation.keep(key, ready)
         device = ready.device
         if ready.call is None:
-            return _one([torch.zeros(shape, dtype=dtype, device=device) for shape, _, dtype in ready.outputs])
+            return one_or_all(
+                [torch.zeros(shape, dtype=dtype, device=device) for shape, _, dtype in ready.outputs]
+            )
         given: Sequence[Any] = tensors
         if ready.copied or self._changed:
             given = self._copies(tensors, ready.copied)
@@ -115,11 +117,11 @@ class Launcher:
         if not self._changed:
             return made[0] if len(made) == 1 else tuple(made)
         if not self._mutates:
-            return _one([*(given[number] for number in self._changed), *made])
+            return one_or_all([*(given[number] for number in self._changed), *made])
         for number in self._changed:
             if given[number] is not tensors[number]:
                 tensors[number].copy_(given[number])
-        return _one(made) if made else None
+        return one_or_all(made) if made else None
 
     def _copies(self, tensors: Sequence[Any], copied: Sequence[int]) -> list[Any]:
         """Return the tensors with copies of those that have gaps, or that are not to be changed."""
@@ -183,10 +185,6 @@ class Launcher:
     def _as_kernel(self, layouts: list[ArrayLayout | None]) -> list[ArrayLayout | None]:
         """Return the layouts as the kernel's arguments."""
         return layouts
-
-
-def _one(results: list[Any]) -> Any:
-    return results[0] if len(results) == 1 else tuple(results)
 
 
 Product = Callable[[Any, Any], Any]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.errors import CallError
+from .arrays import one_or_all
 from .entries import Manifest
 from .plans import scalar_values
 from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_built_in, of_user
@@ -99,8 +100,7 @@ class TorchFunction:
         if self.in_place_overload is None:
             raise CallError(f"{self.name} changes none of its tensors", "call it as a function")
         made = self.in_place_overload(*tensors, **named)
-        results = [*(tensors[number] for number in self._changed), *_listed(made)]
-        return results[0] if len(results) == 1 else tuple(results)
+        return one_or_all([*(tensors[number] for number in self._changed), *_listed(made)])
 
     def __deepcopy__(self, _memo: Any) -> TorchFunction:
         return self
@@ -144,10 +144,11 @@ def torch_function(
             tensors[number].clone() if _dense(tensors[number]) else dense(tensors[number])
             for number in signature.changed
         ]
-        return _returned([*changed, *fake(*tensors, **named)])
+        return one_or_all([*changed, *fake(*tensors, **named)])
 
     def fake_mutating(*tensors: Any, **named: Any) -> Any:
-        return _returned(fake(*tensors, **named))
+        made = fake(*tensors, **named)
+        return one_or_all(made) if made else None
 
     def described(
         dtypes: Sequence[Any], shapes: Sequence[Any], named: Mapping[str, Any]
@@ -220,10 +221,6 @@ def _dense(tensor: Any) -> bool:
 
 def _listed(made: Any) -> list[Any]:
     return [] if made is None else list(made) if isinstance(made, tuple) else [made]
-
-
-def _returned(results: list[Any]) -> Any:
-    return None if not results else results[0] if len(results) == 1 else tuple(results)
 
 
 def _is_direct(keyset: Any) -> bool:

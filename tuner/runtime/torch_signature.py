@@ -4,7 +4,6 @@ is known."""
 from __future__ import annotations
 
 import keyword
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +13,14 @@ import torch
 from ..core.errors import CallError
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
-from .expressions import Expression, NoValueError, Tree, told_by
+from .expressions import ARITHMETIC, Expression, NoValueError, Tree, told_by
 
 DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 # With sizes that torch keeps as symbols. Another operation makes them numbers: the graph is compiled for those alone.
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
+    **{name: ARITHMETIC[name] for name in ("+", "-", "*", "//", "%")},
     "ceil_div": lambda a, b: -(-a // b),
     "round_up": lambda a, b: -(-a // b) * b,
 }
@@ -61,18 +56,14 @@ class Signature:
         arguments = []
         for number, tensor in enumerate(self.inputs):
             mark = f"({chr(97 + number)}!)" if in_place and tensor.role == "inout" else ""
-            optional = "" if isinstance(tensor.when, int) else "?"
-            arguments.append(f"Tensor{mark}{optional} {_identifier(tensor.name)}")
+            optional, ending = "" if _always(tensor) else "?", "_" if keyword.iskeyword(tensor.name) else ""
+            arguments.append(f"Tensor{mark}{optional} {tensor.name}{ending}")
         named = [f"float? {name}=None" for name in self.scalars] + [f"SymInt {name}" for name in self.sizes]
         if named:
             arguments += ["*", *named]
         count = len(self.outputs) + (0 if in_place else len(self.changed))
         returned = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         return f"({', '.join(arguments)}) -> {returned}"
-
-
-def _identifier(name: str) -> str:
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:

@@ -29,7 +29,7 @@ from tuner.inspect.check.subjects import (
 )
 from tuner.inspect.check.uses import check_uses
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
-from tuner.kernel.reference import settle_reference, tolerance
+from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
@@ -109,7 +109,7 @@ def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     settled = settle_reference(kernel, problem, gpu)
     for tensor in tensors_of(kernel, problem, gpu):
         if tensor.role != "input":
-            tolerance(settled.reduction, settled.accumulate, tensor.dtype, settled.tolerance)
+            settled.tolerance_of(tensor.dtype)
 
 
 def check_conditions(kernel: KernelSpec, checks: Checks, report: Report) -> set[str]:

@@ -30,7 +30,7 @@ from tuner.inspect.emulator.host import (
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
-from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, settle_reference, tolerance
+from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, settle_reference
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
@@ -152,13 +152,7 @@ class HostData:
 
     def tolerances(self) -> dict[str, Tolerance]:
         """Return how far each output may be off."""
-        of = self._settled
-        return {
-            tensor.name: tolerance(
-                of.reduction, of.accumulate, tensor.dtype, of.tolerance, of.operand_rounding
-            )
-            for tensor in self.outputs
-        }
+        return {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in self.outputs}
 
     def unchanged(self, memory: Mapping[str, HostArray]) -> str:
         """Return the name of an input that is not as it was; empty if all are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -216,18 +217,11 @@ def report_launch(
             return
 
 
-def _has_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
-    """Return whether a problem is known to have a valid configuration: mostly so without enumerating any space."""
-    try:
-        return default_configuration(kernel, problem, gpu) is not None
-    except TunerError:
-        return False
-
-
 def _why_not_one(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[str]:
     """Return why each variant has no valid configuration; empty if one has."""
-    if _has_default(kernel, problem, gpu):
-        return []
+    with contextlib.suppress(TunerError):  # the default is mostly found without enumerating any space
+        if default_configuration(kernel, problem, gpu) is not None:
+            return []
     usable, refused = kernel.usable_variants(problem, gpu)
     reasons = [f"{name}: {reason}" for name, reason in refused.items()]
     for variant in usable:

@@ -13,6 +13,7 @@ from tuner.inspect.explain.sass import Kind
 from tuner.kernel.batching import LAUNCH_NS
 from tuner.kernel.occupancy import WARP, Limit
 from tuner.kernel.rules import RULES
+from tuner.report.tables import counted
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 TAIL = 0.2
@@ -219,7 +220,7 @@ def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
 
 def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
     waves = launch.waves
-    blocks = f"{waves.blocks} block{'s' * (waves.blocks != 1)}"
+    blocks = counted(waves.blocks, "block")
     if waves.sms_used < gpu.sm_count:
         text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
         return Advice("waves", PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")

@@ -107,7 +107,7 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     binding = f"{', '.join(most)} and {last}" if most else last
     yield (
         "resident",
-        f"{_number(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
+        f"{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
         f"({100 * fit.fraction:.0f} % occupancy); limited by {binding}",
     )
     if waves.slots:
@@ -164,10 +164,10 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     if under_way.at_most:
         how = "what the copy engine can fill of the resident blocks' shared memory"
     elif seen.copies:
-        copies = f"{seen.copy_bytes} B in {_number(seen.copies, 'asynchronous copy', 'asynchronous copies')}"
-        how = f"{threads} x {_number(seen.groups, 'group')} of {copies}"
+        copies = f"{seen.copy_bytes} B in {tables.counted(seen.copies, 'asynchronous copy', 'asynchronous copies')}"
+        how = f"{threads} x {tables.counted(seen.groups, 'group')} of {copies}"
     elif seen.loads:
-        how = f"{threads} x {under_way.of_a_thread} B in {_number(seen.loads, 'load')} before one is needed"
+        how = f"{threads} x {under_way.of_a_thread} B in {tables.counted(seen.loads, 'load')} before one is needed"
     else:
         yield "bytes in flight", "none by loads, by the SASS"
         return
@@ -184,10 +184,6 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
             "  rule of thumb",
             f"{explanation.customary_bytes >> 10} KiB per SM, as CUB has it for this architecture",
         )
-
-
-def _number(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
@@ -258,7 +254,7 @@ _WORDS: Mapping[Kind, tuple[str, ...]] = {
 
 def _accesses(accesses: Iterable[Access]) -> str:
     return ", ".join(
-        f"{_number(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}" for a in accesses
+        f"{tables.counted(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}" for a in accesses
     )
 
 

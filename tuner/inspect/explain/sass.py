@@ -223,24 +223,15 @@ def build(items: Sequence[str | Instruction]) -> Code:
         if not (last and last.ends) and number + 1 < len(groups):
             following.append(number + 1)
         jumps.append(list(dict.fromkeys(following)))
-    kept = sorted(_reached(jumps))
+    order = _order(jumps)
+    kept = sorted(order)
     names = {old: new for new, old in enumerate(kept)}
     blocks = tuple(Block(tuple(groups[n]), tuple(names[t] for t in jumps[n])) for n in kept)
-    return Code(blocks, _order([block.successors for block in blocks]))
-
-
-def _reached(jumps: Sequence[Sequence[int]]) -> set[int]:
-    seen, pending = {0}, [0]
-    while pending:
-        for target in jumps[pending.pop()]:
-            if target not in seen:
-                seen.add(target)
-                pending.append(target)
-    return seen
+    return Code(blocks, tuple(names[number] for number in order))
 
 
 def _order(jumps: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the reverse postorder of a depth-first walk."""
+    """Return the groups that are reached, in the reverse postorder of a depth-first walk."""
     done: list[int] = []
     seen = {0}
     stack = [(0, iter(jumps[0]))]

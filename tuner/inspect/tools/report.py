@@ -358,8 +358,4 @@ def _verdict_as_json(verdict: ToolVerdict) -> dict[str, Any]:
 
 
 def _case_as_json(case: Case) -> dict[str, Any]:
-    return {
-        "variant": case.configuration.variant,
-        "parameters": case.configuration.values,
-        "sizes": dict(case.problem.sizes),
-    }
+    return {**configuration_record(case.configuration), "sizes": dict(case.problem.sizes)}
