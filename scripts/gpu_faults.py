@@ -18,7 +18,7 @@ from pathlib import Path
 from scripts import harness
 from tests.faults import planted, short_deadline
 from tuner import __version__
-from tuner.core.model import Configuration, Measurement, Status
+from tuner.core.model import Configuration, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
 
@@ -61,17 +61,17 @@ class Bench:
             self.device.collect(0.1)
         self.say(f"  {len(configurations)} kernels compiled in {time.monotonic() - began:.1f} s")
 
-    def measure(self, configuration: Configuration, *, ranked: bool = True) -> Measurement:
+    def measure(self, configuration: Configuration, *, ranked: bool = True) -> Trial:
         """Measure one candidate alone; unless it is ranked, as if nothing were known."""
         incumbent_ns = self.incumbent_ns if ranked else None
         self.device.submit(0, configuration, lambda: incumbent_ns)
         deadline = time.monotonic() + ANSWER_S
         while time.monotonic() < deadline:
-            for outcome in self.device.collect(1.0):
-                return outcome.measurement
+            for trial in self.device.collect(1.0):
+                return trial
         raise SystemExit(f"no answer for {configuration}")
 
-    def right(self) -> Measurement:
+    def right(self) -> Trial:
         """Measure the next copy of the correct kernel."""
         self.fresh += 1
         return self.measure(self.configuration("ok", self.fresh - 1))

@@ -16,7 +16,6 @@ from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.tuning.race import compete
-from tuner.tuning.state import trial_of
 
 SIZE = 5888
 GOOD = {
@@ -44,9 +43,9 @@ def main() -> None:
     ]
     for number, configuration in enumerate(configurations):
         device.submit(number, configuration)
-        while not (outcomes := device.collect(1.0)):
+        while not (answers := device.collect(1.0)):
             pass
-        trials.append(trial_of(outcomes[0]))
+        trials.append(answers[0])
     trials.sort(key=lambda trial: trial.time_ns or 0.0)
     rows = [
         _run(device, "eight configurations", trials),

@@ -23,10 +23,18 @@ from typing import Any
 from tuner.children.compilation import Compilation
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode
-from tuner.core.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Verification
+from tuner.core.model import (
+    Configuration,
+    Measurement,
+    Problem,
+    Resources,
+    RunOptions,
+    Status,
+    Verification,
+)
 from tuner.core.observer import Observer
 from tuner.database.database import Database
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
+from tuner.devices.base import Incumbent, RaceRequest, measured, no_incumbent, trial_of
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.kernel.default import simplicity
@@ -114,9 +122,9 @@ class SimulatedCard(ReplayDevice):
             factor = self.time_ns(configuration) / median(row.samples_ns) * moment
             samples = tuple(sample * factor for sample in row.samples_ns)
         passed = row.status.ranked
-        measured = Measurement(row.status, samples, row.error, Verification(passed, checked=passed))
+        measurement = Measurement(row.status, samples, row.error, Verification(passed, checked=passed))
         compilation = Compilation(Status.OK, resources=(row.resources or Resources(),))
-        self._outcomes.append(Outcome(number, configuration, compilation, measured))
+        self._trials.append(measured(trial_of(number, configuration, compilation), measurement))
 
     def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Time contestants in turn, each loaded once."""

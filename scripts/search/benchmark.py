@@ -39,8 +39,8 @@ from scripts.harness import listed
 from scripts.search.cases import NEAR, Case, read_cases
 from scripts.search.tables import BUDGETS, stopping_table, table
 from tuner import __version__
-from tuner.core.model import Configuration
-from tuner.devices.base import Compiled
+from tuner.children.compilation import Compilation
+from tuner.core.model import Configuration, Status
 from tuner.search.samplers import make_search
 from tuner.search.stopping import PATIENCE, StoppingCriterion
 from tuner.search.study import Search
@@ -69,8 +69,8 @@ class Ready:
     def compile(self, configuration: Configuration) -> None:
         pass
 
-    def compiled(self, configuration: Configuration) -> Compiled:  # noqa: ARG002
-        return Compiled(failed=False)
+    def compiled(self, configuration: Configuration) -> Compilation:  # noqa: ARG002
+        return Compilation(Status.OK)
 
     def forget(self, configuration: Configuration) -> None:
         pass

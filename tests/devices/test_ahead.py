@@ -12,8 +12,7 @@ from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.sessions import plain
 from tuner.children.compilation import Compilation
-from tuner.core.model import Configuration, Status
-from tuner.devices.base import Compiled, Outcome
+from tuner.core.model import Configuration, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.devices.submissions import Prefetches
 
@@ -27,7 +26,7 @@ def local(tmp_path: Path) -> Iterator[LocalDevice]:
     device.close()
 
 
-def wait_for(device: LocalDevice, configuration: Configuration) -> Compiled:
+def wait_for(device: LocalDevice, configuration: Configuration) -> Compilation:
     deadline = time.monotonic() + 60
     while (compiled := device.compiled(configuration)) is None:
         assert time.monotonic() < deadline
@@ -35,7 +34,7 @@ def wait_for(device: LocalDevice, configuration: Configuration) -> Compiled:
     return compiled
 
 
-def answer_of(device: LocalDevice) -> Outcome:
+def answer_of(device: LocalDevice) -> Trial:
     deadline = time.monotonic() + 60
     while not (outcomes := device.collect(1.0)):
         assert time.monotonic() < deadline
@@ -48,15 +47,15 @@ def test_what_was_compiled_ahead_is_not_compiled_again(
     configuration = plain(64)
     local.compile(configuration)
     compiled = wait_for(local, configuration)
-    assert not compiled.failed
-    assert compiled.resources is not None
-    assert compiled.resources.registers > 0
-    assert compiled.resources.active_blocks > 0
+    assert compiled.status is Status.OK
+    assert compiled.together is not None
+    assert compiled.together.registers > 0
+    assert compiled.together.active_blocks > 0
     monkeypatch.setattr(local._pool, "submit", lambda *arguments, **options: pytest.fail("compiled twice"))
     local.submit(3, configuration)
     outcome = answer_of(local)
-    assert (outcome.number, outcome.measurement.status) == (3, Status.OK)
-    assert outcome.compilation.compile_s > 0
+    assert (outcome.number, outcome.status) == (3, Status.OK)
+    assert outcome.compile_s > 0
 
 
 def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDevice) -> None:
@@ -73,9 +72,9 @@ def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDev
 def test_what_cannot_launch_is_known_before_it_is_submitted(local: LocalDevice) -> None:
     too_large = plain(2048)
     local.compile(too_large)
-    assert wait_for(local, too_large).failed
+    assert wait_for(local, too_large).status is not Status.OK
     local.submit(0, too_large)
-    assert not answer_of(local).measurement.status.ranked
+    assert not answer_of(local).status.ranked
 
 
 def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> None:
@@ -84,7 +83,7 @@ def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> 
     local.forget(plain(32))
     local.forget(plain(64))
     local.submit(0, plain(64))
-    assert answer_of(local).measurement.status is Status.OK
+    assert answer_of(local).status is Status.OK
 
 
 def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_since() -> None:
@@ -95,13 +94,13 @@ def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_
     assert not ahead.expects(before)
     now = ahead.begin(configuration)
     assert not ahead.expects(before)
-    ahead.end(before, Compilation(Status.COMPILE_ERROR), Compiled(failed=True))
+    ahead.end(before, Compilation(Status.COMPILE_ERROR))
     assert ahead.get(configuration) is None
     gone_on: list[Compilation] = []
     assert ahead.submit(configuration, gone_on.append)
     assert gone_on == []
     compilation = Compilation(Status.OK)
-    ahead.end(now, compilation, Compiled(failed=False))
+    ahead.end(now, compilation)
     assert gone_on == [compilation]
 
 
@@ -120,6 +119,6 @@ def test_what_is_compiled_for_the_problem_before_is_not_tried_for_the_next(
     for go_on in held:
         go_on()
     outcome = answer_of(local)
-    assert outcome.measurement.status is Status.OK
-    assert "// of 64 elements" in outcome.compilation.sources[0]
+    assert outcome.status is Status.OK
+    assert "// of 64 elements" in outcome.sources[0]
     assert local.collect(0.2) == []

@@ -19,9 +19,9 @@ from tests.faults.kernels import SOURCE, configuration, scale_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Mode
 from tuner.core.errors import DeviceError
-from tuner.core.model import Configuration, Problem, Status
+from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices import guard as guard_module
-from tuner.devices.base import Contestant, Outcome, RaceRequest
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
@@ -72,10 +72,10 @@ def prepared(device: LocalDevice, folder: Path, **changes: Any) -> tuple[KernelS
     return kernel, problem
 
 
-def ask(device: LocalDevice, configurations: list[Configuration]) -> list[Outcome]:
+def ask(device: LocalDevice, configurations: list[Configuration]) -> list[Trial]:
     for number, item in enumerate(configurations):
         device.submit(number, item)
-    found: list[Outcome] = []
+    found: list[Trial] = []
     deadline = time.monotonic() + 60.0
     while len(found) < len(configurations) and time.monotonic() < deadline:
         found += device.collect(0.5)
@@ -96,31 +96,31 @@ def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
     }
     for outcome in outcomes:
         fault = str(outcome.configuration.values["fault"])
-        assert outcome.measurement.status == wanted.get(fault, "ok"), outcome
-        assert bool(outcome.measurement.error) == (fault != "ok")
+        assert outcome.status == wanted.get(fault, "ok"), outcome
+        assert bool(outcome.error) == (fault != "ok")
 
 
 def test_answer_that_is_not_understood_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
     """A newer measuring process may say other things, if the tuner was installed anew during a run."""
     prepared(device, tmp_path, faults=("ok", "nonsense"))
     (outcome,) = ask(device, [configuration("nonsense")])
-    assert outcome.measurement.status is Status.WORKER_DIED
-    assert "nonsense" in outcome.measurement.error
+    assert outcome.status is Status.WORKER_DIED
+    assert "nonsense" in outcome.error
     (outcome,) = ask(device, [configuration("ok")])
-    assert outcome.measurement.status is Status.OK
+    assert outcome.status is Status.OK
 
 
 def test_good_times_do_not_depend_on_the_bad_neighbours(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, faults=FAULTS)
     good = [configuration("ok", block, items) for block in (32, 64, 128, 256) for items in (1, 2, 3, 4)]
-    alone = {o.configuration: o.measurement.samples_ns for o in ask(device, good)}
+    alone = {o.configuration: o.samples_ns for o in ask(device, good)}
     prepared(device, tmp_path, faults=FAULTS)
     mixed = [
         item
         for pair in zip(good, [configuration(f) for f in (*FAULTS[1:], *FAULTS[1:])], strict=True)
         for item in pair
     ]
-    after = {o.configuration: o.measurement.samples_ns for o in ask(device, mixed)}
+    after = {o.configuration: o.samples_ns for o in ask(device, mixed)}
     assert {c: after[c] for c in good} == alone
 
 
@@ -137,8 +137,8 @@ def test_equal_sources_are_measured_once(device: LocalDevice, tmp_path: Path) ->
     one, other = configuration("ok", 64, 1), Configuration.of("other", {"fault": "ok"})
     outcomes = ask(device, [one])
     outcomes += ask(device, [other])
-    assert len({outcome.measurement.samples_ns for outcome in outcomes}) == 1
-    assert [outcome.measurement.measure_s > 0 for outcome in outcomes] == [True, False]
+    assert len({outcome.samples_ns for outcome in outcomes}) == 1
+    assert [outcome.measure_s > 0 for outcome in outcomes] == [True, False]
     assert Counter(log(tmp_path))["measure scale__ok False"] == 1
     prepared(device, tmp_path, source=source, blocks=(64,), extra=extra + launch)
     assert len(ask(device, [one, other])) == 2  # at the same time
@@ -159,7 +159,7 @@ def test_what_is_compiled_when_another_problem_is_prepared_is_not_measured(
         go_on()
     (outcome,) = ask(device, [configuration("ok", 64)])
     assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
-    assert outcome.measurement.status is Status.OK
+    assert outcome.status is Status.OK
     assert Counter(log(tmp_path))["measure scale__ok False"] == 1
 
 
@@ -175,24 +175,24 @@ def test_what_is_measured_when_another_problem_is_prepared_is_not_answered(
     device.prepare(kernel, kernel.problem({"n": 64}), 1)
     (outcome,) = ask(device, [configuration("ok", 64)])
     assert (outcome.number, outcome.configuration) == (0, configuration("ok", 64))
-    assert outcome.measurement.status is Status.OK
+    assert outcome.status is Status.OK
 
 
 def test_plan_that_cannot_be_launched_costs_one_trial(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, blocks=(64, 2048))
     bad, good = ask(device, [configuration("ok", 2048), configuration("ok", 64)])
-    assert bad.measurement.status is Status.INVALID_CONFIG
-    assert "2048" in bad.measurement.error
-    assert good.measurement.status is Status.OK
+    assert bad.status is Status.INVALID_CONFIG
+    assert "2048" in bad.error
+    assert good.status is Status.OK
 
 
 def test_constraints_on_what_the_compiler_says(device: LocalDevice, tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"few registers" = "registers < 2"\n'
     prepared(device, tmp_path, extra=extra)
     (outcome,) = ask(device, [configuration()])
-    assert outcome.measurement.status is Status.INVALID_CONFIG
-    assert outcome.measurement.error == "few registers"
-    assert outcome.compilation.resources[0].registers > 1
+    assert outcome.status is Status.INVALID_CONFIG
+    assert outcome.error == "few registers"
+    assert outcome.resources is not None and outcome.resources.registers > 1
 
 
 def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) -> None:
@@ -266,14 +266,14 @@ def test_what_is_prepared_is_not_prepared_again(device: LocalDevice, tmp_path: P
     device.prepare(kernel, problem, 1)
     assert log(tmp_path).count("setup 1") == 1
     assert not device.busy.spans
-    assert ask(device, [configuration()])[0].measurement.status is Status.OK
+    assert ask(device, [configuration()])[0].status is Status.OK
     device.submit(7, configuration("ok", 64))
     device.prepare(kernel, problem, 1)  # what was pending is not answered any more
     assert ask(device, [configuration("ok", 128)])[0].configuration == configuration("ok", 128)
     assert log(tmp_path).count("setup 1") == 2
     device.confirm(configuration(), 1e5)  # frees the problem's memory
     device.prepare(kernel, problem, 1)
-    assert ask(device, [configuration()])[0].measurement.status is Status.OK
+    assert ask(device, [configuration()])[0].status is Status.OK
     assert log(tmp_path).count("setup 1") == 3
 
 
@@ -288,7 +288,7 @@ def test_the_incumbent_is_asked_for_when_a_candidate_is_compiled(
     held[0]()
     while not (outcomes := device.collect(1.0)):
         pass
-    assert outcomes[0].measurement.status is Status.OK
+    assert outcomes[0].status is Status.OK
     assert log(tmp_path)[-1] == "measure scale__ok False against 123"
 
 
@@ -312,7 +312,7 @@ def test_device_that_cannot_be_restarted_says_so(
     prepared(device, tmp_path, faults=("ok", "die"))
     monkeypatch.setenv("FAKE_START", "die")
     (outcome,) = ask(device, [configuration("die")])
-    assert outcome.measurement.status is Status.WORKER_DIED
+    assert outcome.status is Status.WORKER_DIED
     device.submit(1, configuration("ok"))
     with pytest.raises(DeviceError, match="cannot be started"):
         for _ in range(100):
@@ -327,7 +327,7 @@ def test_drift_across_a_restart_reaches_the_outcome(
     prepared(device, tmp_path, faults=("ok", "die"))
     monkeypatch.setenv("FAKE_REFERENCE_NS", str(REFERENCE_NS * 1.1))
     found = [
-        ask(device, [asked])[0].measurement.drifted
+        ask(device, [asked])[0].drifted
         for asked in (configuration("ok", 32), configuration("die"), configuration("ok", 64), configuration())
     ]
     assert found == [False, False, True, False]
@@ -377,7 +377,7 @@ def test_setup_that_is_killed_once_is_repeated(
     monkeypatch.setenv("FAKE_SETUP", "die_once")
     device.prepare(kernel, kernel.problem(), 1)
     (outcome,) = ask(device, [configuration()])
-    assert outcome.measurement.status is Status.OK
+    assert outcome.status is Status.OK
 
 
 def test_setup_that_fails_is_one_line(

@@ -69,9 +69,9 @@ def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec)
     assert [outcome.number for outcome in outcomes] == list(range(16))
     for outcome in outcomes:
         row = rows[outcome.configuration]
-        assert (outcome.measurement.status, outcome.measurement.samples_ns) == (row.status, row.samples_ns)
-        assert outcome.measurement.tags == ("replayed",)
-        assert outcome.compilation.sources
+        assert (outcome.status, outcome.samples_ns) == (row.status, row.samples_ns)
+        assert outcome.tags == ("replayed",)
+        assert outcome.sources
 
 
 def test_what_was_never_recorded_is_refused(device: ReplayDevice) -> None:
@@ -112,7 +112,7 @@ def test_order_of_the_parameters_may_change(path: Path, kernel: KernelSpec) -> N
     space = device.restrict(SearchSpace.from_kernel(swapped, swapped.problem(), device.gpu))
     assert list(space.default.values) == ["items", "block_size", "fault"]
     device.submit(0, space.default)
-    assert device.collect(0)[0].measurement.status is Status.OK
+    assert device.collect(0)[0].status is Status.OK
 
 
 def test_more_values_are_left_out(path: Path, kernel: KernelSpec) -> None:
@@ -142,8 +142,8 @@ def test_changed_kernel(path: Path, kernel: KernelSpec, source: str, status: Sta
     device.prepare(kernel, kernel.problem(), 0)
     device.submit(0, configuration())
     (outcome,) = device.collect(0)
-    assert outcome.measurement.status is status
-    assert bool(outcome.measurement.error) == (status is not Status.OK)
+    assert outcome.status is status
+    assert bool(outcome.error) == (status is not Status.OK)
 
 
 def test_what_is_not_recorded(path: Path, kernel: KernelSpec, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.children.compilation import Compilation
-from tuner.core.model import Configuration, Measurement, Resources, Status
-from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
+from tuner.core.model import Configuration, Measurement, Resources, Status, Trial
+from tuner.devices.base import Incumbent, measured, no_incumbent, trial_of
 
 COMPILE_S = 0.5
 
@@ -36,7 +36,7 @@ class CompilingDevice(StubDevice):
         self.measure_s = measure_s
         self.begun: list[Configuration] = []
         self.under_way: list[Configuration] = []
-        self.ended: dict[Configuration, Compiled] = {}
+        self.ended: dict[Configuration, Compilation] = {}
         self.forgotten: list[Configuration] = []
         self.draw = random.Random(shuffle)
 
@@ -44,7 +44,7 @@ class CompilingDevice(StubDevice):
         self.begun.append(configuration)
         self.under_way.append(configuration)
 
-    def compiled(self, configuration: Configuration) -> Compiled | None:
+    def compiled(self, configuration: Configuration) -> Compilation | None:
         assert configuration in self.under_way or configuration in self.ended
         return self.ended.get(configuration)
 
@@ -58,7 +58,7 @@ class CompilingDevice(StubDevice):
         super().submit(number, configuration, incumbent)
         self.ended.pop(configuration, None)
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         place = self.draw.randrange(max(1, len(self.waiting) + len(self.under_way)))
         if place < len(self.waiting):
             number, configuration = self.waiting.pop(place)
@@ -66,9 +66,13 @@ class CompilingDevice(StubDevice):
             if self.measure_s is not None:
                 measurement = replace(measurement, measure_s=self.measure_s)
             compilation = Compilation(Status.OK, resources=(Resources(32),), compile_s=COMPILE_S)
-            return [Outcome(number, configuration, compilation, measurement)]
+            return [measured(trial_of(number, configuration, compilation), measurement)]
         if self.under_way:
             configuration = self.under_way.pop(place - len(self.waiting))
             failed = self.answer(configuration).status is Status.COMPILE_ERROR
-            self.ended[configuration] = Compiled(failed, None if failed else Resources(32))
+            self.ended[configuration] = (
+                Compilation(Status.COMPILE_ERROR)
+                if failed
+                else Compilation(Status.OK, resources=(Resources(32),))
+            )
         return []

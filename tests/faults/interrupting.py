@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tests.faults.stub_device import Watcher
 from tests.sessions import request_of
+from tuner.children.compilation import Compilation
 from tuner.core.errors import Interrupted
-from tuner.core.model import Configuration, Problem, Status
+from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.database.database import Database
-from tuner.devices.base import Compiled, Incumbent, Outcome, no_incumbent
+from tuner.devices.base import Incumbent, no_incumbent
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import Recording, read_recording
 from tuner.kernel.load import load_kernel
@@ -59,12 +58,12 @@ class AheadDevice(ReplayDevice):
         self.submitted = 0
         self._draw = random.Random(shuffle)
         self._under_way: list[Configuration] = []
-        self._compiled: dict[Configuration, Compiled] = {}
+        self._compiled: dict[Configuration, Compilation] = {}
 
     def compile(self, configuration: Configuration) -> None:
         self._under_way.append(configuration)
 
-    def compiled(self, configuration: Configuration) -> Compiled | None:
+    def compiled(self, configuration: Configuration) -> Compilation | None:
         return self._compiled.get(configuration)
 
     def forget(self, configuration: Configuration) -> None:
@@ -76,23 +75,24 @@ class AheadDevice(ReplayDevice):
         self.interrupt()
         self.submitted += 1
         super().submit(number, configuration, incumbent)
-        outcome, draw = self._outcomes.pop(), random.Random(configuration.key)
-        compilation = msgspec.structs.replace(outcome.compilation, compile_s=draw.choice(COMPILE_S))
-        measurement = replace(outcome.measurement, measure_s=draw.choice(MEASURE_S))
-        self._outcomes.append(
-            msgspec.structs.replace(outcome, compilation=compilation, measurement=measurement)
-        )
+        draw = random.Random(configuration.key)
+        seconds = {"compile_s": draw.choice(COMPILE_S), "measure_s": draw.choice(MEASURE_S)}
+        self._trials.append(replace(self._trials.pop(), **seconds))
         self.forget(configuration)
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         self.interrupt()
-        place = self._draw.randrange(max(1, len(self._outcomes) + len(self._under_way)))
-        if place < len(self._outcomes):
-            return [self._outcomes.pop(place)]
+        place = self._draw.randrange(max(1, len(self._trials) + len(self._under_way)))
+        if place < len(self._trials):
+            return [self._trials.pop(place)]
         if self._under_way:
-            configuration = self._under_way.pop(place - len(self._outcomes))
+            configuration = self._under_way.pop(place - len(self._trials))
             row = self._recorded.rows[configuration]
-            self._compiled[configuration] = Compiled(row.status is Status.COMPILE_ERROR, row.resources)
+            failed = row.status is Status.COMPILE_ERROR
+            self._compiled[configuration] = Compilation(
+                Status.COMPILE_ERROR if failed else Status.OK,
+                resources=(row.resources,) if row.resources else (),
+            )
         return []
 
 

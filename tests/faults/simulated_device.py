@@ -27,12 +27,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
-
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.errors import DeviceError
-from tuner.core.model import Configuration, Problem
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent
+from tuner.core.model import Configuration, Measurement, Problem, Trial
+from tuner.devices.base import Incumbent, RaceRequest, measured, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.fleet.messages import OpenDevice
@@ -61,7 +59,7 @@ class SimulatedDevice(ReplayDevice):
                 time.sleep(0.05)
         self._draw = random.Random(f"{number} {os.getpid()} {time.time()}")
         self._speed = 1.0 + self._setting("offset") * ((number * 7 % DEVICES) / DEVICES - 0.5)
-        self._due: list[tuple[float, Outcome]] = []
+        self._due: list[tuple[float, Trial]] = []
         self._busy_until = 0.0
 
     def _setting(self, name: str) -> float:
@@ -98,13 +96,14 @@ class SimulatedDevice(ReplayDevice):
         self._busy_until = max(self._busy_until, time.monotonic()) + took_s
         self._due.append((self._busy_until, self._as_here(outcome, took_s)))
 
-    def _as_here(self, outcome: Outcome, took_s: float) -> Outcome:
+    def _as_here(self, trial: Trial, took_s: float) -> Trial:
         """Return an answer with the times of this device."""
-        measurement = outcome.measurement
-        speed = self._speed * self._factor(outcome.configuration)
-        samples = tuple(time_ns * speed * self._noise() for time_ns in measurement.samples_ns)
-        measurement = replace(measurement, samples_ns=samples, measure_s=took_s)
-        return structs.replace(outcome, measurement=measurement)
+        speed = self._speed * self._factor(trial.configuration)
+        samples = tuple(time_ns * speed * self._noise() for time_ns in trial.samples_ns)
+        measurement = Measurement(
+            trial.status, samples, trial.error, trial.verification, trial.tags, measure_s=took_s
+        )
+        return measured(trial, measurement)
 
     def _factor(self, configuration: Configuration) -> float:
         """Return by how much a configuration's time differs from the recorded one, on every device."""
@@ -114,7 +113,7 @@ class SimulatedDevice(ReplayDevice):
     def _noise(self) -> float:
         return 1.0 + self._draw.gauss(0.0, self._setting("noise"))
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         deadline = time.monotonic() + timeout_s
         first = min((due for due, _ in self._due), default=deadline)
         time.sleep(max(0.0, min(first, deadline) - time.monotonic()))

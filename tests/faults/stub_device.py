@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from tuner.children.compilation import Compilation
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Verification
+from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Trial, Verification
 from tuner.core.observer import Observer
-from tuner.devices.base import Contestant, Device, Incumbent, Outcome, RaceRequest, no_incumbent
+from tuner.devices.base import Contestant, Device, Incumbent, RaceRequest, measured, no_incumbent, trial_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.state import SEARCHING, State
@@ -84,13 +84,13 @@ class StubDevice(Device):
         self.submitted.append(configuration)
         self.waiting.append((number, configuration))
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         if not self.waiting:
             return []
         place = self.draw.randrange(len(self.waiting)) if self.draw else 0
         number, configuration = self.waiting.pop(place)
         compilation = Compilation(Status.OK, resources=(Resources(32),))
-        return [Outcome(number, configuration, compilation, self.answer(configuration))]
+        return [measured(trial_of(number, configuration, compilation), self.answer(configuration))]
 
     def raced_ns(self, configuration: Configuration, mode: Mode | None) -> float:
         return time_of(configuration)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.model import Configuration, Measurement, RunOptions, Status
+from tuner.core.model import Configuration, RunOptions, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.devices.base import Contestant, RaceRequest
@@ -221,13 +221,13 @@ class Bench:
         self.times()  # compiled, and warm
         self.before = self.times()
 
-    def measure(self, configuration: Configuration) -> Measurement:
+    def measure(self, configuration: Configuration) -> Trial:
         """Measure one candidate alone."""
         self.device.submit(0, configuration, lambda: self.incumbent_ns)
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
-            for outcome in self.device.collect(1.0):
-                return outcome.measurement
+            for trial in self.device.collect(1.0):
+                return trial
         pytest.fail(f"no answer for {configuration}")
 
     def times(self) -> list[float]:

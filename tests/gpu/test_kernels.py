@@ -125,11 +125,11 @@ def _measure_all(
     while answered < len(chosen):
         for outcome in device.collect(1.0):
             answered += 1
-            status = outcome.measurement.status
+            status = outcome.status
             if status is Status.INVALID_CONFIG:  # ruled out by the compiler's report
                 continue
             if not status.ranked:
-                bad[outcome.configuration] = f"{outcome.measurement.status} {outcome.measurement.error}"
+                bad[outcome.configuration] = f"{outcome.status} {outcome.error}"
     return bad
 
 

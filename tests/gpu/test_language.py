@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.core.errors import DeviceError
-from tuner.core.model import Configuration, Measurement, Status
+from tuner.core.model import Configuration, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
@@ -113,11 +113,11 @@ def kernel(tmp_path: Path) -> KernelSpec:
     return read_kernel((tmp_path / "map.toml").resolve())
 
 
-def measured(device: LocalDevice, number: int, fault: str) -> Measurement:
+def measured(device: LocalDevice, number: int, fault: str) -> Trial:
     device.submit(number, Configuration.of("map", {"fault": fault}))
-    while not (outcomes := device.collect(1.0)):
+    while not (trials := device.collect(1.0)):
         pass
-    return outcomes[0].measurement
+    return trials[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

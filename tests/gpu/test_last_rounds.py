@@ -80,12 +80,11 @@ def wrong(device: LocalDevice, of: Problem, chosen: list[Configuration]) -> list
     bad: list[str] = []
     answered = refused = 0
     while answered < len(chosen):
-        for outcome in device.collect(1.0):
+        for trial in device.collect(1.0):
             answered += 1
-            measurement = outcome.measurement
-            refused += measurement.status is Status.INVALID_CONFIG  # ruled out by the compiler's report
-            if not measurement.status.ranked and measurement.status is not Status.INVALID_CONFIG:
-                bad.append(f"{outcome.configuration}: {measurement.status} {measurement.error}")
+            refused += trial.status is Status.INVALID_CONFIG  # ruled out by the compiler's report
+            if not trial.status.ranked and trial.status is not Status.INVALID_CONFIG:
+                bad.append(f"{trial.configuration}: {trial.status} {trial.error}")
     assert refused < len(chosen)
     return bad
 

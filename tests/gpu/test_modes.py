@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.model import Configuration, Measurement, Problem, Status
+from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
@@ -20,11 +20,11 @@ from tuner.kernel.spec import KernelSpec
 RESTED = Regime.RESTED
 
 
-def measured(device: LocalDevice, configuration: Configuration) -> Measurement:
+def measured(device: LocalDevice, configuration: Configuration) -> Trial:
     device.submit(0, configuration)
-    while not (outcomes := device.collect(1.0)):
+    while not (trials := device.collect(1.0)):
         pass
-    return outcomes[0].measurement
+    return trials[0]
 
 
 def default(kernel: KernelSpec, variant: str = "") -> Configuration:

@@ -53,7 +53,7 @@ def test_right_kernels_pass_and_wrong_ones_do_not(
         device.submit(0, Configuration.of("columns", kernel.variants["columns"].defaults))
         while not (outcomes := device.collect(1.0)):
             pass
-        assert outcomes[0].measurement.status is expected, outcomes[0].measurement.error
+        assert outcomes[0].status is expected, outcomes[0].error
 
 
 @pytest.mark.parametrize(

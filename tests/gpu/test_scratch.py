@@ -62,7 +62,7 @@ def test_scratch_is_poisoned_and_guarded(device: LocalDevice, tmp_path: Path) ->
         device.submit(number, Configuration.of("staged", {"fault": fault}))
         while not (outcomes := device.collect(1.0)):
             pass
-        found[number] = outcomes[0].measurement
+        found[number] = outcomes[0]
     assert found[0].status is Status.OK
     assert found[1].status is Status.WRONG_RESULT, "it lived on what the candidate before had left"
     assert found[2].status is Status.WRONG_RESULT
@@ -81,7 +81,7 @@ def test_a_candidate_after_another_scratch_size(device: LocalDevice) -> None:
     while answered < 3:
         for outcome in device.collect(1.0):
             answered += 1
-            assert outcome.measurement.status in (Status.OK, Status.SLOW), outcome.measurement.error
+            assert outcome.status in (Status.OK, Status.SLOW), outcome.error
 
 
 def test_contestants_do_not_share_scratch(device: LocalDevice) -> None:

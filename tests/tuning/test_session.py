@@ -14,10 +14,9 @@ from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time
 from tests.sessions import only_run, replay, request_of, run, sequence
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
-from tuner.core.model import Configuration, Measurement, Status
+from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.devices.base import Outcome
 from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
@@ -148,7 +147,7 @@ def test_one_configuration_is_a_space(database: Database, kernel: KernelSpec) ->
 
 def test_time_budget(database: Database, kernel: KernelSpec) -> None:
     class Slow(StubDevice):
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Trial]:
             time.sleep(0.02)
             return super().collect(timeout_s)
 

@@ -12,7 +12,6 @@ from tests.sessions import only_run, plain, run
 from tuner.core.errors import DeviceError, Interrupted
 from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.database.database import Database
-from tuner.devices.base import Outcome
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
 from tuner.tuning.drift import DriftCheck
@@ -191,7 +190,7 @@ def killed_while_timing_again(kernel: KernelSpec, database: Database) -> str:
     """Leave a run that ended while it timed a suspect trial once more; give its id."""
 
     class Dying(Drifting):
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Trial]:
             if self.count > 22:
                 raise DeviceError("killed")
             return super().collect(timeout_s)

@@ -15,10 +15,10 @@ from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import only_run, run, sequence
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.errors import DeviceError, Interrupted, TunerError
-from tuner.core.model import Configuration, Measurement, Problem, Status
+from tuner.core.model import Configuration, Measurement, Problem, Status, Trial
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
-from tuner.devices.base import Outcome, RaceRequest
+from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.history import RETRIED
@@ -110,7 +110,7 @@ def test_ctrl_c_twice_says_nothing_against_what_was_under_way(database: Database
     class Twice(StubDevice):
         """Answers a question, and is stopped at the next, without waiting for what is under way."""
 
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Trial]:
             if len(self.submitted) > len(self.waiting) + 1:
                 raise KeyboardInterrupt
             return super().collect(timeout_s)
@@ -240,7 +240,7 @@ class Deadly(StubDevice):
         self.killer = killer
         self.beside: list[int] = []
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         if self.killer in [configuration for _, configuration in self.waiting]:
             self.beside.append(len(self.waiting) - 1)
             if len(self.beside) > 1 or len(self.waiting) == 1:
@@ -319,7 +319,7 @@ def test_where_the_search_departs_all_results_stay(
 
 def test_device_that_fails(database: Database, kernel: KernelSpec) -> None:
     class Failing(StubDevice):
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Trial]:
             if len(self.submitted) > 12:
                 raise DeviceError("the measuring process cannot be started: no GPU")
             return super().collect(timeout_s)

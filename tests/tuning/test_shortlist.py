@@ -14,9 +14,8 @@ from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
 from tests.sessions import only_run, run, sequence
 from tests.small_spaces import single
 from tuner.core.errors import DeviceError, Interrupted
-from tuner.core.model import Configuration, Measurement, RunOptions, Status
+from tuner.core.model import Configuration, Measurement, RunOptions, Status, Trial
 from tuner.database.database import Database
-from tuner.devices.base import Outcome
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
 from tuner.search.samplers import make_search
@@ -189,7 +188,7 @@ def test_results_that_are_nominated_are_tried_once(database: Database, kernel: K
     """Resumed on another device the search asks for others than the killed run did, and may have nominated these."""
 
     class Killed(StubDevice):
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Trial]:
             if len(self.submitted) > 8:
                 raise DeviceError("gone")
             return super().collect(timeout_s)

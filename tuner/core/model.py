@@ -16,6 +16,8 @@ from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 
 Value = int | float | bool | str
 """The value of a parameter, a size or an option."""
+SUSPECT = "suspect"
+"""Tag of a trial during which the GPU drifted."""
 
 
 def value_text(value: Value) -> str:
@@ -260,10 +262,6 @@ class Measurement:
     """Whether the drift reference kernel's time changed during this candidate; times since its last run are suspect."""
 
 
-SUSPECT = "suspect"
-"""Tag of a trial during which the GPU drifted."""
-
-
 @dataclass(frozen=True)
 class Trial:
     """One configuration and its results; a row of the database."""
@@ -289,6 +287,8 @@ class Trial:
     capped_samples: int = 0
     implementation: str = ""
     """Digest of how it computes (:mod:`tuner.kernel.identity`); empty if it was recorded before there was one."""
+    drifted: bool = False
+    """As of its measurement; not stored."""
     id: int | None = None
     """Row number in the database; None if not stored yet."""
 

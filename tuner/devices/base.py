@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 
-from msgspec import Struct
-
 from tuner.children.compilation import Compilation
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Gpu, Measurement, Problem, Resources
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Trial
 from tuner.core.stats import median_interval
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.space import SearchSpace
@@ -24,23 +22,41 @@ DEFAULT_NOISE_FLOOR = 0.005
 """Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""
 
 
-class Outcome(Struct, frozen=True):
-    """The answer to one submitted configuration."""
+def trial_of(number: int, configuration: Configuration, compilation: Compilation) -> Trial:
+    """Return the trial of what was compiled and has not been measured, or will not be."""
+    return Trial(
+        number,
+        configuration,
+        compilation.status,
+        resources=compilation.together,
+        error=compilation.error,
+        sources=compilation.sources,
+        implementation=compilation.implementation,
+        compile_log=compilation.log,
+        compile_s=compilation.compile_s,
+    )
 
-    number: int
-    configuration: Configuration
-    compilation: Compilation
-    measurement: Measurement
 
-
-@dataclass(frozen=True)
-class Compiled:
-    """What became of a prefetched compilation."""
-
-    failed: bool
-    """Whether it cannot be run: a trial of it would only say why."""
-    resources: Resources | None = None
-    """What the compiler said, over all launches."""
+def measured(trial: Trial, measurement: Measurement) -> Trial:
+    """Return a compiled trial with what was measured of it."""
+    samples = measurement.samples_ns
+    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
+    wrong = measurement.status in (Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING)
+    return replace(
+        trial,
+        status=measurement.status,
+        time_ns=median(samples) if samples and not wrong else None,
+        ci_low_ns=low,
+        ci_high_ns=high,
+        samples_ns=samples,
+        verification=measurement.verification,
+        error=measurement.error,
+        measure_s=measurement.measure_s,
+        tags=measurement.tags,
+        sm_clock_hz=measurement.sm_clock_hz,
+        capped_samples=measurement.capped_samples,
+        drifted=measurement.drifted,
+    )
 
 
 @dataclass(frozen=True)
@@ -285,8 +301,8 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def collect(self, timeout_s: float) -> list[Outcome]:
-        """Return what has been answered, waiting for the first answer at most so long.
+    def collect(self, timeout_s: float) -> list[Trial]:
+        """Return the trials that have ended, waiting for the first at most so long.
 
         It also returns, perhaps with nothing, when something has been prefetched.
         """
@@ -295,8 +311,8 @@ class Device(ABC):
         """Begin to compile a configuration that may be submitted later; only where there are ``compilers``."""
         raise NotImplementedError
 
-    def compiled(self, configuration: Configuration) -> Compiled | None:
-        """Return what became of :meth:`compile`; None while it is under way."""
+    def compiled(self, configuration: Configuration) -> Compilation | None:
+        """Return what became of :meth:`compile`, ``ok`` where it can be run; None while it is under way."""
         raise NotImplementedError
 
     def forget(self, configuration: Configuration) -> None:

@@ -16,7 +16,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.core.stats import MIN_SAMPLES, median
-from tuner.devices.base import Incumbent, Outcome, RaceRequest, no_incumbent, say_nothing
+from tuner.devices.base import Incumbent, RaceRequest, measured, no_incumbent, say_nothing, trial_of
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.foreign import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
@@ -97,10 +97,8 @@ class ForeignDevice(ReplayDevice):
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up."""
-        measurement = self._look_up(configuration)
-        failed = measurement.status is Status.COMPILE_ERROR
-        compilation = Compilation(measurement.status, measurement.error) if failed else Compilation(Status.OK)
-        self._outcomes.append(Outcome(number, configuration, compilation, measurement))
+        trial = trial_of(number, configuration, Compilation(Status.OK))
+        self._trials.append(measured(trial, self._look_up(configuration)))
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Return what is recorded once more."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
@@ -24,22 +26,21 @@ from tuner.children.measuring import (
 )
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
-from tuner.core.model import Configuration, Measurement, Problem, Resources, Status
+from tuner.core.model import Configuration, Measurement, Problem, Status, Trial
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
-    Compiled,
     Device,
     Incumbent,
-    Outcome,
     RaceRequest,
     SizesChecked,
     no_incumbent,
     say_nothing,
+    trial_of,
 )
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests, candidate_of, race
-from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submission, Submissions, source_key
+from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
@@ -222,7 +223,7 @@ class LocalDevice(Device):
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(self._submissions.problem, configuration)
 
-    def compiled(self, configuration: Configuration) -> Compiled | None:
+    def compiled(self, configuration: Configuration) -> Compilation | None:
         """Return what became of :meth:`compile`."""
         return self._prefetches.get(configuration)
 
@@ -230,12 +231,12 @@ class LocalDevice(Device):
         """Let go of a compiled configuration, or do not compile it."""
         self._prefetches.forget(configuration)
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         """Return what has been answered."""
-        outcomes = self._submissions.collect(timeout_s)
-        if self._fatal and not outcomes:
+        trials = self._submissions.collect(timeout_s)
+        if self._fatal and not trials:
             raise DeviceError(self._fatal)
-        return outcomes
+        return trials
 
     def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Time contestants in turn, in the measuring process of the search."""
@@ -327,13 +328,7 @@ class LocalDevice(Device):
 
     def _prefetched(self, submissions: Submissions, prefetch: Prefetch, compilation: Compilation) -> None:
         """Keep a compiled candidate; called from a compiling thread."""
-        try:
-            refusal = self._objection(submissions, prefetch.configuration, compilation)
-            resources = Resources.of(compilation.resources) if compilation.resources else None
-            compiled = Compiled(refusal is not None, resources)
-        except Exception:  # noqa: BLE001 - its trial says why
-            compiled = Compiled(failed=True)
-        self._prefetches.end(prefetch, compilation, compiled)
+        self._prefetches.end(prefetch, self._checked(submissions, prefetch.configuration, compilation))
         submissions.wake()
 
     def _compiled(
@@ -349,20 +344,20 @@ class LocalDevice(Device):
             self._fatal = f"{compilation.error}; start another run"
             submissions.wake()
             return
-        submission = Submission(number, configuration, compilation)
+        compilation = self._checked(submissions, configuration, compilation)
+        trial = trial_of(number, configuration, compilation)
+        if compilation.status is not Status.OK:
+            submissions.answer(trial)
+            return
         try:
-            refusal = self._objection(submissions, configuration, compilation)
-            if refusal is not None:
-                submissions.answer(submission, refusal)
-                return
             key = source_key(compilation)
             # The next problem's setup must not come in between: a candidate is not to run on another problem's data.
             with self._prepare_lock:
-                if submissions is self._submissions and submissions.join(key, submission):
+                if submissions is self._submissions and submissions.join(key, trial):
                     request = Measure(candidate_of(compilation), incumbent())
                     self._measure(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
-            submissions.fail(submission, Measurement(Status.INVALID_CONFIG, error=str(error)))
+            submissions.fail(trial, str(error))
 
     def _measure(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
         """Hand a candidate to the measuring process; ``done`` gets the answer."""
@@ -377,15 +372,20 @@ class LocalDevice(Device):
             self.busy.refined_s += answer.refined_s
         submissions.measured(key, _measurement_of(answer))
 
-    def _objection(
+    def _checked(
         self, submissions: Submissions, configuration: Configuration, compilation: Compilation
-    ) -> Measurement | None:
-        """Return why a candidate is not run; its constraints on what the compiler said are checked here."""
+    ) -> Compilation:
+        """Return a compilation; one that violates a constraint on what the compiler said is refused."""
         if compilation.status is not Status.OK:
-            return Measurement(compilation.status, error=compilation.error)
+            return compilation
         kernel, problem = submissions.kernel, submissions.problem
-        unmet = kernel.unmet_after(problem, self.gpu, configuration, compilation.resources)
-        return None if unmet is None else Measurement(Status.INVALID_CONFIG, error=unmet)
+        try:
+            unmet = kernel.unmet_after(problem, self.gpu, configuration, compilation.resources)
+        except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
+            unmet = str(error)
+        if unmet is None:
+            return compilation
+        return structs.replace(compilation, status=Status.INVALID_CONFIG, error=unmet)
 
 
 def _measurement_of(answer: Measured | Unanswered) -> Measurement:

@@ -15,15 +15,16 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import KernelError, NotRecordedError, RecordingError
-from tuner.core.model import Configuration, Measurement, Problem, Status, Value, Verification
+from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Value, Verification
 from tuner.devices.base import (
     Device,
     Incumbent,
-    Outcome,
     RaceRequest,
     SizesChecked,
+    measured,
     no_incumbent,
     say_nothing,
+    trial_of,
 )
 from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
@@ -57,7 +58,7 @@ class ReplayDevice(Device):
         self.gpu = self.recording.gpu
         self.name = f"replay:{self.recording.name}"
         super().__init__(say, notes, self.recording.versions)
-        self._outcomes: list[Outcome] = []
+        self._trials: list[Trial] = []
         self._recorded: RecordedProblem
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}
         self._kernel: KernelSpec
@@ -102,7 +103,7 @@ class ReplayDevice(Device):
         self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
         """Find the problem in the recording."""
-        self.conditions, self._outcomes = conditions, []
+        self.conditions, self._trials = conditions, []
         self.refuse_other(kernel.name)
         self._identity = KernelIdentity(kernel)
         self._refuse_changed(kernel)
@@ -142,7 +143,7 @@ class ReplayDevice(Device):
         return nearest
 
     def _ready(self) -> bool:
-        return not self._outcomes
+        return not self._trials
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Return the space with what was recorded."""
@@ -154,28 +155,29 @@ class ReplayDevice(Device):
         try:
             rendered = tuple(render(self._kernel, self._recorded.problem, self.gpu, configuration))
         except KernelError as error:
-            answer = _not_rendered(Status.COMPILE_ERROR, str(error))
+            trial = trial_of(number, configuration, Compilation(Status.COMPILE_ERROR, str(error)))
         except MemoryError:
-            answer = _not_rendered(Status.COMPILE_OOM, "out of memory while rendering")
+            full = Compilation(Status.COMPILE_OOM, "out of memory while rendering")
+            trial = trial_of(number, configuration, full)
         else:
             sources = tuple(source for source, _ in rendered)
-            answer = self._recorded_answer(row, configuration.variant, sources)
-        self._outcomes.append(Outcome(number, configuration, *answer))
+            compilation = Compilation(
+                Status.OK,
+                sources=sources,
+                resources=(row.resources,) if row.resources else (),
+                implementation=self._identity.implementation(configuration.variant, sources),
+            )
+            trial = measured(
+                trial_of(number, configuration, compilation),
+                self._recorded_of(row, configuration.variant, sources),
+            )
+        self._trials.append(trial)
 
-    def _recorded_answer(
-        self, row: Row, variant: str, sources: tuple[str, ...]
-    ) -> tuple[Compilation, Measurement]:
+    def _recorded_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> Measurement:
         """Return what was recorded of sources, or that others were recorded."""
-        compilation = Compilation(
-            Status.OK,
-            sources=sources,
-            resources=(row.resources,) if row.resources else (),
-            implementation=self._identity.implementation(variant, sources),
-        )
         if self.recording.row_digest(self._identity, variant, sources) == row.source:
-            return compilation, _measurement(row)
-        changed = "the kernel has changed since this was recorded"
-        return compilation, Measurement(Status.INVALID_CONFIG, error=changed)
+            return _measurement(row)
+        return Measurement(Status.INVALID_CONFIG, error="the kernel has changed since this was recorded")
 
     def _row(self, configuration: Configuration) -> Row:
         """Return what was recorded of a configuration; a stored trial may have one that the kernel never had."""
@@ -184,10 +186,10 @@ class ReplayDevice(Device):
             raise RecordingError(f"{self.name} does not hold {configuration}", "choose one of the kernel's")
         return row
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         """Return what was submitted."""
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
+        trials, self._trials = self._trials, []
+        return trials
 
     def _race(self, request: RaceRequest) -> Raced | RaceFailed:
         """Draw a recorded sample a round: groups would look surer than the few samples behind them are."""
@@ -261,10 +263,6 @@ def _short(size: int) -> str:
 def _key(configuration: Configuration) -> tuple[str, frozenset[tuple[str, Value]]]:
     """Return what names a configuration, whatever the order of its parameters, which a kernel's file may change."""
     return configuration.variant, frozenset(configuration.parameters)
-
-
-def _not_rendered(status: Status, error: str) -> tuple[Compilation, Measurement]:
-    return Compilation(status, error), Measurement(status, error=error)
 
 
 def _measurement(row: Row) -> Measurement:

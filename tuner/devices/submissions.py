@@ -15,28 +15,19 @@ from dataclasses import dataclass, field, replace
 from msgspec import msgpack
 
 from tuner.children.compilation import Compilation
-from tuner.core.model import Configuration, Measurement, Problem, digest
-from tuner.devices.base import Compiled, Outcome
+from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, digest
+from tuner.devices.base import measured
 from tuner.kernel.spec import KernelSpec
 
 SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A configuration, compiled."""
-
-    number: int
-    configuration: Configuration
-    compilation: Compilation
-
-
 @dataclass
 class _EqualSources:
     """Configurations that render to one source with the same launches."""
 
-    waiting: list[Submission] = field(default_factory=list)
+    waiting: list[Trial] = field(default_factory=list)
     measurement: Measurement | None = None
     configurations: set[Configuration] = field(default_factory=set)
 
@@ -61,38 +52,36 @@ class Submissions:
         self.kernel, self.problem = kernel, problem
         self.pending = 0
         """Submissions whose answer was not collected yet."""
-        self._answers: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Trial | None] = queue.SimpleQueue()
         """None only wakes the caller that waits for one, because something was prefetched."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
 
-    def answer(self, submission: Submission, measurement: Measurement) -> None:
+    def answer(self, trial: Trial) -> None:
         """Answer a submission, once."""
-        self._answers.put(
-            Outcome(submission.number, submission.configuration, submission.compilation, measurement)
-        )
+        self._answers.put(trial)
 
     def wake(self) -> None:
         """Let :meth:`collect` return."""
         self._answers.put(None)
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Trial]:
         """Return what has been answered, waiting for the first answer at most so long."""
-        outcomes: list[Outcome] = []
+        trials: list[Trial] = []
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                wait = 0.0 if outcomes else max(0.0, deadline - time.monotonic())
-                outcome = self._answers.get(timeout=wait) if wait else self._answers.get_nowait()
+                wait = 0.0 if trials else max(0.0, deadline - time.monotonic())
+                trial = self._answers.get(timeout=wait) if wait else self._answers.get_nowait()
             except queue.Empty:
-                self.pending -= len(outcomes)
-                return outcomes
-            if outcome is not None:
-                outcomes.append(outcome)
+                self.pending -= len(trials)
+                return trials
+            if trial is not None:
+                trials.append(trial)
             else:
                 deadline = 0.0
 
-    def join(self, key: SourceKey, submission: Submission) -> bool:
+    def join(self, key: SourceKey, trial: Trial) -> bool:
         """Join the submissions with an equal source; return whether this one is to be measured now.
 
         A configuration that is submitted again is measured again; any other gets the answer that is there, or the one
@@ -100,15 +89,15 @@ class Submissions:
         """
         with self._lock:
             equal = self._equal.setdefault(key, _EqualSources())
-            if submission.configuration in equal.configurations:
+            if trial.configuration in equal.configurations:
                 equal.measurement = None
-            equal.configurations.add(submission.configuration)
+            equal.configurations.add(trial.configuration)
             measurement = equal.measurement
             if measurement is None:
-                equal.waiting.append(submission)
+                equal.waiting.append(trial)
             first = measurement is None and len(equal.waiting) == 1
         if measurement is not None:
-            self.answer(submission, measurement)
+            self.answer(measured(trial, measurement))
         return first
 
     def measured(self, key: SourceKey, measurement: Measurement) -> None:
@@ -117,18 +106,18 @@ class Submissions:
             equal = self._equal[key]
             waiting, equal.waiting = equal.waiting, []
             equal.measurement = replace(measurement, measure_s=0.0, drifted=False)
-        for submission in waiting:
-            self.answer(submission, measurement)
+        for trial in waiting:
+            self.answer(measured(trial, measurement))
 
-    def fail(self, submission: Submission, measurement: Measurement) -> None:
+    def fail(self, trial: Trial, error: str) -> None:
         """Answer a submission that could not be handed on, with all that wait for its source, and forget the source."""
-        waiting = [submission]
+        waiting = [trial]
         with self._lock:
             for key, equal in list(self._equal.items()):
-                if any(other.number == submission.number for other in equal.waiting):
+                if any(other.number == trial.number for other in equal.waiting):
                     waiting = self._equal.pop(key).waiting
         for one in waiting:
-            self.answer(one, measurement)
+            self.answer(measured(one, Measurement(Status.INVALID_CONFIG, error=error)))
 
 
 GoOn = Callable[[Compilation], None]
@@ -141,7 +130,6 @@ class Prefetch:
 
     configuration: Configuration
     compilation: Compilation | None = None
-    compiled: Compiled | None = None
     go_on: GoOn | None = None
 
 
@@ -163,25 +151,25 @@ class Prefetches:
         """Return whether it is still wanted: it was not forgotten, nor begun anew."""
         return self._prefetches.get(prefetch.configuration) is prefetch
 
-    def end(self, prefetch: Prefetch, compilation: Compilation, compiled: Compiled) -> None:
+    def end(self, prefetch: Prefetch, compilation: Compilation) -> None:
         """Note what became of it; called from a compiling thread."""
         with self._lock:
             if not self.expects(prefetch):
                 return
-            prefetch.compilation, prefetch.compiled = compilation, compiled
+            prefetch.compilation = compilation
             go_on = prefetch.go_on
             if go_on is not None:
                 del self._prefetches[prefetch.configuration]
         if go_on is not None:
             go_on(compilation)
 
-    def get(self, configuration: Configuration) -> Compiled | None:
+    def get(self, configuration: Configuration) -> Compilation | None:
         """Return what became of it; None while it is under way.
 
         Raises:
             KeyError: it was not begun.
         """
-        return self._prefetches[configuration].compiled
+        return self._prefetches[configuration].compilation
 
     def submit(self, configuration: Configuration, go_on: GoOn) -> bool:
         """Go on with a compilation, now or when it ends; return False where there is none."""

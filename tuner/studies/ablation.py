@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 
 from tuner.core.conditions import Calibration, Conditions
-from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
-from tuner.devices.base import Device, Outcome, Timed
+from tuner.devices.base import Device, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
@@ -191,13 +191,13 @@ def ablate(
     progress.phase("", 1 + -(-len(valid) // TOGETHER))
     progress.step(f"compiling and checking {len(different)} configurations")
     device.prepare(kernel, problem, request.seed, request.conditions)
-    outcomes = _outcomes(device, different, request.known_ns, stop)
-    complete, error = len(outcomes) == len(different), ""
-    if itself in outcomes:
-        error = _objection(outcomes[itself])
+    trials = _trials(device, different, request.known_ns, stop)
+    complete, error = len(trials) == len(different), ""
+    if itself in trials:
+        error = _objection(trials[itself])
     timed: dict[Change, Alternative] = {}
     comparisons: list[Comparison] = []
-    groups = _groups(valid, outcomes) if itself in outcomes and not error else []
+    groups = _groups(valid, trials) if itself in trials and not error else []
     count = sum(map(len, groups))
     for number, group in enumerate(groups):
         if stop():
@@ -206,7 +206,7 @@ def ablate(
         first = number * TOGETHER + 1
         progress.step(f"timing {first} to {first + len(group) - 1} of {count} in turn with it")
         contestants = [
-            NamedContestant(name, configuration, known_ns=_time_ns(outcomes[configuration]))
+            NamedContestant(name, configuration, known_ns=_time_ns(trials[configuration]))
             for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
         ]
         found = compare(device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1)
@@ -234,7 +234,7 @@ def ablate(
         _by_parameter(
             kernel,
             itself,
-            [timed.get(change) or Alternative(change, error=_why_not(change, outcomes)) for change in every],
+            [timed.get(change) or Alternative(change, error=_why_not(change, trials)) for change in every],
         ),
         tuple(sorted({tag for comparison in comparisons for tag in comparison.tags})),
         error,
@@ -242,14 +242,14 @@ def ablate(
     )
 
 
-def _groups(valid: Sequence[Change], outcomes: Mapping[Configuration, Outcome]) -> list[list[Change]]:
+def _groups(valid: Sequence[Change], trials: Mapping[Configuration, Trial]) -> list[list[Change]]:
     """Return what can be timed in groups of about the same length, so that no group is far longer than the others."""
     timeable = [
         change
         for change in valid
-        if change.configuration in outcomes and not _objection(outcomes[change.configuration])
+        if change.configuration in trials and not _objection(trials[change.configuration])
     ]
-    order = sorted(timeable, key=lambda change: _time_ns(outcomes[change.configuration]))
+    order = sorted(timeable, key=lambda change: _time_ns(trials[change.configuration]))
     return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
 
 
@@ -276,45 +276,44 @@ def _by_parameter(
     )
 
 
-def _outcomes(
+def _trials(
     device: Device,
     configurations: Sequence[Configuration],
     known_ns: float | None,
     stop: Callable[[], bool],
-) -> dict[Configuration, Outcome]:
-    """Have all compiled, verified and timed once; return the outcomes, all unless it was stopped."""
-    outcomes: dict[Configuration, Outcome] = {}
+) -> dict[Configuration, Trial]:
+    """Have all compiled, verified and timed once; return the trials, all unless it was stopped."""
+    trials: dict[Configuration, Trial] = {}
 
     def own_ns() -> float | None:
-        own = outcomes.get(configurations[0])
+        own = trials.get(configurations[0])
         return known_ns if own is None or _objection(own) else _time_ns(own)
 
     for number, configuration in enumerate(configurations):
         device.submit(number, configuration, own_ns)
-    while len(outcomes) < len(configurations):
-        for outcome in device.collect(WAIT_S):
-            outcomes[outcome.configuration] = outcome
+    while len(trials) < len(configurations):
+        for trial in device.collect(WAIT_S):
+            trials[trial.configuration] = trial
         if stop():
             break
-    return outcomes
+    return trials
 
 
-def _time_ns(outcome: Outcome) -> float:
-    return median(outcome.measurement.samples_ns or (0.0,))
+def _time_ns(trial: Trial) -> float:
+    return trial.time_ns or 0.0
 
 
-def _objection(outcome: Outcome) -> str:
+def _objection(trial: Trial) -> str:
     """Return why a configuration cannot be timed in turn with others; empty if it can."""
-    measurement = outcome.measurement
-    if measurement.status.ranked:
+    if trial.status.ranked:
         return ""
-    error = next((line.strip() for line in measurement.error.splitlines() if line.strip()), "")
-    return ": ".join(filter(None, (str(measurement.status), error)))
+    error = next((line.strip() for line in trial.error.splitlines() if line.strip()), "")
+    return ": ".join(filter(None, (str(trial.status), error)))
 
 
-def _why_not(change: Change, outcomes: Mapping[Configuration, Outcome]) -> str:
+def _why_not(change: Change, trials: Mapping[Configuration, Trial]) -> str:
     """Return why a change has no time."""
     if change.objection:
         return f"not valid: {change.objection}"
-    outcome = outcomes.get(change.configuration)
-    return (_objection(outcome) if outcome else "") or "not timed"
+    trial = trials.get(change.configuration)
+    return (_objection(trial) if trial else "") or "not timed"

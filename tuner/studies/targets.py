@@ -21,7 +21,7 @@ from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
-from tuner.tuning.state import trial_of
+from tuner.tuning.state import bounded
 from tuner.winners.current import best_winners, changes_since
 
 BEST, DEFAULT = "best", "default"
@@ -203,6 +203,6 @@ def rerun(database: Database, trial_id: int, device: str) -> Trial:
             raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
         opened.prepare(kernel, run.problem, run.options.seed, run.conditions, run.options.truth)
         opened.submit(trial.number, trial.configuration)
-        while not (outcomes := opened.collect(POLL_S)):
+        while not (trials := opened.collect(POLL_S)):
             pass
-        return trial_of(outcomes[0], run.options.max_error)
+        return bounded(trials[0], run.options.max_error)

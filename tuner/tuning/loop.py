@@ -8,12 +8,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tuner.core.errors import Interrupted, SpaceError
 from tuner.core.model import SUSPECT, Configuration, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
-from tuner.devices.base import Device, Outcome
+from tuner.devices.base import Device
 from tuner.search.base import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
@@ -22,7 +23,7 @@ from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.opening import lookahead_of
 from tuner.tuning.request import Request
 from tuner.tuning.shortlist import Shortlist
-from tuner.tuning.state import State, fastest, metrics, told_time, trial_of
+from tuner.tuning.state import State, bounded, fastest, metrics, told_time
 from tuner.tuning.store import Store
 
 POLL_S = 0.1
@@ -33,12 +34,20 @@ SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 killed the tuner. Begun three times without a result, it is recorded as crashed."""
 
 
-class SearchLoop:
-    """Tries configurations until the budget, the time or the space is used up.
+@dataclass(eq=False)
+class _Begun:
+    """A trial from the moment in which the study was asked to the moment in which it is told."""
 
-    The steps of a trial, in this order: the study is asked, an attempt is written, the device gets it and answers, the
-    trial is recorded, the study is told. Trials are told in the order asked, whatever the order of the answers, so that
-    a seed gives the same run.
+    number: int
+    configuration: Configuration
+    again: bool
+    """Whether the study was told this configuration before: it is timed again."""
+    trial: Trial | None = None
+    """Once it is recorded."""
+
+
+class SearchLoop:
+    """Tries configurations until the budget, the time or the space is used up; :meth:`_step` has the life of a trial.
 
     A resumed run tells its study what it has results of, begins again what it had begun without a result, and goes on.
 
@@ -75,16 +84,12 @@ class SearchLoop:
         """Begun without a result by the interrupted run, and not begun again yet."""
         self._attempts: Mapping[Configuration, int] = {}
         """How often the interrupted run has begun what it left without a result."""
-        self._pending: dict[int, Configuration] = {}
-        """Begun, but not answered yet."""
-        self._held: deque[int] = deque()
-        """Numbers of those that the device does not have yet."""
-        self._answered: dict[int, Trial] = {}
-        """Recorded, but not told yet."""
-        self._untold: deque[int] = deque()
-        """Numbers of those that were begun, but not told yet, in the order asked."""
-        self._retimed: set[int] = set()
-        """Numbers of trials whose configuration the search was told before."""
+        self._untold: deque[_Begun] = deque()
+        """All that were begun and not told yet, in the order asked."""
+        self._held: deque[_Begun] = deque()
+        """Those of them that the device does not have yet."""
+        self._pending: dict[int, _Begun] = {}
+        """Those that the device has, by number."""
         self._waiting = False
         """Whether the next trial has to wait until what it is chosen from is compiled.
 
@@ -173,26 +178,29 @@ class SearchLoop:
         self._deadline = self.state.search_began + self.time_s
 
     def _step(self) -> None:
-        """Record the answers, tell them, and begin more trials.
+        """Take each trial one step further: it is asked for, released, submitted, collected, recorded, and told.
 
-        Answers and the attempts that follow from them share a transaction: the disk is waited for once.
+        Trials are told one by one in the order asked, whatever the order of the answers, and each makes room for the
+        next, so that a seed gives the same run. Answers and the attempts that follow from them share a transaction:
+        the disk is waited for once.
         """
-        outcomes = self.device.collect(POLL_S) if self._pending or self._waiting else []
+        collected = self.device.collect(POLL_S) if self._pending or self._waiting else []
         with self.store.transaction():
-            for outcome in outcomes:
-                self._record_outcome(outcome)
-            # Told one by one in the order asked, each followed by the trials that it makes room for: proposals do not
-            # depend on the order of the answers.
-            self._begin_trials()
-            while self._untold and self._untold[0] in self._answered and not self._waiting:
-                self._tell(self._answered.pop(self._untold.popleft()))
-                self._begin_trials()
+            for answer in collected:
+                trial = self._record(bounded(answer, self.run.options.max_error))
+                self._pending.pop(trial.number).trial = trial
+                self._check_drift(trial)
+            self._ask()
+            while self._untold and not self._waiting and (told := self._untold[0].trial):
+                if not self._untold.popleft().again:
+                    self._tell(told)
+                self._ask()
             released = self._release()
-        for number in released:
-            self.device.submit(number, self._pending[number], self._incumbent_ns)
+        for begun in released:
+            self.device.submit(begun.number, begun.configuration, self._incumbent_ns)
         self.observer.step(self.state, len(self.state.trials))
 
-    def _begin_trials(self) -> None:
+    def _ask(self) -> None:
         """Begin as many trials as there is room for."""
         self._waiting = False
         while self._has_room() and not self._must_wait():
@@ -246,7 +254,7 @@ class SearchLoop:
         if self._drift.waiting:
             again = self._drift.waiting[0]
             self._drift.forget(again)
-            self._retimed.add(self._begin(again))
+            self._begin(again, again=True)
             self.state.retimed += 1
             return True
         if self._left:
@@ -262,49 +270,37 @@ class SearchLoop:
         self._begin(configuration)
         return True
 
-    def _begin(self, configuration: Configuration) -> int:
-        """Note that a trial begins, and return its number; what killed the tuner too often has ended with that."""
-        number, attempts = next(self._numbers), self._attempts.get(configuration, 0)
-        if attempts >= MAX_ATTEMPTS:
-            error = f"the tuner died {attempts} times on this configuration"
-            self._answered[number] = self._record(Trial(number, configuration, Status.CRASHED, error=error))
-        else:
-            self._pending[number] = configuration
-            self._held.append(number)
-        self._untold.append(number)
+    def _begin(self, configuration: Configuration, *, again: bool = False) -> None:
+        """Note that a trial begins; what killed the tuner too often has ended with that."""
+        begun = _Begun(next(self._numbers), configuration, again)
+        self._untold.append(begun)
         self._begun += 1
-        return number
+        if (attempts := self._attempts.get(configuration, 0)) < MAX_ATTEMPTS:
+            self._held.append(begun)
+            return
+        error = f"the tuner died {attempts} times on this configuration"
+        begun.trial = self._record(Trial(begun.number, configuration, Status.CRASHED, error=error))
 
-    def _release(self) -> list[int]:
-        """Record an attempt for each trial that the device gets now, and return their numbers.
+    def _release(self) -> list[_Begun]:
+        """Record an attempt for each trial that the device gets now, and return them.
 
         One that may have killed the tuner waits until it is alone, and has nothing beside it.
         """
-        released: list[int] = []
-        under_way = [c for number, c in self._pending.items() if number not in self._held]
+        released: list[_Begun] = []
+        under_way = [begun.configuration for begun in self._pending.values()]
         while self._held and not any(map(self._suspect, under_way)):
-            configuration = self._pending[self._held[0]]
-            if under_way and self._suspect(configuration):
+            begun = self._held[0]
+            if under_way and self._suspect(begun.configuration):
                 break
             released.append(self._held.popleft())
-            under_way.append(configuration)
-            self.store.attempt(self.run.id, released[-1], configuration)
+            under_way.append(begun.configuration)
+            self._pending[begun.number] = begun
+            self.store.attempt(self.run.id, begun.number, begun.configuration)
         return released
 
     def _suspect(self, configuration: Configuration) -> bool:
         """Return whether a configuration may have killed the tuner."""
         return self._attempts.get(configuration, 0) >= SUSPECT_ATTEMPTS
-
-    def _record_outcome(self, outcome: Outcome) -> None:
-        """Record an answer, and mark trials before it that it makes suspect."""
-        del self._pending[outcome.number]
-        trial = self._record(trial_of(outcome, self.run.options.max_error))
-        self._answered[outcome.number] = trial
-        measurement = outcome.measurement
-        best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
-        timed = measurement.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
-        for suspect in self._drift.add(trial, timed=timed, drifted=measurement.drifted, best_ns=best_ns):
-            self._mark_suspect(suspect)
 
     def _record(self, trial: Trial) -> Trial:
         self.store.record(self.run.id, trial, metrics(self.state.roof, trial.time_ns))
@@ -319,6 +315,13 @@ class SearchLoop:
             state.default = trial
         state.incumbent = fastest(filter(None, (state.incumbent, trial)))
 
+    def _check_drift(self, trial: Trial) -> None:
+        """Mark the trials that a collected one makes suspect, because the GPU drifted before it."""
+        best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
+        timed = trial.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
+        for suspect in self._drift.add(trial, timed=timed, drifted=trial.drifted, best_ns=best_ns):
+            self._mark_suspect(suspect)
+
     def _mark_suspect(self, trial: Trial) -> None:
         """Mark a trial as suspect; its configuration waits to be timed again."""
         self._told_ns.pop(trial.configuration, None)
@@ -330,8 +333,6 @@ class SearchLoop:
         state.incumbent = fastest(state.trials)
 
     def _tell(self, trial: Trial) -> None:
-        if trial.number in self._retimed:
-            return
         self._note_told(trial)
         self.study.tell(trial.configuration, told_time(trial))
         if self.shortlist:
@@ -347,8 +348,7 @@ class SearchLoop:
         self._exhausted = True
         self._left.clear()
         self._drift.waiting.clear()  # the database has them
-        while self._held:
-            del self._pending[self._held.popleft()]
+        self._held.clear()
         before = len(self.state.trials)
         while self._pending and len(self.state.trials) == before and time.monotonic() < deadline:
             self._step()

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tuner.core.model import Configuration
+from tuner.core.model import Configuration, Status
 from tuner.devices.base import Device
 from tuner.search.base import Nominee
 from tuner.search.study import Search
@@ -167,10 +167,10 @@ class Shortlist:
             if not self.selecting:  # whether it is compiled by now would go by the clock
                 nominees.append(Nominee(configuration))
             elif (compiled := self.device.compiled(configuration)) is not None:
-                if compiled.failed:
+                if compiled.status is not Status.OK:
                     del self._waiting[configuration]
                     return configuration
-                nominees.append(Nominee(configuration, compiled.resources))
+                nominees.append(Nominee(configuration, compiled.together))
         count = max(1, min(self.device.measuring, len(nominees) // 2))
         ranked = self.search.choose(nominees, count)
         for configuration in ranked[:count]:

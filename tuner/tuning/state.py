@@ -1,4 +1,4 @@
-"""State and result of a run, for the session and the reports; an answer as a trial, a finish as a winner."""
+"""State and result of a run, for the session and the reports; a finish as a winner."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.core.model import Configuration, Measurement, Problem, Resources, Run, Status, Trial
-from tuner.core.stats import Ratio, Verdict, median_interval, ratio_record
+from tuner.core.model import Configuration, Measurement, Problem, Run, Status, Trial
+from tuner.core.stats import Ratio, Verdict, ratio_record
 from tuner.database.records import Mark, Metrics, WarmTime, Winner
-from tuner.devices.base import Device, Outcome
+from tuner.devices.base import Device
 from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
 from tuner.search.initial import Initial
@@ -206,42 +206,8 @@ def fastest(trials: Iterable[Trial]) -> Trial | None:
     return min(verified(trials), key=lambda trial: trial.time_ns or math.inf, default=None)
 
 
-def trial_of(outcome: Outcome, max_error: float | None = None) -> Trial:
-    """Return an answer as a trial.
-
-    Args:
-        outcome: the answer.
-        max_error: how far from the true result an output may be; beyond that the trial is ``inaccurate``.
-    """
-    compilation, measurement = outcome.compilation, outcome.measurement
-    samples = measurement.samples_ns
-    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
-    resources = compilation.resources
-    wrong = measurement.status in (Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING)
-    trial = Trial(
-        number=outcome.number,
-        configuration=outcome.configuration,
-        status=measurement.status,
-        time_ns=statistics.median(samples) if samples and not wrong else None,
-        ci_low_ns=low,
-        ci_high_ns=high,
-        samples_ns=samples,
-        resources=Resources.of(resources) if resources else None,
-        verification=measurement.verification,
-        error=measurement.error,
-        sources=compilation.sources,
-        implementation=compilation.implementation,
-        compile_log=compilation.log,
-        compile_s=compilation.compile_s,
-        measure_s=measurement.measure_s,
-        tags=measurement.tags,
-        sm_clock_hz=measurement.sm_clock_hz,
-        capped_samples=measurement.capped_samples,
-    )
-    return _bounded(trial, max_error)
-
-
-def _bounded(trial: Trial, max_error: float | None) -> Trial:
+def bounded(trial: Trial, max_error: float | None) -> Trial:
+    """Return a trial, ``inaccurate`` if its error is above a bound, or not known."""
     if max_error is None or not trial.status.ranked:
         return trial
     error = trial.verification.true_error if trial.verification else None
