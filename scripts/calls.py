@@ -3,7 +3,7 @@
     scripts/run python scripts/calls.py --out results/evidence
     scripts/run python scripts/calls.py --steps sanitize --compute-sanitizer /usr/local/cuda/bin/compute-sanitizer
 
-Bundles of the winners of products (``results/evidence``; or a database, ``--db``), of the other built-in kernels and of
+Bundles of the winners of products (``results/evidence``), of the other built-in kernels and of
 the examples are made as a user makes them. Then:
 
 | step | does |
@@ -25,14 +25,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +37,10 @@ from scripts import harness
 from scripts.calling.bundles import folder_bytes, write_bundles
 from scripts.calling.cases import Case, cases, small
 from scripts.calling.launcher import build, compilers
-from scripts.calling.races import Races, describe
+from scripts.calling.races import Races, first_gpu
 from scripts.calling.starts import cold_ms, cpp_rows, host_us, import_ms
 from scripts.calling.tables import misses, table
-from scripts.harness import ROOT, Kept, listed, say, today
+from scripts.harness import ROOT, listed, say, today
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
@@ -76,38 +73,18 @@ def settled(
             yield row
 
 
-def kept(work: Path) -> Kept:
-    """Return what was measured."""
-    return Kept(work / "calls.json", where={}, races={}, sanitized={})
-
-
-class Study:
+class Study(harness.Study):
     """Does the steps, as far as the time goes."""
 
-    def __init__(self, given: argparse.Namespace, gpu: Gpu, state: Kept) -> None:
-        self._given, self._gpu, self._state = given, gpu, state
-        self._until = time.monotonic() + (given.seconds or math.inf)
+    def __init__(self, given: argparse.Namespace, gpu: Gpu) -> None:
+        super().__init__(given.work / "calls.json", given.seconds, where={}, races={}, sanitized={})
+        self._given, self._gpu = given, gpu
         self._work = given.work.absolute()
-        every = cases(gpu, given.db)
+        every = cases(gpu)
         self.cases = [
             case for case in every if not given.only or any(text in case.key for text in given.only)
         ]
         self._compilers = compilers()
-        self.failures: list[str] = []
-
-    def run(self, steps: Sequence[str]) -> None:
-        """Do some steps, each unless it is done or the time is over."""
-        for step in steps:
-            if time.monotonic() >= self._until:
-                say(f"no time for {step}")
-                continue
-            began = time.monotonic()
-            try:
-                getattr(self, f"_{step}")()
-            except (TunerError, RuntimeError, KeyError, OSError, subprocess.SubprocessError) as error:
-                self.failures.append(f"{step}: {error}")
-                say(self.failures[-1])
-            say(f"{step}: {time.monotonic() - began:.0f} s")
 
     # -- what all need ------------------------------------------------------------------------------------------------
 
@@ -147,48 +124,48 @@ class Study:
         bundle = self._ten()
         winners = len(json.loads((bundle / "manifest.json").read_text())["winners"])
         cubins = folder_bytes(bundle / "cubin")
-        self._state.keep(size={"winners": winners, "bytes": folder_bytes(bundle), "cubin_bytes": cubins})
+        self.keep(size={"winners": winners, "bytes": folder_bytes(bundle), "cubin_bytes": cubins})
 
     def _imports(self) -> None:
-        if "imports" not in self._state.data:
-            self._state.keep(imports=import_ms(self._ten(), TIMES))
+        if "imports" not in self.data:
+            self.keep(imports=import_ms(self._ten(), TIMES))
 
     def _cold(self) -> None:
-        if "cold" not in self._state.data:
-            self._state.keep(cold=cold_ms(self._ten(), self._short(), self._program(), TIMES))
+        if "cold" not in self.data:
+            self.keep(cold=cold_ms(self._ten(), self._short(), self._program(), TIMES))
 
     def _host(self) -> None:
-        if "host" not in self._state.data:
-            self._state.keep(host=host_us(self._ten(), self._short(), self._program(), 5))
+        if "host" not in self.data:
+            self.keep(host=host_us(self._ten(), self._short(), self._program(), 5))
 
     def _races(self) -> None:
         bundles, libraries = self._bundles(), self._libraries()
-        done: dict[str, Any] = self._state.data["races"]
+        done: dict[str, Any] = self.data["races"]
         left = {case.key: modes for case in self.cases if (modes := self.modes_left(case))}
-        while left and time.monotonic() < self._until:
+        while left and self.has_time():
             order = {
                 "problems": left,
                 "bundles": {name: str(path) for name, path in bundles.items()},
                 "libraries": {name: str(path) for name, path in libraries.items()},
-                "seconds": min(self._until - time.monotonic(), 1e6),
+                "seconds": min(self.left_s, 1e6),
             }
             status = self._race_in_child(order, left)
             if left and status:  # what was at work has ended the process
                 problem, (mode, *_) = next(iter(left.items()))
                 done[f"{problem} {mode}"] = {"error": f"the process ended with status {status}"}
-                self._state.keep(races=done)
+                self.keep(races=done)
                 del left[problem]
             elif not status:
                 break
 
     def modes_left(self, case: Case) -> list[str]:
-        done = self._state.data["races"]
+        done = self.data["races"]
         return [mode for mode in self._given.modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
 
     def _race_in_child(self, order: Mapping[str, Any], left: dict[str, list[str]]) -> int:
         """Race what is left in one process, and take out what it has timed; return its exit status."""
         words = [*self._own_words(), "--child", json.dumps(order)]
-        done: dict[str, Any] = self._state.data["races"]
+        done: dict[str, Any] = self.data["races"]
         with subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             for line in child.stdout:
@@ -197,7 +174,7 @@ class Study:
                 row = json.loads(line.removeprefix(LINE))
                 problem, mode = row.pop("problem"), row.pop("asked")
                 done[f"{problem} {mode}"] = row
-                self._state.keep(races=done)
+                self.keep(races=done)
                 say(f"{problem} {mode}: {row.get('error') or _short_row(row)}")
                 if row.get("error") or left[problem] == [mode]:
                     del left[problem]
@@ -229,23 +206,22 @@ class Study:
 
     def _own_words(self) -> list[str]:
         given = self._given
-        databases = [word for path in given.db for word in ("--db", str(path))]
         words = ["--only", ",".join(given.only), "--work", str(given.work)]
-        return [*databases, *words, "--rounds", str(given.rounds), "--seed", str(given.seed)]
+        return [*words, "--rounds", str(given.rounds), "--seed", str(given.seed)]
 
     def _sanitize(self) -> None:
         chosen = small(self.cases, self._gpu)
         bundles = write_bundles(chosen, self._gpu, self._work / "small")
-        program, done = self._program(), self._state.data["sanitized"]
+        program, done = self._program(), self.data["sanitized"]
         for tool in self._given.tools:
             for name, bundle in bundles.items():
                 key = f"{tool} {name}"
-                if time.monotonic() >= self._until or done.get(key, {}).get("clean"):
+                if not self.has_time() or done.get(key, {}).get("clean"):
                     continue
                 of = [case for case in chosen if case.kernel.name == name]
                 command = [] if tool == "none" else self._tool(tool)
                 done[key] = self._sanitized(bundle, of, program, command)
-                self._state.keep(sanitized=done)
+                self.keep(sanitized=done)
                 say(f"{key}: {done[key]}")
 
     def _tool(self, name: str) -> list[str]:
@@ -255,7 +231,7 @@ class Study:
         self, bundle: Path, of: Sequence[Case], program: Path, command: Sequence[str]
     ) -> dict[str, Any]:
         began = time.monotonic()
-        left_s = max(30.0, self._until - began)
+        left_s = max(30.0, self.left_s)
         try:
             rows = cpp_rows(bundle, of, program, command, ["once"], min(left_s, 600.0))
             return {"configurations": len(rows), "clean": True, "seconds": time.monotonic() - began}
@@ -273,19 +249,15 @@ def _short_row(row: Mapping[str, Any]) -> str:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    options = harness.parser(__doc__)
+    options = harness.study_parser(__doc__, STEPS, "calls", ",".join(STEPS[:-1]))
+    options.set_defaults(seconds=540.0)
     add = options.add_argument
-    add("--steps", type=listed(STEPS), default=",".join(STEPS[:-1]), help=f"Of {', '.join(STEPS)}.")
-    add("--db", type=Path, action="append", default=[], help="Winners, before the evidence's.")
     add("--only", type=listed(), default="", help="Only problems with one of these: 'gemm 512x512x512'.")
     add("--modes", type=listed(), default="own,warm", help="own: as the tuner times it; warm.")
     add("--rounds", type=int, default=12)
     add("--seed", type=int, default=0, help="Of the inputs and the order.")
-    add("--seconds", type=float, default=540.0, help="Begin nothing new after so many; 0 for no end.")
     add("--tools", type=listed(), default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
     add("--compute-sanitizer", type=Path, help="Its path.")
-    add("--work", type=Path, default=Path("calls"), help="Bundles, and what is known so far.")
-    add("--out", type=Path, help="Folder for calls.json and calls.txt.")
     add("--child", default="", help=argparse.SUPPRESS)
     return options.parse_args(words)
 
@@ -295,22 +267,19 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     there = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), there]))  # of all that is started
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawned) as pool:  # a context of this process would stay
-        gpu = pool.submit(describe).result()
-    state = kept(given.work)
-    study = Study(given, gpu, state)
+    gpu = first_gpu()
+    study = Study(given, gpu)
     if given.child:
         study.race_here(json.loads(given.child))
         return 0
     python = sys.version.split()[0]
     where = {"gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "python": python}
-    state.keep(where=where, day=today(), compilers=sorted(compilers()))
+    study.keep(where=where, day=today(), compilers=sorted(compilers()))
     study.run(given.steps)
-    text = table(state.data)
+    text = table(study.data)
     print(text)
-    harness.write(given.out, "calls", state.data, text)
-    wrong = [*study.failures, *misses(state.data)]
+    harness.write(given.out, "calls", study.data, text)
+    wrong = [*study.failures, *misses(study.data)]
     print(*wrong, sep="\n", file=sys.stderr)
     return int(bool(wrong))
 

@@ -25,13 +25,12 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import os
+import math
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -43,10 +42,9 @@ import torch
 
 import tuner
 from scripts import harness
-from scripts.decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Shape
-from scripts.decoder_passes import Program, in_turn
+from scripts.decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Program, Shape, in_turn
 from scripts.decoder_tables import findings, text_of, where
-from scripts.harness import TUNE, Kept, listed, say, tune
+from scripts.harness import TUNE, say, tune
 from scripts.shape_notes import keep_winners
 from tuner.cli.fleet import visible_gpus
 from tuner.core.errors import TunerError, UsageError
@@ -65,35 +63,30 @@ ENDING_S = 20.0
 """For a `tune` that is told to stop."""
 
 
-def kept(folder: Path) -> Kept:
-    """Return what is known so far."""
-    return Kept(folder / "decoder.state.json", how={}, recorded=[], tried=[], cases={}, failed={})
-
-
-class Study:
+class Study(harness.Study):
     """Does the steps, as far as the time goes.
 
     Args:
-        state: what is known.
         given: of the command line.
         operation: what multiplies; by default the winners of the database.
     """
 
-    def __init__(self, state: Kept, given: argparse.Namespace, operation: Any = None) -> None:
-        self._state, self._given, self._operation = state, given, operation
-        self.folder = state.file.parent
+    def __init__(self, given: argparse.Namespace, operation: Any = None) -> None:
+        known: dict[str, Any] = {"how": {}, "recorded": [], "tried": [], "cases": {}, "failed": {}}
+        super().__init__(given.work / "decoder.state.json", given.seconds, **known)
+        self._given, self._operation = given, operation
+        self.folder: Path = given.work
         self._cuda = given.device == "cuda"
         self._mode = CallMode.GRAPH if self._cuda else CallMode.EAGER
-        self._until = time.monotonic() + (given.seconds or float("inf"))
         self.cases: Sequence[Case] = TINY_CASES if given.tiny else CASES
         self._shape = TINY if given.tiny else Shape(layers=given.layers)
         self._model: Decoder | None = None
         self.broken = False
         """Whether a pass has failed, after which nothing of this process's GPU can be relied on."""
         how = {"layers": self._shape.layers, "device": given.device}
-        if (state.data["how"] or how) != how:
-            raise UsageError(f"{self.folder} was measured with {state.data['how']}", "name another --work")
-        state.data["how"] = how
+        if (self.data["how"] or how) != how:
+            raise UsageError(f"{self.folder} was measured with {self.data['how']}", "name another --work")
+        self.data["how"] = how
 
     @property
     def problems(self) -> Path:
@@ -101,14 +94,8 @@ class Study:
 
     @property
     def database(self) -> Path:
-        return self._given.db or self.folder / "tuning.db"
-
-    def has_time(self, seconds: float) -> bool:
-        return time.monotonic() + seconds < self._until
-
-    def run(self, steps: Sequence[str]) -> None:
-        for step in steps:
-            getattr(self, f"_{step}")()
+        given: Path | None = self._given.db
+        return given or self.folder / "tuning.db"
 
     # -- the passes
 
@@ -149,14 +136,14 @@ class Study:
     # -- the steps
 
     def _record(self) -> None:
-        if set(self._state.data["recorded"]) == {case.name for case in self.cases}:
+        if set(self.data["recorded"]) == {case.name for case in self.cases}:
             return
         if self._cuda and self._given.steps != ["record"]:
             # The GPU is calibrated, and its times are recorded, for tuners that have it alone.
             own = ["--work", str(self._given.work), "--layers", str(self._given.layers), "--steps", "record"]
             own += ["--tiny"] if self._given.tiny else []
             subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
-            self._state.read()
+            self.read()
             return
         together = Calls(self._given.device)
         for case in self.cases:
@@ -164,15 +151,15 @@ class Study:
             together.counts += calls.counts
             say(f"{case.name}: {calls}")
         together.save(self.problems)
-        self._state.data["recorded"] = [case.name for case in self.cases]
-        self._state.keep()
+        self.data["recorded"] = [case.name for case in self.cases]
+        self.keep()
 
     def _left_to_tune(self) -> list[dict[str, str]]:
         if not self.problems.is_file():
             raise UsageError(f"nothing was recorded into {self.problems}", "do the step record first")
         with self.problems.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
-        tried = {tuple(one) for one in self._state.data["tried"]}
+        tried = {tuple(one) for one in self.data["tried"]}
         tuned = self._tuned()
         return [row for row in rows if _key(row) not in tuned | tried]
 
@@ -220,21 +207,21 @@ class Study:
             if status is None or len(still) < len(left):
                 break
         if status is not None and len(still) < len(left):  # it has ended by itself, and found others
-            self._state.data["tried"] += [_key(row) for row in still]
+            self.data["tried"] += [_key(row) for row in still]
         if self.database.is_file() and self._given.db is None:
             kept = self.folder / "winners.new"
             kept.unlink(missing_ok=True)
             keep_winners(self.database, kept)
             kept.replace(self.folder / "winners.db")
-        self._state.keep()
+        self.keep()
         say(f"{len(left)} problems tuned, status {status}; {len(self._left_to_tune())} are left")
 
     def _tuned_until(self, command: Sequence[str]) -> int | None:
         """Run a `tune` until the time is over; return its exit status, None if it was told to stop."""
         process = subprocess.Popen(command)
         try:
-            left_s = self._until - ENDING_S - time.monotonic()
-            return process.wait(None if left_s == float("inf") else max(0.0, left_s))
+            left_s = self.left_s - ENDING_S
+            return process.wait(None if math.isinf(left_s) else max(0.0, left_s))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)  # Ctrl-C may be ignored in a shell's background
             with suppress(subprocess.TimeoutExpired):
@@ -248,21 +235,21 @@ class Study:
         if self._operation is None and (left := self._left_to_tune()):
             say(f"{len(left)} problems are to be tuned first")
             return
-        operation, failed = self._operation, self._state.data["failed"]
-        left_cases = [case for case in self.cases if case.name not in self._state.data["cases"]]
+        operation, failed = self._operation, self.data["failed"]
+        left_cases = [case for case in self.cases if case.name not in self.data["cases"]]
         for case in sorted(left_cases, key=lambda case: case.name in failed):
             if not self.has_time(MEASURE_S):
                 return
             try:
                 operation = operation or self._bundled()
-                self._state.data["cases"][case.name] = self._measured(case, operation)
+                self.data["cases"][case.name] = self._measured(case, operation)
                 failed.pop(case.name, None)
             except Exception as error:  # noqa: BLE001 - the others are measured all the same
                 traceback.print_exc()
                 failed[case.name] = f"{type(error).__name__}: {str(error).strip()[:500]}"
                 self.broken = True
-            self._state.data["where"] = where(self._given.device)
-            self._state.keep()
+            self.data["where"] = where(self._given.device)
+            self.keep()
             if self.broken:
                 return
             if self._cuda:
@@ -309,13 +296,9 @@ def _key(row: dict[str, str]) -> tuple[str, ...]:
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
-    options = harness.parser(__doc__)
+    options = harness.study_parser(__doc__, STEPS, "decoder")
     add = options.add_argument
-    add("--work", type=Path, required=True, help="Folder for everything that is known so far.")
-    add("--out", type=Path, help="Folder for decoder.json and decoder.txt.")
     add("--db", type=Path, help="Database of winners; tuning.db in --work without it.")
-    add("--steps", type=listed(STEPS), default=",".join(STEPS), help="With commas between.")
-    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
     add("--layers", type=int, default=32)
     add("--trials", type=int, default=200)
     add("--time", type=float, default=10.0, help="Seconds of each search.")
@@ -328,23 +311,19 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None, operation: Any = None) -> int:
     """Do what the command line asks for; return 0 if nothing is left and all holds, else 1."""
     given = parsed(words)
-    began = time.monotonic()
-    state = kept(given.work)
     try:
-        study = Study(state, given, operation)
+        study = Study(given, operation)
         study.run(given.steps)
     except TunerError as error:
         say(str(error))
         return 2
-    untried = {case.name for case in study.cases} - state.data["cases"].keys() - state.data["failed"].keys()
+    untried = {case.name for case in study.cases} - study.data["cases"].keys() - study.data["failed"].keys()
     if study.broken and untried and words is None:
-        left = [f"--seconds={given.seconds - (time.monotonic() - began):.0f}"] if given.seconds else []
-        say(f"a pass failed; {len(untried)} others are measured by a new process")
-        os.execv(sys.executable, [sys.executable, *sys.argv, *left])
-    text = text_of(state.data, study.cases)
+        study.restart()
+    text = text_of(study.data, study.cases)
     print(text)
-    asked = findings(state.data, study.cases)
-    harness.write(given.out, "decoder", {**state.data, "asked": asked}, text)
+    asked = findings(study.data, study.cases)
+    harness.write(given.out, "decoder", {**study.data, "asked": asked}, text)
     return 0 if asked and all(one["holds"] for one in asked.values()) else 1
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.harness import ROOT, TUNE, Kept, listed, say, today
+from scripts.harness import ROOT, TUNE, say, today
 from tuner.children.compile_pool import default_jobs
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.fleet import visible_gpus
@@ -48,15 +48,14 @@ def shapes(count: int) -> list[dict[str, int]]:
     return [every[(17 * i) % len(every)] for i in range(count)]
 
 
-class Study(Kept):
+class Study(harness.Study):
     """What is measured, and what is known so far."""
 
     tuner = TUNE
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.work = given, given.work.resolve()
-        super().__init__(self.work / "study.json")
-        self.began = time.monotonic()
+        super().__init__(self.work / "study.json", given.seconds)
         self.names = list(visible_gpus().names)[: given.gpus]
         self.count = len(self.names)
         self.cores = given.jobs or default_jobs()
@@ -70,9 +69,6 @@ class Study(Kept):
     @property
     def devices(self) -> list[str]:
         return [f"cuda:{number}" for number in range(self.count)]
-
-    def has_time(self, wanted_s: float) -> bool:
-        return not self.given.seconds or time.monotonic() - self.began + wanted_s <= self.given.seconds
 
     # -- one command of the tuner
 
@@ -158,16 +154,12 @@ def conclude(data: dict[str, Any]) -> dict[str, float]:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    options = harness.parser(__doc__)
+    options = harness.study_parser(__doc__, STEPS, "work/fleet")
     add = options.add_argument
-    add("--steps", type=listed(STEPS), default=",".join(STEPS), help=f"Of {', '.join(STEPS)}.")
     add("--problems", type=int, default=20)
     add("--trials", type=int, default=100)
     add("--gpus", type=int, help="Only the first so many.")
     add("--jobs", type=int, help="Compiling processes for all GPUs; one a core by default.")
-    add("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
-    add("--work", type=Path, default=Path("work/fleet"))
-    add("--out", type=Path, help="Folder for fleet-N.json, N the number of GPUs.")
     return options.parse_args(words)
 
 

@@ -212,10 +212,7 @@ def main() -> None:
     add("--rounds", type=rounds, default=20)
     add("--ablation-rounds", type=rounds, default=12)
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
-    add("--quick", action="store_true", help="40 trials, 6 s and 8 rounds: to see that it works.")
     given = options.parse_args()
-    if given.quick:
-        given.trials, given.time, given.rounds = 40, 6.0, 8
     notes = Notes(given.work)
     try:
         problems = problems_of(given, notes)

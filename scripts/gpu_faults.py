@@ -1,6 +1,6 @@
 """Planted faults on a GPU: does each cost one candidate, how long does the next wait, and do times stay the same?
 
-python scripts/gpu_faults.py -o results/evidence/gpu-faults.txt      # about 8 minutes on one GPU
+python scripts/gpu_faults.py > results/evidence/gpu-faults.txt      # about 8 minutes on one GPU
 python scripts/gpu_faults.py --only hangs --scale 0.1
 """
 
@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from scripts import harness
@@ -262,32 +263,23 @@ def main() -> int:
     add("--only", action="append", choices=[*SECTIONS], help="this section; repeat for several")
     add("--scale", type=float, default=1.0, help="of the number of faults")
     add("--jobs", type=int, help="compiling processes")
-    add("-o", "--output", type=Path, metavar="FILE", help="write the lines here as well, as they come")
     given = options.parse_args()
-    out = given.output.open("w") if given.output else None
-
-    def say(line: str) -> None:
-        for stream in (sys.stdout, *([out] if out else [])):
-            print(line, file=stream, flush=True)
-
     with tempfile.TemporaryDirectory() as folder:
         kernel = planted.write_planted_kernel(Path(folder), FAULTS + 2 * HANGS + ALLOCATIONS)
         device = LocalDevice(
             given.device, given.jobs, Path(folder) / "cache" / "cubins", worker="tests.faults.short_deadline"
         )
-        bench = Bench(device, kernel, planted.planted, short_deadline.LAUNCH_S, say)
+        bench = Bench(device, kernel, planted.planted, short_deadline.LAUNCH_S, partial(print, flush=True))
 
         try:
-            say(f"python {' '.join(sys.argv)}")
-            say(
+            bench.say(f"python {' '.join(sys.argv)}")
+            bench.say(
                 f"{device.gpu.name}, driver {device.gpu.driver}, kernel-tune {__version__}, {harness.today()}"
             )
             bench.begin()
             return 0 if campaign(bench, given.only or [*SECTIONS], given.scale) else 1
         finally:
             device.close()
-            if out:
-                out.close()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import subprocess
 import sys
 import time
@@ -11,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from tuner.core.errors import TunerError
 from tuner.core.files import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +34,19 @@ PACKAGES = {
 def parser(text: str | None) -> argparse.ArgumentParser:
     """Return a parser whose help is a script's docstring as it is written."""
     return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def study_parser(
+    text: str | None, steps: Sequence[str], work: str, given: str = ""
+) -> argparse.ArgumentParser:
+    """Return a parser of what all studies know: steps (by default all, or those given), time, and folders."""
+    options = parser(text)
+    add = options.add_argument
+    add("--steps", type=listed(steps), default=given or ",".join(steps), help=f"Of {', '.join(steps)}.")
+    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
+    add("--work", type=Path, default=Path(work), help="Folder for everything that is known so far.")
+    add("--out", type=Path, help="Folder for the evidence.")
+    return options
 
 
 def listed(known: Iterable[str] = ()) -> Callable[[str], list[str]]:
@@ -106,6 +122,53 @@ class Kept:
         """Add results, and write everything down."""
         self.data |= values
         write_json(self.file, self.data)
+
+
+class Study(Kept):
+    """Steps by name, each a method ``_NAME``, as far as a time limit goes; what they found is kept.
+
+    Args:
+        file: what is known.
+        seconds: begin nothing new after so many; 0 for no limit.
+        empty: what is known before the first result.
+
+    Attributes:
+        failures: steps that failed, each with why.
+    """
+
+    def __init__(self, file: Path, seconds: float = 0.0, **empty: Any) -> None:
+        super().__init__(file, **empty)
+        self._until = time.monotonic() + (seconds or math.inf)
+        self.failures: list[str] = []
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        return self._until - time.monotonic()
+
+    def has_time(self, wanted_s: float = 0.0) -> bool:
+        """Return whether what takes so long can still be begun."""
+        return self.left_s > wanted_s
+
+    def run(self, steps: Iterable[str]) -> None:
+        """Do steps in order, each unless the time is over; one that fails does not keep others from being done."""
+        for step in steps:
+            if not self.has_time():
+                say(f"no time for {step}")
+                continue
+            began = time.monotonic()
+            try:
+                getattr(self, f"_{step}")()
+            except (TunerError, RuntimeError, KeyError, OSError, subprocess.SubprocessError) as error:
+                self.failures.append(f"{step}: {error}")
+                say(self.failures[-1])
+            say(f"{step}: {time.monotonic() - began:.0f} s")
+
+    def restart(self) -> NoReturn:
+        """Go on in a new process, as after a fault that has ended all work on the GPU."""
+        left = [] if math.isinf(self.left_s) else [f"--seconds={max(self.left_s, 1.0):.0f}"]
+        say("work on the GPU has ended: the rest by a new process")
+        os.execv(sys.executable, [sys.executable, *sys.argv, *left])
 
 
 def write_json(file: Path, data: Any) -> None:

@@ -4,9 +4,7 @@
 
 200 problems of gemm in bfloat16 are drawn, layouts nn and nt; 160 make a portfolio, with ``tune portfolio``'s own code
 and at most 15 minutes. Then a bundle is written, and each of the other 40 is tuned by itself, in a database of its own;
-its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified. On a host with a
-second GPU of this model, ``--searches --device cuda:1`` in another process tunes the 40 at the same time; what has no
-winner yet when it is compared is tuned then.
+its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified.
 
 What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
 done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db`, `tuned.db` and the
@@ -21,7 +19,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -31,7 +29,6 @@ import numpy as np
 
 from scripts import harness
 from scripts.harness import Kept, quantiles
-from scripts.portfolio_summary import ASKED, LIMIT_S, summary
 from tuner.cli.commands.winners import BundleArguments
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.cli.stopping import stopping
@@ -71,6 +68,19 @@ KEPT_EVERY_S = 2.0
 ROUNDS, SAMPLES = 20, 8
 ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
+LIMIT_S = 900.0
+"""For a portfolio."""
+ASKED = {
+    "median": 1.02,
+    "p95": 1.10,
+    "worst": 1.25,
+    "cubins": 32,
+    "seconds": LIMIT_S,
+    "invalid": 0,
+    "unmatched": 0,
+}
+LEAST = {"held_out": 40, "trials": 120, "time_s": 10.0}
+"""Of a measurement that counts: fewer problems, or poorer searches to compare with, prove nothing."""
 METHODS = {
     "the nearest size alone": ((1,), (0,)),
     "means of near sizes": (NEIGHBOURS, (0,)),
@@ -200,21 +210,6 @@ class HeldOut(Kept):
             print(f"{problem}: {error}", file=sys.stderr, flush=True)  # one that was not chosen
         return row
 
-    def search(self, device: Device) -> int:
-        """Tune each problem that is not compared yet, the last that are compared first; return how many failed."""
-        failed = 0
-        for problem in reversed(self.held_out):
-            if problem.key in self.data["problems"]:
-                continue
-            try:
-                print(f"{problem}: {self._tuned(device, problem).trial.configuration}", flush=True)
-            except Interrupted:
-                raise
-            except TunerError as error:
-                failed += 1
-                print(f"{problem}: {error}", file=sys.stderr, flush=True)
-        return failed
-
     def _tuned(self, device: Device, problem: Problem) -> StoredWinner:
         """Return the winner of a search for this problem alone, that of an earlier one with the present kernel."""
         if self._stop():
@@ -292,6 +287,35 @@ def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[
     return [timed.medians_ns for timed in race.timed.values()]
 
 
+def summary(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of the held-out problems, and which of them miss what is asked."""
+    rows = list(data["problems"].values())
+    timed = [row for row in rows if "error" not in row]
+    if not timed:
+        return {"held_out": len(rows), "invalid": len(rows), "missed": ["invalid"]}
+    figures = {
+        "held_out": len(rows),
+        **quantiles([row["over_tuned"] for row in timed]),
+        "invalid": len(rows) - len(timed),
+        "unmatched": sum(row["match"] != "portfolio" for row in timed),
+        "slower_than_default": sum(row["slower_than_default"] for row in timed),
+        "layouts": {
+            layout: quantiles([row["over_tuned"] for row in timed if row["layout"] == layout])
+            for layout in sorted({row["layout"] for row in timed})
+        },
+        "over_best_kept": quantiles([row.get("over_best_kept", 1.0) for row in timed]),
+        "said": quantiles([row["expected"] or 1.0 for row in timed]),
+        "cubins": data["cubins"],
+        "seconds": data["seconds"],
+        "trials": data["how"]["trials"],
+        "time_s": data["how"]["time_s"],
+    }
+    missed = [name for name, most in ASKED.items() if not figures[name] <= most]  # nor is NaN enough
+    missed += [name for name, least in LEAST.items() if not figures[name] >= least]
+    missed += ["slower_than_default"] if figures["slower_than_default"] else []
+    return {**figures, "missed": missed}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is left, and write what there is."""
     options = harness.parser((__doc__ or "").partition("\n")[0])
@@ -305,7 +329,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--search", type=int, default=8, help="problems that the portfolio searches first")
     add("--device", default="cuda")
     add("--jobs", type=int, help="compiling processes")
-    add("--searches", action="store_true", help="only tune each problem that is held out by itself")
     given = options.parse_args(arguments)
     until = time.monotonic() + given.seconds
     with stopping() as signalled:
@@ -320,14 +343,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         with closing(open_device(given.device, "gemm", given.jobs, paths.cubins(), print)) as device:
             try:
-                if given.searches:
-                    return int(state.search(device) > 0)
                 state.portfolio(device)
                 state.compare(device)
             except (Interrupted, KeyboardInterrupt):
-                compared = f" {len(state.data['problems'])} of {len(state.held_out)} are compared;"
-                done = "" if given.searches else compared
-                print(f"stopped:{done} the same command goes on")
+                compared = f"{len(state.data['problems'])} of {len(state.held_out)}"
+                print(f"stopped: {compared} are compared; the same command goes on")
                 return 1
     figures = summary(state.data)
     harness.write(given.out, "portfolio", {**state.data, "asked": ASKED, "summary": figures})

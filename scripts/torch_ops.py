@@ -22,14 +22,11 @@ or could not be done.
 from __future__ import annotations
 
 import json
-import math
-import multiprocessing
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +36,7 @@ import torch
 import tuner
 from scripts import harness
 from scripts.calling.host import host_us
-from scripts.harness import Kept, listed, say, today, tune
+from scripts.harness import listed, say, today, tune
 from tests.stored_winners import store_defaults
 from tests.torch_cases import OperatorCase, cases, error_ratios
 from tuner.children.nvrtc import nvrtc_version
@@ -99,13 +96,12 @@ Step = tuple[str, str, OperatorCase, str]
 """What it is kept as, the step, and of what."""
 
 
-class Study:
+class Study(harness.Study):
     """Does steps for cases, and keeps what came out."""
 
     def __init__(self, make: Make, device: str, state: Path, seconds: float = 0.0) -> None:
-        self._make, self._device, self._kept = make, device, Kept(state)
-        self._until = time.monotonic() + (seconds or math.inf)
-        self.data = self._kept.data
+        super().__init__(state, seconds)
+        self._make, self._device = make, device
         self.broken = False
         """Whether a fault has ended all work on the GPU by this process."""
 
@@ -124,10 +120,10 @@ class Study:
         left = [one for one in left if "error" in self.data.get(one[0], {"error": ""})]
         return sorted(left, key=lambda one: one[0] in self.data)
 
-    def run(self, steps: Sequence[str], dtypes: Sequence[str]) -> bool:
+    def do(self, steps: Sequence[str], dtypes: Sequence[str]) -> bool:
         """Do what is not done; return whether all is."""
         for key, step, case, dtype in self.left(steps, dtypes):
-            if time.monotonic() >= self._until or self.broken:
+            if not self.has_time() or self.broken:
                 return False
             self._do(key, partial(getattr(self, f"_{step}"), case, dtype))
         return True
@@ -140,7 +136,7 @@ class Study:
             self.data[key] = {"error": f"{type(error).__name__}: {str(error).strip()[:500]}"}
             self.broken = not self._computes()
         say(f"{key}: {json.dumps(self.data[key])}")
-        self._kept.keep()
+        self.keep()
 
     def _computes(self) -> bool:
         """Return whether the device still draws and adds: not after a capture that broke, or an illegal address."""
@@ -240,28 +236,20 @@ def table(data: Mapping[str, Any]) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure; return 0 where all is as it should be."""
-    options = harness.parser(__doc__)
-    add = options.add_argument
-    add("--steps", type=listed(STEPS), default=",".join(STEPS), help=f"Of {', '.join(STEPS)}.")
-    add("--dtypes", type=listed(), default=",".join(DTYPES))
-    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many.")
-    add("--work", type=Path, default=Path("torch_ops"), help="Databases, and what is known so far.")
-    add("--out", type=Path, help="Folder for torch-ops.json and torch-ops.txt.")
+    options = harness.study_parser(__doc__, STEPS, "torch_ops")
+    options.add_argument("--dtypes", type=listed(), default=",".join(DTYPES))
     given = options.parse_args(words)
-    from scripts.calling.races import describe
+    from scripts.calling.races import first_gpu
 
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        gpu = pool.submit(describe).result()
+    gpu = first_gpu()
     given.work.mkdir(parents=True, exist_ok=True)
     operations = Operations(gpu, given.work)
     study = Study(operations, "cuda", given.work / "torch_ops.json", given.seconds)
-    began, what = time.monotonic(), (given.steps, given.dtypes)
+    what = given.steps, given.dtypes
     operations.prepare((case, dtype) for _, _, case, dtype in study.left(*what))
-    whole = study.run(*what)
+    whole = study.do(*what)
     if study.broken and words is None and any(key not in study.data for key, *_ in study.left(*what)):
-        left = [f"--seconds={given.seconds - (time.monotonic() - began):.0f}"] if given.seconds else []
-        say("the GPU's work has ended: the rest by a new process")
-        os.execv(sys.executable, [sys.executable, *sys.argv, *left])
+        study.restart()
     where = {
         "gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "torch": torch.__version__,
         "python": sys.version.split()[0], "day": today(),

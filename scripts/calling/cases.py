@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from scripts.harness import EVIDENCE, ROOT
@@ -14,8 +13,6 @@ from scripts.shape_notes import SHAPES, winners_of_evidence
 from scripts.shape_notes import Problem as Product
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.database.database import Database
-from tuner.database.records import Filters
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import edge_case_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -58,15 +55,10 @@ class Case:
         return not invalid_reason(self.kernel, self.problem, gpu, self.configuration)
 
 
-def cases(gpu: Gpu, databases: Iterable[Path] = ()) -> list[Case]:
-    """Return what is called, each problem once: winners of databases, then of the evidence, then defaults.
-
-    Raises:
-        TunerError: a database cannot be read.
-    """
-    stored = [case for path in databases for case in _stored(path, gpu)]
+def cases(gpu: Gpu) -> list[Case]:
+    """Return what is called, each problem once: winners of the evidence, then defaults."""
     found: dict[tuple[str, str], Case] = {}
-    for case in (*stored, *_products(gpu), *_taught()):
+    for case in (*_products(gpu), *_taught()):
         found.setdefault((case.kernel.name, case.problem.key), case)
     there = {case.kernel.name for case in found.values()}
     for name in (*builtin_kernels(), *map(str, EXAMPLES)):
@@ -76,15 +68,6 @@ def cases(gpu: Gpu, databases: Iterable[Path] = ()) -> list[Case]:
             found[kernel.name, ""] = Case(kernel, kernel.problem(), configuration, DEFAULT)
     valid = [case for case in found.values() if case.valid(gpu)]
     return sorted(valid, key=lambda case: case.problem.options.get("layout") == "nt")  # every kernel first
-
-
-def _stored(path: Path, gpu: Gpu) -> Iterator[Case]:
-    with Database.open(path, write=False) as database:
-        rows = database.winners(Filters(gpu=gpu.name, exportable=True, replayed=False)).rows
-    for stored in rows:
-        run = stored.run
-        kernel = load_kernel(run.kernel_file or run.problem.kernel)
-        yield Case(kernel, run.problem, stored.winner.configuration, path.name, stored.winner.time_ns)
 
 
 def _products(gpu: Gpu) -> Iterator[Case]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -44,6 +46,12 @@ LOADS = ("tuner", "tuner again", "tuner once more")
 def describe() -> Gpu:
     """Return the first GPU."""
     return Context(0).describe()
+
+
+def first_gpu() -> Gpu:
+    """Return the first GPU, asked by a process of its own: a context of this one would stay."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(describe).result()
 
 
 def _set_deadline(seconds: float) -> None:

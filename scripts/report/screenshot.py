@@ -1,11 +1,10 @@
 """Photograph pages that `tune report` wrote, in a headless Chromium, and say how fast they load.
 
-    scripts/run python scripts/report/screenshot.py report.html --out /tmp/shots
     scripts/run tune --kernel gemm --device replay --db /tmp/gemm.db
     scripts/run tune report --db /tmp/gemm.db -o /tmp/gemm.html
     scripts/run python scripts/report/screenshot.py /tmp/gemm.html --height 1400 --png docs/images/report.png
 
-Without --png every theme and width is taken, the whole page each. Needs selenium, chromium and chromedriver.
+Without --height the whole page is taken. Needs selenium, chromium and chromedriver.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
 from scripts import harness
-
-WIDTHS = {"wide": 1280, "narrow": 390}
 
 
 @contextmanager
@@ -76,20 +73,13 @@ def take(page: Path, theme: str, width: int, height: int | None, png: Path) -> N
 def main() -> None:
     options = harness.parser(__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("pages", type=Path, nargs="+")
-    add("--out", type=Path, default=Path())
-    add("--png", type=Path)
+    add("page", type=Path)
+    add("--png", type=Path, required=True)
     add("--width", type=int, default=1160)
     add("--height", type=int)
     add("--theme", choices=["light", "dark"], default="light")
     given = options.parse_args()
-    for page in given.pages:
-        if given.png:
-            take(page, given.theme, given.width, given.height, given.png)
-            continue
-        for name, width in WIDTHS.items():
-            for theme in ("light", "dark"):
-                take(page, theme, width, None, given.out / f"{page.stem}-{name}-{theme}.png")
+    take(given.page, given.theme, given.width, given.height, given.png)
 
 
 if __name__ == "__main__":

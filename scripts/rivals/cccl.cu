@@ -14,8 +14,7 @@
 #include <thrust/system_error.h>
 #include <thrust/transform.h>
 
-#include <cuda/std/limits>
-#include <cuda/std/tuple>
+#include <cuda/std/type_traits>
 
 #include <exception>
 
@@ -47,10 +46,6 @@ struct Cool {
 
 struct Sum {
     __host__ __device__ float operator()(float a, float b) const { return a + b; }
-};
-
-struct Larger {
-    __host__ __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
 // Memory for CUB, as much as the largest call has asked for; kept until the process ends.
@@ -92,24 +87,12 @@ struct Rivals {
         });
     }
 
-    static int cub_add(const void* a, const void* b, void* c, long long n, cudaStream_t stream) {
-        return cub::DeviceTransform::Transform(
-            cuda::std::make_tuple(static_cast<const T*>(a), static_cast<const T*>(b)), static_cast<T*>(c), n, Add<T>{},
-            stream);
-    }
-
     static int thrust_saxpy(float alpha, const void* x, void* y, long long n, cudaStream_t stream) {
         const T* from = static_cast<const T*>(x);
         return guarded([=] {
             thrust::transform(thrust::cuda::par_nosync.on(stream), from, from + n, static_cast<T*>(y),
                               static_cast<T*>(y), Saxpy<T>{alpha});
         });
-    }
-
-    static int cub_saxpy(float alpha, const void* x, void* y, long long n, cudaStream_t stream) {
-        return cub::DeviceTransform::Transform(
-            cuda::std::make_tuple(static_cast<const T*>(x), static_cast<T*>(y)), static_cast<T*>(y), n, Saxpy<T>{alpha},
-            stream);
     }
 
     static int thrust_cool(const void* x, void* out, long long n, cudaStream_t stream) {
@@ -133,18 +116,6 @@ struct Rivals {
             }
         });
     }
-
-    static int cub_max(const void* x, float* out, long long n, cudaStream_t stream) {
-        const T* from = static_cast<const T*>(x);
-        return with_temporary([=](void* memory, size_t& bytes) {
-            if constexpr (cuda::std::is_same_v<T, float>) {
-                return cub::DeviceReduce::Max(memory, bytes, from, out, n, stream);
-            } else {
-                const float least = -cuda::std::numeric_limits<float>::infinity();
-                return cub::DeviceReduce::Reduce(memory, bytes, from, out, n, Larger{}, least, stream);
-            }
-        });
-    }
 };
 
 }  // namespace
@@ -153,14 +124,8 @@ struct Rivals {
     int thrust_vector_add_##NAME(const void* a, const void* b, void* c, long long n, cudaStream_t stream) {          \
         return Rivals<T>::thrust_add(a, b, c, n, stream);                                                            \
     }                                                                                                                \
-    int cub_vector_add_##NAME(const void* a, const void* b, void* c, long long n, cudaStream_t stream) {             \
-        return Rivals<T>::cub_add(a, b, c, n, stream);                                                               \
-    }                                                                                                                \
     int thrust_saxpy_##NAME(float alpha, const void* x, void* y, long long n, cudaStream_t stream) {                 \
         return Rivals<T>::thrust_saxpy(alpha, x, y, n, stream);                                                      \
-    }                                                                                                                \
-    int cub_saxpy_##NAME(float alpha, const void* x, void* y, long long n, cudaStream_t stream) {                    \
-        return Rivals<T>::cub_saxpy(alpha, x, y, n, stream);                                                         \
     }                                                                                                                \
     int thrust_transform_##NAME(const void* x, void* out, long long n, cudaStream_t stream) {                        \
         return Rivals<T>::thrust_cool(x, out, n, stream);                                                            \
@@ -170,9 +135,6 @@ struct Rivals {
     }                                                                                                                \
     int cub_sum_##NAME(const void* x, void* out, long long n, cudaStream_t stream) {                                 \
         return Rivals<T>::cub_sum(x, static_cast<float*>(out), n, stream);                                           \
-    }                                                                                                                \
-    int cub_max_##NAME(const void* x, void* out, long long n, cudaStream_t stream) {                                 \
-        return Rivals<T>::cub_max(x, static_cast<float*>(out), n, stream);                                           \
     }
 
 extern "C" {

@@ -5,10 +5,10 @@
 
 | kernel | functions |
 |---|---|
-| vector_add | thrust_vector_add, cub_vector_add |
-| saxpy | thrust_saxpy, cub_saxpy |
+| vector_add | thrust_vector_add |
+| saxpy | thrust_saxpy |
 | transform, with its default expression | thrust_transform, cub_transform |
-| reduce, op=sum and op=max | cub_sum, cub_max |
+| reduce, op=sum | cub_sum |
 
 The first use compiles ``cccl.cu`` with the CUDA toolkit's nvcc against the Thrust and CUB that come with it, for the
 GPU at hand, in about a minute; the library is kept. To build it elsewhere, or for several GPUs at once:
@@ -52,16 +52,8 @@ def thrust_vector_add(a: Any, b: Any, c: Any, n: int, stream: int) -> None:
     _call("thrust_vector_add", [a, b, c], n, stream)
 
 
-def cub_vector_add(a: Any, b: Any, c: Any, n: int, stream: int) -> None:
-    _call("cub_vector_add", [a, b, c], n, stream)
-
-
 def thrust_saxpy(alpha: float, x: Any, y: Any, n: int, stream: int) -> None:
     _call("thrust_saxpy", [x, y], n, stream, alpha)
-
-
-def cub_saxpy(alpha: float, x: Any, y: Any, n: int, stream: int) -> None:
-    _call("cub_saxpy", [x, y], n, stream, alpha)
 
 
 def thrust_transform(x: Any, out: Any, n: int, stream: int) -> None:
@@ -74,10 +66,6 @@ def cub_transform(x: Any, out: Any, n: int, stream: int) -> None:
 
 def cub_sum(x: Any, out: Any, n: int, stream: int) -> None:
     _call("cub_sum", [x, out], n, stream)
-
-
-def cub_max(x: Any, out: Any, n: int, stream: int) -> None:
-    _call("cub_max", [x, out], n, stream)
 
 
 def _call(name: str, tensors: Sequence[Any], n: int, stream: int, *numbers: float) -> None:

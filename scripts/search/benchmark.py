@@ -95,8 +95,6 @@ class Replay:
         self.search = make_search(job.sampler, space, job.seed)
         if job.given.warm:
             teach(self.search, job)
-        if job.given.initial:
-            self.search.sampler.begin_with(self.case.initial)
         self.best_ns = np.inf
         self.trajectory: list[float] = []
         self.spent_s = 0.0
@@ -227,11 +225,6 @@ def arguments() -> argparse.Namespace:
     add("--batch", type=int, default=1, help="ask for so many before telling")
     add("--first", choices=["random", "default"], default="random")
     add("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
-    add(
-        "--initial",
-        action="store_true",
-        help="begin with the initial configurations of the kernel's file, where there are any",
-    )
     add("--stop", type=listed(), default="", help="noise floors at which to try an early stop, such as 0.002")
     add("--patience", type=listed(), default=str(PATIENCE), help="proposals in a row that must promise less")
     add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
@@ -260,14 +253,12 @@ def print_heading(given: argparse.Namespace) -> None:
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
         + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
-        + (", the kernel's initial configurations first" if given.initial else "")
     )
     for case in CASES:
         sure = np.concatenate(case.times)
         near = int(np.sum(sure <= NEAR * case.best))
         print(
             f"  {case.name}: {len(sure)} configurations, {int(np.isnan(sure).sum())} fail, {near} within 5 %"
-            + (f", {len(case.initial)} initial configurations" if given.initial else "")
         )
 
 
@@ -292,7 +283,7 @@ def main() -> None:
         result = table(runs, samplers, names, given.trials)
     if given.json:
         kept = ("seeds", "first_seed", "trials", "batch", "first", "warm")
-        settings = {name: getattr(given, name) for name in kept} | {"seeded": given.initial}
+        settings = {name: getattr(given, name) for name in kept}
         harness.write_json(given.json, {"settings": settings, "samplers": result, "runs": runs})
 
 

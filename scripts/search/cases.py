@@ -19,7 +19,6 @@ from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace, VariantSpace
-from tuner.search.initial import settle
 
 NEAR = 1.05
 """A time within 5 % of the best recorded one counts as near."""
@@ -33,8 +32,6 @@ class Case:
     space: SearchSpace
     times: tuple[np.ndarray, ...]
     """For each variant the time of each row in nanoseconds; not a number for a failure."""
-    initial: tuple[Configuration, ...] = ()
-    """Initial configurations of the kernel's file, as far as they are recorded."""
 
     def time_ns(self, configuration: Configuration) -> float | None:
         """Return a recorded time, or None for a failure."""
@@ -57,17 +54,12 @@ class Case:
         return float(min(np.nanmin(times) for times in self.times if not np.isnan(times).all()))
 
 
-def case_of(
-    name: str,
-    space: SearchSpace,
-    recorded: Mapping[Configuration, float | None],
-    initial: tuple[Configuration, ...] = (),
-) -> Case:
+def case_of(name: str, space: SearchSpace, recorded: Mapping[Configuration, float | None]) -> Case:
     times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
     for configuration, time_ns in recorded.items():
         if time_ns and (location := space.locate(configuration)) is not None:
             times[location[0]][location[1]] = time_ns
-    return Case(name, space, times, initial)
+    return Case(name, space, times)
 
 
 def cases_of(path: Path) -> list[Case]:
@@ -99,9 +91,7 @@ def _own_cases(path: Path) -> list[Case]:
         space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
         times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
         problem = str(recorded.problem).replace(" ", ",")
-        settled = settle(kernel, recorded.problem, recording.gpu, space)
-        initial = tuple(entry.configuration for entry in settled if entry.configuration)
-        cases.append(case_of(f"{recording.name}:{problem}", space, times, initial))
+        cases.append(case_of(f"{recording.name}:{problem}", space, times))
     return cases
 
 

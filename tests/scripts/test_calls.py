@@ -123,18 +123,13 @@ def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
-    first = calls.kept(tmp_path)
-    study = calls.Study(calls.parse(["--only", "softmax", "--work", str(tmp_path)]), ARCHITECTURES[90], first)
+    given = calls.parse(["--only", "softmax", "--work", str(tmp_path)])
+    study = calls.Study(given, ARCHITECTURES[90])
     (case,) = study.cases
     assert study.modes_left(case) == ["own", "warm"]
     known = {**row(1.0), "configuration": str(case.configuration)}
-    first.keep(races={f"{case.key} own": known, f"{case.key} warm": {"error": "no memory"}})
-    again = calls.Study(
-        calls.parse(["--only", "softmax", "--work", str(tmp_path)]),
-        ARCHITECTURES[90],
-        calls.kept(tmp_path),
-    )
-    assert again.modes_left(case) == ["warm"]
+    study.keep(races={f"{case.key} own": known, f"{case.key} warm": {"error": "no memory"}})
+    assert calls.Study(given, ARCHITECTURES[90]).modes_left(case) == ["warm"]
 
 
 def test_what_is_slower_is_timed_once_more() -> None:

@@ -21,13 +21,10 @@ from tuner.kernel.load import load_kernel
 SCRIPT = Path(__file__).parents[2] / "scripts" / "rivals" / "cccl.py"
 RIVALS = {
     "thrust_vector_add": "vector_add",
-    "cub_vector_add": "vector_add",
     "thrust_saxpy": "saxpy",
-    "cub_saxpy": "saxpy",
     "thrust_transform": "transform",
     "cub_transform": "transform",
     "cub_sum": "reduce",
-    "cub_max": "reduce",
 }
 
 

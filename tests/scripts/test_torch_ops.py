@@ -33,7 +33,7 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
 
     steps, state = ("results", "opcheck", "compiled", "host"), tmp_path / "state.json"
     study = script.Study(make, "cpu", state)
-    assert study.run(steps, ["float32"]) and script.faults(study.data) == []
+    assert study.do(steps, ["float32"]) and script.faults(study.data) == []
     assert len(study.data) == 4 * len(chosen)
     assert {"op()", "op.torch()", "torch", "op.torch().in_place"} <= study.data["host saxpy float32 small"][
         "us"
@@ -42,17 +42,17 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
     assert "results: 4 of 4 pass" in text and "opcheck: 4 of 4 pass" in text and "host's time" in text
 
     again = script.Study(lambda *_: pytest.fail("done already"), "cpu", state, seconds=100)
-    assert again.run(steps, ["float32"]) and again.data == json.loads(state.read_text())
-    assert not script.Study(make, "cpu", tmp_path / "other.json", seconds=1e-9).run(steps, ["float32"])
+    assert again.do(steps, ["float32"]) and again.data == json.loads(state.read_text())
+    assert not script.Study(make, "cpu", tmp_path / "other.json", seconds=1e-9).do(steps, ["float32"])
 
     operations["saxpy"].compute = lambda tensors, **_: tensors["y"].fill_(3.0)
     wrong = script.Study(make, "cpu", tmp_path / "wrong.json")
-    wrong.run(["results"], ["float32"])
+    wrong.do(["results"], ["float32"])
     (fault,) = script.faults(wrong.data)
     assert fault.startswith("results saxpy float32 small: an error is")
     operations["saxpy"].compute = lambda tensors, **_: 1 / 0
     wrong = script.Study(make, "cpu", tmp_path / "failed.json")
-    wrong.run(["results"], ["float32"])
+    wrong.do(["results"], ["float32"])
     assert not wrong.broken
     first, *others = wrong.left(["results", "opcheck"], ["float32"])
     assert (first[1], others[-1][0]) == ("opcheck", "results saxpy float32 small")  # what failed comes last
@@ -63,5 +63,5 @@ def test_steps_are_done_once_and_faults_said(tmp_path: Path, monkeypatch: pytest
         raise RuntimeError("Offset increment outside graph capture")
 
     monkeypatch.setattr(torch, "randn", fails)
-    assert not wrong.run(["results", "opcheck"], ["float32"])
+    assert not wrong.do(["results", "opcheck"], ["float32"])
     assert wrong.broken and len(wrong.data) == len(chosen) + 1  # the rest is for another process
