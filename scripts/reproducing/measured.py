@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import mean
@@ -77,24 +77,107 @@ def problems(count: int) -> list[Listed]:
 
 def measure(given: argparse.Namespace) -> int:
     """Do what is left, as far as time allows; return 0 once all is done."""
-    deadline = time.monotonic() + given.seconds
-    devices = given.device or ["cuda:0", "cuda:1"]
-    given.work.mkdir(parents=True, exist_ok=True)
-    listed = problems(given.problems)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda turn: _tune_all(given, listed, deadline, turn, devices[turn]), (0, 1)))
-        if given.again:
-            list(pool.map(lambda turn: _tune_again(given, listed, deadline, turn, devices[turn]), (0, 1)))
-    chosen = [_chosen(given.work, turn) for turn in (0, 1)]
-    different = list(dict.fromkeys(devices))
-    with ThreadPoolExecutor(len(different)) as pool:
-        raced = pool.map(lambda device: _race_all(given, chosen, listed, device, deadline), different)
-        rows = [row for rows in raced for row in rows]
-    about = _about(sorted(given.work.glob("?*.db"), key=lambda file: (len(file.name), file.name)))
-    text = "\n".join(about) + "\n" + report(rows, len(listed) * len(different))
-    sys.stdout.write(text)
-    harness.write(given.out, "same-table-gpu", {"about": about, "races": rows}, text)
-    return 0 if len(rows) == len(listed) * len(different) else 1
+    return Study(given).measure()
+
+
+class Study:
+    """The searches on two devices, one for each turn, and the races of what they chose.
+
+    Args:
+        given: of the command line.
+    """
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given, self._work = given, given.work
+        self._deadline: float = time.monotonic() + given.seconds
+        self._devices: list[str] = given.device or ["cuda:0", "cuda:1"]
+        self._listed = problems(given.problems)
+        given.work.mkdir(parents=True, exist_ok=True)
+
+    def measure(self) -> int:
+        """Do what is left, and write what there is; return 0 once all is done."""
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self._tune_all, (0, 1)))
+            if self._given.again:
+                list(pool.map(self._tune_again, (0, 1)))
+        chosen = [_chosen(self._work, turn) for turn in (0, 1)]
+        different = list(dict.fromkeys(self._devices))
+        with ThreadPoolExecutor(len(different)) as pool:
+            rows = [row for rows in pool.map(partial(self._race_all, chosen), different) for row in rows]
+        about = _about(sorted(self._work.glob("?*.db"), key=lambda file: (len(file.name), file.name)))
+        count = len(self._listed) * len(different)
+        text = "\n".join(about) + "\n" + report(rows, count)
+        sys.stdout.write(text)
+        harness.write(self._given.out, "same-table-gpu", {"about": about, "races": rows}, text)
+        return 0 if len(rows) == count else 1
+
+    def _has_time(self, wanted_s: float) -> bool:
+        return time.monotonic() + wanted_s <= self._deadline
+
+    def _tune_all(self, turn: int) -> None:
+        """Tune every problem that this turn has no winner of."""
+        self._tune(self._listed, turn, self._work / f"{turn}.db", SEEDS[turn], self._given.trials)
+
+    def _tune_again(self, turn: int) -> None:
+        """Tune the problems of which the turns have other winners once more, with what both know."""
+        both = [self._work / f"{turn}.db", self._work / f"{1 - turn}.db"]
+        first, second = (
+            {key: winner.trial.configuration for key, winner in _winners(file).items()} for file in both
+        )
+        differ = {key for key in first.keys() & second.keys() if first[key] != second[key]}
+        those = [one for one in self._listed if one.problem.key in differ]
+        if those and self._has_time(ENDS_S):
+            merged = self._work / f"{turn}-again.db"
+            tune("db", "merge", *map(str, both), "--into", str(merged))
+            self._tune(those, turn, merged, AGAIN_SEEDS[turn], self._given.again)
+
+    def _tune(self, listed: Sequence[Listed], turn: int, database: Path, seed: int, trials: int) -> None:
+        """Tune the problems of a list that have no winner of this seed, kernel by kernel, until the time is over."""
+        done = _winners(database, seed)
+        for kernel, group in groupby(listed, key=lambda one: one.problem.kernel):
+            left = [word for one in group if one.problem.key not in done for word in ("--problem", one.text)]
+            if not left or not self._has_time(ENDS_S):
+                continue
+            command = [
+                *TUNE, "run", "--kernel", kernel, *left, "--device", self._devices[turn], "--seed",
+                str(seed), "--trials", str(trials), "--db", str(database), "--quiet",
+                *(("--jobs", str(self._given.jobs)) if self._given.jobs else ()),
+            ]  # fmt: skip
+            with database.with_name(f"{database.stem}-{kernel}.log").open("a") as log:
+                tuner = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+                try:
+                    tuner.wait(self._deadline - ENDS_S - time.monotonic())
+                except subprocess.TimeoutExpired:
+                    tuner.terminate()
+                    tuner.wait(3 * ENDS_S)
+                finally:
+                    tuner.kill()
+
+    def _race_all(
+        self, chosen: Sequence[Mapping[str, Mapping[str, Trial]]], device: str
+    ) -> list[dict[str, Any]]:
+        """Return the races of all problems on a device, those of before and as many as time allows."""
+        kept = harness.Kept(self._work / f"races-{device.replace(':', '-').replace('/', '-')[-40:]}.json")
+        rows, wanted = kept.data, [one.problem for one in self._listed]
+        for kernel, group in groupby(wanted, key=lambda problem: problem.kernel):
+            left = []
+            for problem in group:
+                pair = _contestants(chosen, problem.key)
+                if "tuned" in pair and pair.keys() != rows.get(problem.key, {}).get("same", {}).keys():
+                    left.append((problem, pair))
+            if not left or not self._has_time(RACE_S):
+                continue
+            with closing(open_device(device, kernel, self._given.jobs, paths.cubins())) as opened:
+                for problem, pair in left:
+                    if not self._has_time(RACE_S):
+                        break
+                    try:
+                        row = _race(opened, problem, pair)
+                    except TunerError as error:
+                        harness.say(f"{problem} on {device}: {error}")
+                        continue
+                    kept.keep(**{problem.key: {"problem": str(problem), "device": device, **row}})
+        return [rows[problem.key] for problem in wanted if problem.key in rows]
 
 
 def _about(files: Sequence[Path]) -> list[str]:
@@ -123,66 +206,6 @@ def _about(files: Sequence[Path]) -> list[str]:
     return lines
 
 
-# -- tuning
-
-
-def _tune_all(
-    given: argparse.Namespace, listed: Sequence[Listed], deadline: float, turn: int, device: str
-) -> None:
-    """Tune every problem that this turn has no winner of."""
-    _tune(given, listed, deadline, device, given.work / f"{turn}.db", SEEDS[turn], given.trials)
-
-
-def _tune_again(
-    given: argparse.Namespace, listed: Sequence[Listed], deadline: float, turn: int, device: str
-) -> None:
-    """Tune the problems of which the turns have other winners once more, with what both know."""
-    both = [given.work / f"{turn}.db", given.work / f"{1 - turn}.db"]
-    first, second = (_winners(file) for file in both)
-    differ = {
-        key
-        for key in first.keys() & second.keys()
-        if _configuration(first[key]) != _configuration(second[key])
-    }
-    those = [one for one in listed if one.problem.key in differ]
-    if not those or time.monotonic() + ENDS_S > deadline:
-        return
-    merged = given.work / f"{turn}-again.db"
-    tune("db", "merge", *map(str, both), "--into", str(merged))
-    _tune(given, those, deadline, device, merged, AGAIN_SEEDS[turn], given.again)
-
-
-def _tune(
-    given: argparse.Namespace,
-    listed: Sequence[Listed],
-    deadline: float,
-    device: str,
-    database: Path,
-    seed: int,
-    trials: int,
-) -> None:
-    """Tune the problems of a list that have no winner of this seed, kernel by kernel, until the time is over."""
-    done = _winners(database, seed)
-    for kernel, group in groupby(listed, key=lambda one: one.problem.kernel):
-        left = [word for one in group if one.problem.key not in done for word in ("--problem", one.text)]
-        if not left or time.monotonic() + ENDS_S > deadline:
-            continue
-        command = [
-            *TUNE, "run", "--kernel", kernel, *left, "--device", device, "--seed",
-            str(seed), "--trials", str(trials), "--db", str(database), "--quiet",
-            *(("--jobs", str(given.jobs)) if given.jobs else ()),
-        ]  # fmt: skip
-        with database.with_name(f"{database.stem}-{kernel}.log").open("a") as log:
-            tuner = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-            try:
-                tuner.wait(deadline - ENDS_S - time.monotonic())
-            except subprocess.TimeoutExpired:
-                tuner.terminate()
-                tuner.wait(3 * ENDS_S)
-            finally:
-                tuner.kill()
-
-
 def _winners(file: Path, seed: int | None = None) -> dict[str, StoredWinner]:
     """Return the winners in a database by the problems' keys: of all runs, or of those with this seed."""
     if not file.is_file():
@@ -190,48 +213,6 @@ def _winners(file: Path, seed: int | None = None) -> dict[str, StoredWinner]:
     with Database.open(file, write=False) as database:
         rows = database.winners().rows
     return {row.run.problem.key: row for row in rows if seed in (None, row.run.options.seed)}
-
-
-def _configuration(winner: StoredWinner) -> Configuration:
-    return winner.trial.configuration
-
-
-# -- racing
-
-
-def _race_all(
-    given: argparse.Namespace,
-    chosen: Sequence[Mapping[str, Mapping[str, Trial]]],
-    listed: Sequence[Listed],
-    device: str,
-    deadline: float,
-) -> list[dict[str, Any]]:
-    """Return the races of all problems on a device, those of before and as many as time allows."""
-    kept = given.work / f"races-{device.replace(':', '-').replace('/', '-')[-40:]}.json"
-    rows: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
-    wanted = [one.problem for one in listed]
-    for kernel, group in groupby(wanted, key=lambda problem: problem.kernel):
-        pairs = [(problem, _contestants(chosen, problem.key)) for problem in group]
-        raced = {key: row["same"].keys() for key, row in rows.items()}
-        left = [
-            (problem, pair)
-            for problem, pair in pairs
-            if "tuned" in pair and pair.keys() != raced.get(problem.key)
-        ]
-        if not left or time.monotonic() + RACE_S > deadline:
-            continue
-        with closing(open_device(device, kernel, given.jobs, paths.cubins())) as opened:
-            for problem, pair in left:
-                if time.monotonic() + RACE_S > deadline:
-                    break
-                try:
-                    row = _race(opened, problem, pair)
-                except TunerError as error:
-                    harness.say(f"{problem} on {device}: {error}")
-                    continue
-                rows[problem.key] = {"problem": str(problem), "device": device, **row}
-                harness.write_json(kept, rows)
-    return [rows[problem.key] for problem in wanted if problem.key in rows]
 
 
 def _chosen(work: Path, turn: int) -> dict[str, dict[str, Trial]]:
