@@ -11,7 +11,7 @@ from tuner.devices.base import Device
 from tuner.kernel.baselines import baselines_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ladder import Level, Sweep
-from tuner.studies.ladder_run import levels_of
+from tuner.studies.ladder_run import LadderRun
 from tuner.studies.targets import Against
 
 
@@ -28,4 +28,4 @@ def up(
     stop: Callable[[], bool] = lambda: False,
     recorder: Recorder | None = None,
 ) -> list[Level]:
-    return list(levels_of(what, device, database, recorder or Recorder(), stop))
+    return list(LadderRun(what, device, database, recorder or Recorder(), stop).levels())

@@ -83,7 +83,7 @@ def test_difference_below_the_noise_floor_is_none(
     device = BenchDevice({BEST: 1e5, "torch": 1.03e5}, noise=1e-4)
     device.calibration = calibration
     found = run(device, target_of(database, kernel), "torch")
-    assert found.noise_floor == pytest.approx(0.05, rel=1e-3)
+    assert found.comparison.reference_noise == pytest.approx(0.05, rel=1e-3)
     assert verdict_of(found) is Verdict.SAME
 
 

@@ -19,7 +19,7 @@ from tuner.database.database import Database
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ladder import STOPPED, StepComparison, choose_steps
-from tuner.studies.ladder_run import COMPARISON_NS, levels_of
+from tuner.studies.ladder_run import COMPARISON_NS, LadderRun
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -104,9 +104,8 @@ def test_numpy_is_left_out_where_it_takes_too_long(
 
 
 def test_stop_keeps_what_was_timed(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
-    running = levels_of(
-        sweep(kernel, 1024, 2048), device, database, Recorder(), lambda: len(device.fields) >= 3
-    )
+    stop = lambda: len(device.fields) >= 3  # noqa: E731
+    running = LadderRun(sweep(kernel, 1024, 2048), device, database, Recorder(), stop).levels()
     whole, part = next(running), next(running)
     with pytest.raises(Interrupted):
         next(running)

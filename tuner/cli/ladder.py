@@ -31,7 +31,7 @@ from tuner.studies.interleaved import make_progress
 from tuner.studies.ladder import STOPPED, Ladder, Sweep, choose_steps
 from tuner.studies.ladder_figures import draw, figure_files
 from tuner.studies.ladder_report import ladder_as_json, show_level, show_steps, show_summary
-from tuner.studies.ladder_run import levels_of
+from tuner.studies.ladder_run import LadderRun
 from tuner.studies.targets import DEFAULT, Against, choose_against
 
 
@@ -110,7 +110,7 @@ def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderArgument
     progress = make_progress(quiet=asked.quiet)
     with stopping() as stop, Database.open(asked.db) as database, closing(progress):
         try:
-            for level in levels_of(sweep, device, database, progress, stop):
+            for level in LadderRun(sweep, device, database, progress, stop).levels():
                 result.levels.append(level)
                 if not asked.as_json:
                     show_level(result, level, texts)

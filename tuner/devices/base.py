@@ -69,6 +69,18 @@ class Contestant:
     baseline: Baseline | None = None
     kernel: KernelSpec | None = None
     """Whose configuration it is; None for the prepared one. Another version of that has the same tensors."""
+    name: str = ""
+    """In the table of a study."""
+
+    @property
+    def text(self) -> str:
+        """What it runs."""
+        return self.baseline.line if self.baseline else str(self.configuration)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.baseline is not None and self.baseline.on_host
 
 
 @dataclass(frozen=True)

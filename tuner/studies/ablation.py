@@ -13,25 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from tuner.core.conditions import Calibration, Conditions
-from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
+from tuner.core.conditions import Conditions
+from tuner.core.model import Configuration, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
-from tuner.devices.base import Device, Timed
+from tuner.devices.base import Contestant, Device
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.roofline import Roof, roof_of, roof_under
+from tuner.kernel.roofline import roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ablation_changes import Change, changes
 from tuner.studies.interleaved import (
     Compared,
     Comparison,
-    NamedContestant,
     Timing,
     blank_row,
     compare,
-    ratio_columns,
-    times_of,
+    filled,
 )
 
 ITSELF = "chosen"
@@ -109,21 +107,19 @@ class Ablation:
     """A configuration, and what each of its values is worth."""
 
     request: AblationRequest
-    gpu: Gpu
-    roof: Roof
-    """Under these conditions."""
-    calibration: Calibration | None
-    itself: Timed | None
-    """The configuration itself, over all comparisons; None if it has no time."""
-    noise_floor: float
-    """Of its time; 0 if there is none."""
+    comparison: Comparison
+    """The configuration itself alone, over all comparisons; without a timing if it has none."""
     parameters: tuple[AblatedParameter, ...]
     """In the order of the kernel's file."""
-    tags: tuple[str, ...] = ()
     error: str = ""
     """Why the configuration itself has no time."""
     complete: bool = True
     """Whether everything that is valid was timed; False if it was stopped."""
+
+    @property
+    def itself(self) -> Timing | None:
+        """The configuration itself; None if it has no time."""
+        return next(iter(self.comparison.timings), None)
 
     @property
     def alternatives(self) -> list[Alternative]:
@@ -143,19 +139,13 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
         return []
     row = replace(
         blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
-        noise_floor=ablation.noise_floor,
-        tags=ablation.tags,
+        noise_floor=ablation.comparison.reference_noise,
+        tags=ablation.comparison.tags,
     )
     return [
-        replace(row, contestant=ITSELF, configuration=request.configuration, **times_of(ablation.itself)),
+        filled(row, ITSELF, request.configuration, ablation.itself),
         *(
-            replace(
-                row,
-                contestant=one.change.name,
-                configuration=one.change.configuration,
-                **times_of(one.timing),
-                **ratio_columns(one.compared),
-            )
+            filled(row, one.change.name, one.change.configuration, one.timing, one.compared)
             for one in ablation.alternatives
             if one.timing is not None
         ),
@@ -206,7 +196,7 @@ def ablate(
         first = number * TOGETHER + 1
         progress.step(f"timing {first} to {first + len(group) - 1} of {count} in turn with it")
         contestants = [
-            NamedContestant(name, configuration, known_ns=_time_ns(trials[configuration]))
+            Contestant(configuration, _time_ns(trials[configuration]), name=name)
             for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
         ]
         found = compare(device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1)
@@ -223,20 +213,24 @@ def ablate(
         for timing in others:
             change = named[timing.name]
             timed[change] = Alternative(change, timing, found.against(own, timing))
-    over_all = _joined(comparisons)
+    roof = roof_under(roof_of(kernel, problem, device.gpu), request.conditions.mode)
     return Ablation(
         request,
-        device.gpu,
-        roof_under(roof_of(kernel, problem, device.gpu), request.conditions.mode),
-        device.calibration,
-        over_all,
-        comparisons[0].noise_floor(over_all) if over_all else 0.0,
+        Comparison(
+            kernel,
+            problem,
+            device.gpu,
+            request.conditions,
+            roof,
+            device.calibration,
+            _joined(comparisons),
+            tags=tuple(sorted({tag for comparison in comparisons for tag in comparison.tags})),
+        ),
         _by_parameter(
             kernel,
             itself,
             [timed.get(change) or Alternative(change, error=_why_not(change, trials)) for change in every],
         ),
-        tuple(sorted({tag for comparison in comparisons for tag in comparison.tags})),
         error,
         complete,
     )
@@ -253,12 +247,13 @@ def _groups(valid: Sequence[Change], trials: Mapping[Configuration, Trial]) -> l
     return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
 
 
-def _joined(comparisons: Sequence[Comparison]) -> Timed | None:
+def _joined(comparisons: Sequence[Comparison]) -> tuple[Timing, ...]:
     """Return the configuration itself over all comparisons, in each of which it is the first."""
     own = [comparison.timings[0] for comparison in comparisons]
     clocks_hz = [timing.sm_clock_hz for timing in own if timing.sm_clock_hz]
     groups_ns = [group for timing in own for group in timing.groups_ns]
-    return Timed(groups_ns, sm_clock_hz=fmean(clocks_hz) if clocks_hz else 0.0) if own else None
+    clock_hz = fmean(clocks_hz) if clocks_hz else 0.0
+    return tuple(Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1])
 
 
 def _by_parameter(

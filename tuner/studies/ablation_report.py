@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from tuner.core.model import Value, value_text
 from tuner.report.tables import (
     comparison_record,
@@ -15,16 +13,11 @@ from tuner.report.tables import (
     percent,
     picked,
     show,
-    show_pairs,
     show_text,
     throughput,
-    timing_record,
 )
-from tuner.report.terminal import printable
 from tuner.studies.ablation import ITSELF, AblatedParameter, Ablation, Alternative
-from tuner.studies.bench_report import compared_text
-from tuner.studies.interleaved import time_record
-from tuner.tuning.state import metrics
+from tuner.studies.bench_report import compared_text, head_record, show_head, time_record
 
 HEADS = ("choice", "instead", "time", "95 % interval", f"{ITSELF} is")
 
@@ -38,18 +31,8 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
         source: where the configuration comes from.
         notes: what a reader should know about the choice of it.
     """
-    click.echo(printable(f"{ablation.request.problem} on {ablation.gpu.name}"))
-    calibration = ablation.calibration.notes if ablation.calibration is not None else ()
-    noise = f"; noise floor {100 * ablation.noise_floor:.2g} %" if ablation.itself else ""
-    show_pairs(
-        [
-            (f"  {ITSELF}", f"{configuration} ({source})"),
-            ("  time", _time(ablation)),
-            ("  timed", f"{ablation.request.conditions}: {ablation.request.why}{noise}"),
-            *(("  note", note) for note in (*calibration, *notes)),
-            ("  clocks", f"held down by {', '.join(ablation.tags)}" if ablation.tags else ""),
-        ]
-    )
+    itself = (f"  {ITSELF}", f"{configuration} ({source})")
+    show_head(ablation.comparison, ablation.request.why, notes, [itself, ("  time", _time(ablation))])
     rows = []
     for choice in _by_worth(ablation):
         name = f"{choice.parameter}={value_text(choice.value)}"
@@ -72,7 +55,7 @@ def _time(ablation: Ablation) -> str:
     itself = ablation.itself
     if itself is None:
         return ""
-    figures = metrics(ablation.roof, itself.time_ns)
+    figures = ablation.comparison.metrics(itself)
     light = percent(figures.speed_of_light)
     parts = (
         f"{duration(itself.time_ns)} ({interval(*itself.interval_ns)})",
@@ -113,16 +96,14 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
     request, itself = ablation.request, ablation.itself
     no_time = dict.fromkeys(("time_ns", "ci_low_ns", "ci_high_ns"))
     return {
-        "problem": request.problem.to_json(),
-        **timing_record(ablation.gpu, request.conditions),
-        "why": request.why,
-        "noise_floor": ablation.noise_floor or None,
+        **head_record(ablation.comparison, request.why),
         **configuration_record(request.configuration),
         "source": source,
         "notes": notes,
-        **(time_record(ablation.roof, itself.time_ns, itself.interval_ns) if itself else no_time),
+        **(time_record(ablation.comparison, itself) if itself else no_time),
         "sm_clock_hz": (itself.sm_clock_hz if itself else 0.0) or None,
-        **picked(ablation, "tags error complete"),
+        "tags": ablation.comparison.tags,
+        **picked(ablation, "error complete"),
         "choices": [_choice(choice) for choice in ablation.parameters],
     }
 

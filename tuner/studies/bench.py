@@ -10,19 +10,17 @@ from dataclasses import dataclass, replace
 
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
-from tuner.devices.base import Device
+from tuner.devices.base import Contestant, Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.space import SearchSpace
 from tuner.studies.interleaved import (
     Compared,
     Comparison,
     Failure,
-    NamedContestant,
     Timing,
     blank_row,
     compare,
-    ratio_columns,
-    times_of,
+    filled,
 )
 from tuner.studies.targets import BEST, DEFAULT, Against, Target
 
@@ -62,11 +60,6 @@ class Bench:
     def best(self) -> Timing | None:
         """The stored winner."""
         return next((timing for timing in self.timings if timing.name == BEST), None)
-
-    @property
-    def noise_floor(self) -> float:
-        """Of the reference; 0 where nothing could be timed."""
-        return self.comparison.noise_floor(self.timings[0]) if self.timings else 0.0
 
     def compared(self, timing: Timing) -> Compared | None:
         """Return the reference compared with a contestant; None for itself, or without one."""
@@ -111,7 +104,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
     found = compare(device, target.kernel, target.problem, contestants, rounds, seed)
     failures = [one for one in found.failures if against.named or not one.not_installed]
     if target.winner is not None and target.broken:
-        best = NamedContestant(BEST, target.winner.winner.configuration)
+        best = Contestant(target.winner.winner.configuration, name=BEST)
         failures.insert(0, Failure(best, target.broken))
     first = next((timing for timing in found.timings if timing.configuration is not None), None)
     timings = sorted(found.timings, key=lambda timing: (timing is not first, timing.time_ns))
@@ -131,7 +124,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         return None
     now, then = timed.comparison.gpu, stored.run.gpu
     same = bool(now.uuid) and (now.uuid, now.driver) == (then.uuid, then.driver)
-    tolerance = max(SAME_MACHINE if same else SAME_NAME, NOISE_FLOORS * timed.noise_floor)
+    tolerance = max(SAME_MACHINE if same else SAME_NAME, NOISE_FLOORS * timed.comparison.reference_noise)
     result = SpeedCheck(
         stored.winner.time_ns, stored.created_at, None, None, tolerance, same_machine=same, slower=True
     )
@@ -153,38 +146,37 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     target = result.target
     row = replace(
         blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
-        noise_floor=result.noise_floor,
+        noise_floor=result.comparison.reference_noise,
     )
     return [
-        replace(
+        filled(
             row,
-            contestant=timing.name,
-            configuration=timing.configuration,
+            timing.name,
+            timing.configuration,
+            timing,
+            result.compared(timing) if result.reference == BEST else None,
             winner_id=target.winner.id if target.winner and timing.name == BEST else None,
-            **times_of(timing),
-            **ratio_columns(result.compared(timing) if result.reference == BEST else None),
             tags=(*result.comparison.tags, *(() if timing.verified else ("unverified",))),
         )
         for timing in result.timings
     ]
 
 
-def _contestants(device: Device, target: Target, against: Against) -> tuple[list[NamedContestant], list[str]]:
+def _contestants(device: Device, target: Target, against: Against) -> tuple[list[Contestant], list[str]]:
     """Return the best, the default and the baselines, in this order."""
-    contestants: list[NamedContestant] = []
+    contestants: list[Contestant] = []
     notes: list[str] = []
     stored = target.winner
     best = stored.winner if stored is not None and not target.broken else None
     if best is not None:
-        contestants.append(
-            NamedContestant(BEST, best.configuration, known_ns=best.time_ns if target.comparable else 0.0)
-        )
+        best_ns = best.time_ns if target.comparable else 0.0
+        contestants.append(Contestant(best.configuration, best_ns, name=BEST))
     if against.default or best is None:
         default = SearchSpace.from_kernel(target.kernel, target.problem, device.gpu).default
         if best is not None and default == best.configuration:
             notes.append("the default configuration is the best")
         else:
             default_ns = stored.winner.default_time_ns if stored and target.comparable else None
-            contestants.append(NamedContestant(DEFAULT, default, known_ns=default_ns or 0.0))
-    contestants += [NamedContestant(baseline.name, baseline=baseline) for baseline in against.baselines]
+            contestants.append(Contestant(default, default_ns or 0.0, name=DEFAULT))
+    contestants += [Contestant(None, baseline=baseline, name=baseline.name) for baseline in against.baselines]
     return contestants, notes

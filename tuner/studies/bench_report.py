@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
@@ -32,7 +33,7 @@ from tuner.report.tables import (
 )
 from tuner.report.terminal import printable
 from tuner.studies.bench import Bench, SpeedCheck
-from tuner.studies.interleaved import Compared, Timing, time_record
+from tuner.studies.interleaved import Compared, Comparison, Timing
 
 LOG_FROM = 20.0
 """Largest over smallest time above which bars on a linear axis would hide the short ones."""
@@ -46,15 +47,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
     """Print how the contestants of one problem were timed, and their times; with ``full`` all of their parameters."""
     target, texts = result.target, Texts.of_kernel(result.target.kernel, full=full)
     comparison, timings = result.comparison, result.timings
-    click.echo(printable(f"{target.problem} on {comparison.gpu.name}"))
-    calibration = comparison.calibration.notes if comparison.calibration is not None else ()
-    noise = f"; noise floor {100 * result.noise_floor:.2g} %" if timings else ""
-    pairs: list[tuple[str, object]] = [
-        ("  timed", f"{target.conditions}: {target.why}{noise}"),
-        *(("  note", note) for note in (*calibration, *result.notes)),
-        ("  clocks", f"held down by {', '.join(comparison.tags)}" if comparison.tags else ""),
-    ]
-    show_pairs(pairs)
+    show_head(comparison, target.why, result.notes)
     if not timings:
         return
     compared = f"{result.reference} is" if result.reference else ""
@@ -79,17 +72,43 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
         right=("time", "rate", "of peak"),
         stacked=[head for head in (what, "verified", "95 % interval", compared, "of peak") if head],
     )
-    note = launch_note(comparison.calibration, target.conditions, timings[0].time_ns, tied=result.tied)
-    if result.reference and note:
+    if note := _launch_note(result):
         show_text(note, "  ", "  ")
 
 
-def _launch_decides(result: Bench) -> bool:
+def _launch_note(result: Bench) -> str:
+    if not result.reference:
+        return ""
     comparison = result.comparison
-    if comparison.calibration is None or not result.reference:
-        return False
     time_ns = result.timings[0].time_ns
-    return comparison.calibration.launch_decides(comparison.conditions, time_ns, tied=result.tied)
+    return launch_note(comparison.calibration, comparison.conditions, time_ns, tied=result.tied)
+
+
+# -- what the reports of all studies share
+
+
+def show_head(
+    comparison: Comparison, why: str, notes: Sequence[str], before: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Print the problem, and how it was timed.
+
+    Args:
+        comparison: what was timed.
+        why: it was timed under these conditions.
+        notes: what a reader should know besides.
+        before: names and values that are printed first.
+    """
+    click.echo(printable(f"{comparison.problem} on {comparison.gpu.name}"))
+    calibrated = comparison.calibration.notes if comparison.calibration is not None else ()
+    noise = f"; noise floor {100 * comparison.reference_noise:.2g} %" if comparison.timings else ""
+    show_pairs(
+        [
+            *before,
+            ("  timed", f"{comparison.conditions}: {why}{noise}"),
+            *(("  note", note) for note in (*calibrated, *notes)),
+            ("  clocks", f"held down by {', '.join(comparison.tags)}" if comparison.tags else ""),
+        ]
+    )
 
 
 def comparison_text(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
@@ -110,6 +129,40 @@ def compared_text(compared: Compared | None) -> str:
         return ""
     ratio = compared.ratio
     return comparison_text(ratio.median, ratio.low, ratio.high, compared.verdict)
+
+
+def head_record(comparison: Comparison, why: str) -> dict[str, Any]:
+    """Return the problem, and how it was timed, for programs."""
+    return {
+        "problem": comparison.problem.to_json(),
+        **timing_record(comparison.gpu, comparison.conditions),
+        "why": why,
+        "noise_floor": comparison.reference_noise or None,
+    }
+
+
+def time_record(comparison: Comparison, timing: Timing) -> dict[str, Any]:
+    """Return a time with its interval and rates for programs."""
+    low, high = timing.interval_ns
+    figures = structs.asdict(comparison.metrics(timing))
+    return {"time_ns": timing.time_ns, "ci_low_ns": low, "ci_high_ns": high, **figures}
+
+
+def contestant_record(comparison: Comparison, timing: Timing, **more: object) -> dict[str, Any]:
+    """Return a contestant with its times for programs."""
+    return {
+        "contestant": timing.name,
+        **configuration_record(timing.configuration),
+        "call": timing.contestant.text if timing.configuration is None else None,
+        **time_record(comparison, timing),
+        **more,
+        "verified": timing.verified,
+        "sm_clock_hz": timing.sm_clock_hz or None,
+        "samples_ns": timing.samples_ns,
+    }
+
+
+# -- ``tune bench``
 
 
 def show_check(result: SpeedCheck) -> None:
@@ -139,15 +192,12 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     tuned_for = stored.run.problem if stored is not None and not target.broken else None
     comparison = result.comparison
     return {
-        "problem": target.problem.to_json(),
-        **timing_record(comparison.gpu, target.conditions),
-        "why": target.why,
-        "noise_floor": result.noise_floor or None,
+        **head_record(comparison, target.why),
         "calibration": comparison.calibration.to_json() if comparison.calibration is not None else None,
         "notes": result.notes,
         "tags": comparison.tags,
         "reference": result.reference or None,
-        "launch_decides": _launch_decides(result),
+        "launch_decides": bool(_launch_note(result)),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
         "contestants": [_timing(result, timing) for timing in result.timings],
         "failed": [failure.to_json() for failure in result.failures],
@@ -157,16 +207,8 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
 
 def _timing(result: Bench, timing: Timing) -> dict[str, Any]:
     compared = result.compared(timing)
-    return {
-        "contestant": timing.name,
-        **configuration_record(timing.configuration),
-        "call": timing.contestant.text if timing.contestant.baseline is not None else None,
-        **time_record(result.comparison.roof, timing.time_ns, timing.interval_ns),
-        **comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None)),
-        "verified": timing.verified,
-        "sm_clock_hz": timing.sm_clock_hz or None,
-        "samples_ns": timing.samples_ns,
-    }
+    ratio = comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
+    return contestant_record(result.comparison, timing, **ratio)
 
 
 def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-from msgspec import structs
 
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.model import Configuration, Gpu, Problem
@@ -19,7 +17,6 @@ from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, referen
 from tuner.core.version import __version__
 from tuner.database.records import Benchmark, Metrics
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Contestant, Device, RaceRequest, Timed
-from tuner.kernel.baselines import Baseline
 from tuner.kernel.functions import NOT_INSTALLED
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
@@ -32,37 +29,11 @@ SAMPLES = 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
 
 
-@dataclass(frozen=True)
-class NamedContestant:
-    """One contestant by its name in the table."""
-
-    name: str
-    configuration: Configuration | None = None
-    baseline: Baseline | None = None
-    known_ns: float = 0.0
-    """Its earlier time; 0 if there is none."""
-
-    @property
-    def text(self) -> str:
-        """What it runs."""
-        return self.baseline.line if self.baseline else str(self.configuration)
-
-    @property
-    def on_host(self) -> bool:
-        """Whether it does not run on the GPU."""
-        return self.baseline is not None and self.baseline.on_host
-
-    @property
-    def contestant(self) -> Contestant:
-        """What the device times."""
-        return Contestant(self.configuration, self.known_ns, self.baseline)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Timing(Timed):
     """A contestant with its times."""
 
-    contestant: NamedContestant
+    contestant: Contestant
 
     @property
     def name(self) -> str:
@@ -84,7 +55,7 @@ class Timing(Timed):
 class Failure:
     """A contestant that could not be timed."""
 
-    contestant: NamedContestant
+    contestant: Contestant
     error: str
 
     @property
@@ -136,6 +107,11 @@ class Comparison:
         """Return the throughput, and the share of the speed of light."""
         return metrics(self.roof, timing.time_ns)
 
+    @property
+    def reference_noise(self) -> float:
+        """The noise floor of the first contestant; 0 where nothing could be timed."""
+        return self.noise_floor(self.timings[0]) if self.timings else 0.0
+
     def noise_floor(self, timing: Timed) -> float:
         """Return how far from 1 the ratio of two equal kernels of this time may be."""
         if self.calibration is None:
@@ -155,7 +131,7 @@ def compare(
     device: Device,
     kernel: KernelSpec,
     problem: Problem,
-    contestants: Sequence[NamedContestant],
+    contestants: Sequence[Contestant],
     rounds: int,
     seed: int,
     *,
@@ -174,8 +150,7 @@ def compare(
         needed: once so many of the first have all failed, the others are not timed.
         failing: told at once of each that fails; what it raises ends the comparison.
     """
-    entered = [one.contestant for one in contestants]
-    race = device.race(RaceRequest(entered, rounds, SAMPLES, seed, needed=needed), failing)
+    race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, needed=needed), failing)
     return Comparison(
         kernel,
         problem,
@@ -227,28 +202,20 @@ def blank_row(identity: KernelIdentity, problem: Problem, device: Device, bench:
     )
 
 
-def times_of(timed: Timed) -> dict[str, Any]:
-    """Return what a row of the database has of a contestant's times."""
+def filled(
+    row: Benchmark,
+    name: str,
+    configuration: Configuration | None,
+    timed: Timed,
+    compared: Compared | None = None,
+    **more: Any,
+) -> Benchmark:
+    """Return a row with a contestant's times, and how what it was compared with is to it."""
     low, high = timed.interval_ns
-    return {
-        "time_ns": timed.time_ns,
-        "ci_low_ns": low,
-        "ci_high_ns": high,
-        "samples_ns": timed.samples_ns,
-        "sm_clock_hz": timed.sm_clock_hz,
-    }
-
-
-def ratio_columns(compared: Compared | None) -> dict[str, Any]:
-    """Return what a row of the database has of a comparison: nothing, if there is none."""
-    return {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
-
-
-def time_record(roof: Roof, time_ns: float, interval_ns: tuple[float, float]) -> dict[str, Any]:
-    """Return a time with its interval and rates for programs."""
-    low, high = interval_ns
-    figures = structs.asdict(metrics(roof, time_ns))
-    return {"time_ns": time_ns, "ci_low_ns": low, "ci_high_ns": high, **figures}
+    ratio = {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
+    times = {"time_ns": timed.time_ns, "ci_low_ns": low, "ci_high_ns": high, "samples_ns": timed.samples_ns}
+    columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **more}
+    return replace(row, contestant=name, configuration=configuration, **columns)
 
 
 # -- progress

@@ -7,7 +7,7 @@ A step is a part of the search space: a variant, perhaps with some of its parame
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.core.conditions import Mode, Regime
@@ -18,7 +18,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
-from tuner.studies.interleaved import Comparison, Timing, blank_row, ratio_columns, times_of, unpaired
+from tuner.studies.interleaved import Comparison, Timing, blank_row, filled, unpaired
 from tuner.studies.targets import Against
 
 STEP_PREFIX = "rung:"
@@ -232,12 +232,12 @@ def records_of(comparison: StepComparison, device: Device, bench: str) -> list[B
     first = comparison.fastest
     row = blank_row(KernelIdentity(comparison.kernel), comparison.problem, device, bench)
     return [
-        replace(
+        filled(
             row,
-            contestant=timing.name if timing.configuration is None else f"{STEP_PREFIX}{timing.name}",
-            configuration=timing.configuration,
-            **times_of(timing),
-            **ratio_columns(comparison.against(first, timing) if first and timing is not first else None),
+            timing.name if timing.configuration is None else f"{STEP_PREFIX}{timing.name}",
+            timing.configuration,
+            timing,
+            comparison.against(first, timing) if first and timing is not first else None,
             noise_floor=comparison.noise_floor(first or timing),
             tags=(*comparison.tags, LADDER, *(() if timing.verified else ("unverified",))),
         )

@@ -12,7 +12,6 @@ from tuner.core.stats import UNDECIDED
 from tuner.report.configurations import Texts, head_of
 from tuner.report.launches import launch_note
 from tuner.report.tables import (
-    configuration_record,
     duration,
     percent,
     picked,
@@ -22,8 +21,8 @@ from tuner.report.tables import (
     throughput,
 )
 from tuner.report.terminal import printable
-from tuner.studies.bench_report import comparison_text
-from tuner.studies.interleaved import Timing, time_record
+from tuner.studies.bench_report import comparison_text, contestant_record
+from tuner.studies.interleaved import Timing
 from tuner.studies.ladder import Ladder, Level, SpeedUp, StepComparison, size_text, sizes_text
 
 OTHER = " *"
@@ -328,20 +327,16 @@ def _timing_record(level: Level, comparison: StepComparison, timing: Timing, fir
     against = (
         comparison.against(timing, best_baseline) if tuned is not None and best_baseline is not None else None
     )
-    return {
-        "contestant": timing.name,
-        "rung": tuned is not None,
-        **configuration_record(timing.configuration),
-        "call": None if tuned else timing.contestant.text,
-        "trial": tuned.trial_id if tuned else None,
-        "run": tuned.run if tuned else None,
-        "trials": tuned.trials if tuned else None,
-        "known": tuned.reused if tuned else None,
-        **time_record(comparison.roof, timing.time_ns, timing.interval_ns),
-        "over_first": {**vars(over.ratio), "paired": over.paired} if over else None,
-        "versus": {**vars(against.ratio), "verdict": against.verdict} if against else None,
-        "by_launch": comparison.by_launch(timing),
-        **picked(timing, "verified on_host"),
-        "sm_clock_hz": timing.sm_clock_hz or None,
-        "samples_ns": timing.samples_ns,
-    }
+    return contestant_record(
+        comparison,
+        timing,
+        rung=tuned is not None,
+        trial=tuned.trial_id if tuned else None,
+        run=tuned.run if tuned else None,
+        trials=tuned.trials if tuned else None,
+        known=tuned.reused if tuned else None,
+        over_first={**vars(over.ratio), "paired": over.paired} if over else None,
+        versus={**vars(against.ratio), "verdict": against.verdict} if against else None,
+        by_launch=comparison.by_launch(timing),
+        on_host=timing.on_host,
+    )

@@ -12,11 +12,11 @@ from tuner.core.model import Configuration, Problem
 from tuner.core.observer import Observer
 from tuner.core.stats import MIN_SAMPLES
 from tuner.database.database import Database
-from tuner.devices.base import Device
+from tuner.devices.base import Contestant, Device
 from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import StepSpec
-from tuner.studies.interleaved import Comparison, Failure, NamedContestant, SearchOfStep, compare
+from tuner.studies.interleaved import Comparison, Failure, SearchOfStep, compare
 from tuner.studies.ladder import (
     STOPPED,
     Absence,
@@ -35,26 +35,6 @@ COMPARISON_NS = 4e9
 fewer rounds, down to the least that an interval needs."""
 HOST_NS = 10e9
 """NumPy is left out where it would take longer, by its time at the size before."""
-
-
-def levels_of(
-    sweep: Sweep, device: Device, database: Database, progress: Observer[str], stop: Callable[[], bool]
-) -> Iterator[Level]:
-    """Yield the results at each size, in the sweep's order.
-
-    A step, or a size, that fails is part of the results, and the others are measured.
-
-    Args:
-        sweep: which steps, which sizes.
-        device: where to measure; ready, and closed by the caller.
-        database: where every trial and every comparison goes.
-        progress: told of everything.
-        stop: called often; once it returns true, nothing new is begun.
-
-    Raises:
-        Interrupted: ``stop`` returned true. What was timed of the size under way is yielded before.
-    """
-    return _LadderRun(sweep, device, database, progress, stop).levels()
 
 
 @dataclass
@@ -78,19 +58,28 @@ class _Previous:
 
 
 @dataclass
-class _LadderRun:
+class LadderRun:
+    """A run up a ladder; a step, or a size, that fails is part of the results, and the others are measured."""
+
     _sweep: Sweep
     _device: Device
+    """Ready, and closed by the caller."""
     _database: Database
+    """Where every trial and every comparison goes."""
     _progress: Observer[str]
     _stop: Callable[[], bool]
+    """Called often; once it returns true, nothing new is begun."""
     _bench: str = field(default_factory=lambda: str(uuid.uuid4()))
     _previous: _Previous = field(default_factory=_Previous)
     _ended: int = 0
     """Searches and comparisons, however they ended."""
 
     def levels(self) -> Iterator[Level]:
-        """Yield the results of one size after the other."""
+        """Yield the results at each size, in the sweep's order.
+
+        Raises:
+            Interrupted: it was stopped. What was timed of the size under way is yielded before.
+        """
         sweep = self._sweep
         levels = [self._groups(sizes) for sizes in sweep.sizes]
         self._progress.phase("", sum(len(steps) + 1 for groups, _ in levels for _, steps in groups))
@@ -208,18 +197,18 @@ class _LadderRun:
             below = self._previous.best[step.name] = best.configuration
         return tuned
 
-    def _baselines(self, problem: Problem, roof: Roof) -> tuple[list[NamedContestant], list[Failure]]:
+    def _baselines(self, problem: Problem, roof: Roof) -> tuple[list[Contestant], list[Failure]]:
         """Return the baselines that can be timed, and those that cannot; a recording has no times of others."""
-        entries: list[NamedContestant] = []
+        entries: list[Contestant] = []
         failures: list[Failure] = []
         for baseline in () if self._device.recorded else self._sweep.against.baselines:
             name = baseline.name
             if name in self._previous.missing:
                 continue
-            entry, reason = NamedContestant(name, baseline=baseline), ""
+            entry, reason = Contestant(None, baseline=baseline, name=name), ""
             try:
                 settled = settle_baseline(baseline, self._sweep.kernel, problem)
-                entry = NamedContestant(name, baseline=settled)
+                entry = Contestant(None, baseline=settled, name=name)
                 if entry.on_host and (long_ns := self._previous.expected_ns(name, roof)) > HOST_NS:
                     reason = f"it would take some {long_ns * 1e-9:.0f} s"
             except TunerError as error:
@@ -234,12 +223,12 @@ class _LadderRun:
         self,
         problem: Problem,
         tuned: Mapping[str, Tuned],
-        baselines: Sequence[NamedContestant],
+        baselines: Sequence[Contestant],
         absent: dict[str, Absence],
     ) -> Comparison:
         """Time all of them in turn, as long as there is a step among them; one that fails goes to ``absent``."""
         self._check_stop()
-        steps = [NamedContestant(name, one.configuration, None, one.time_ns) for name, one in tuned.items()]
+        steps = [Contestant(one.configuration, one.time_ns, name=name) for name, one in tuned.items()]
         contestants = [*steps, *baselines]
 
         def failing(index: int, error: str) -> None:
@@ -247,7 +236,7 @@ class _LadderRun:
                 absent[steps[index].name] = Absence(f"{steps[index].text}: {error}")
             self._check_stop()
 
-        once_ns = sum(one.known_ns for one in contestants)
+        once_ns = sum(one.time_ns for one in contestants)
         most = int(COMPARISON_NS / once_ns) if once_ns else self._sweep.rounds
         return compare(
             self._device,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from tuner.core.conditions import Conditions, Mode, Regime
@@ -14,7 +14,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.interleaved import blank_row, times_of
+from tuner.studies.interleaved import blank_row, filled
 from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
 
 SCREENED = "screened"
@@ -146,16 +146,14 @@ class Races:
         for configuration, one in timed.items():
             # By the rounds' ratios to the fastest, which drift does not move.
             ratio = median(a / b for a, b in zip(one.medians_ns, fastest.medians_ns, strict=True))
-            rows[configuration] = replace(
+            rows[configuration] = filled(
                 row,
-                contestant=TIMED,
-                configuration=configuration,
-                **times_of(one)
-                | {
-                    "time_ns": ratio * fastest.time_ns,
-                    "ci_low_ns": min(one.medians_ns),
-                    "ci_high_ns": max(one.medians_ns),
-                },
+                TIMED,
+                configuration,
+                one,
+                time_ns=ratio * fastest.time_ns,
+                ci_low_ns=min(one.medians_ns),
+                ci_high_ns=max(one.medians_ns),
                 noise_floor=self._device.noise_floor(one.time_ns),
                 tags=(*tags, tag),
             )
