@@ -313,7 +313,7 @@ def words_of(path: str) -> str:
 
 def test_plots(ladder: Ladder, device: LadderDevice) -> None:
     pytest.importorskip("matplotlib")
-    said = ladder("--sweep", "n=1024..4096", "-q", "--plot", "story.svg")
+    said = ladder("--sweep", "n=2048..4096", "-q", "--plot", "story.svg")
     assert said.code == 0, said.err
     roofline = words_of("story-roofline.svg")
     for word in (
@@ -328,16 +328,30 @@ def test_plots(ladder: Ladder, device: LadderDevice) -> None:
         assert word in sizes, word
     first = Path("story-roofline.svg").read_bytes()
     device.noise = 0.0005
-    assert ladder("--size", "n=4096", "-q", "--plot", "one.png").code == 0
+    assert ladder("--sweep", "n=2048..4096", "-q", "--plot", "story.svg").code == 0
+    assert Path("story-roofline.svg").read_bytes() == first
+    assert (
+        ladder("--size", "n=4096", "--step", "more", "--against", "none", "-q", "--plot", "one.png").code == 0
+    )
     assert Path("one-roofline.png").read_bytes().startswith(b"\x89PNG")
     assert not Path("one-sizes.png").exists()
-    assert ladder("--sweep", "n=1024..4096", "-q", "--plot", "story.svg").code == 0
-    assert Path("story-roofline.svg").read_bytes() == first
 
 
 def test_warm_caches_know_no_share_of_the_memory(ladder: Ladder, device: LadderDevice) -> None:
     pytest.importorskip("matplotlib")
-    said = ladder("--mode", "warm", "--sweep", "n=1024..2048", "-q", "--plot", "warm.svg")
+    said = ladder(
+        "--mode",
+        "warm",
+        "--sweep",
+        "n=1024..2048",
+        "--step",
+        "more",
+        "--against",
+        "none",
+        "-q",
+        "--plot",
+        "warm.svg",
+    )
     assert said.code == 0, said.err
     assert "warm, rested: as asked" in said.out
     assert "of peak" not in said.out

@@ -143,10 +143,6 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
         (("--kernel", "transform", "--size", "n=99"), "--size n=2**24"),
         (("--kernel", "transform", "--dtype", "float32"), "--size n=2**24 --dtype float16"),
         (
-            ("--kernel", "transform", "--size", "n=2**24", "--option", "op=x * x"),
-            "--size n=2**24 --option 'op=x + 0.5 * (20 - x)'",
-        ),
-        (
             ("--kernel", "gemm", "--dtype", "float32", "--size", "m=8192"),
             "--size m=4096,n=4096,k=4096 --dtype float32",
         ),

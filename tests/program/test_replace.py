@@ -315,7 +315,7 @@ def test_a_decision_is_for_one_configuration(times: dict[str, tuple[float, float
     assert file.read_text().count('"replaced": true') == 2
 
 
-@pytest.mark.parametrize("backend", ["", "inductor"])
+@pytest.mark.parametrize("backend", ["", "aot_eager"])
 def test_layers_of_a_model_keep_their_replacement(
     times: dict[str, tuple[float, float]], backend: str
 ) -> None:

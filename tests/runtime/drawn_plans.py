@@ -28,13 +28,13 @@ from tuner.winners.records import (
 
 EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[2] / "docs" / "examples").glob("*/*.toml"))
 KERNELS = [*builtin_kernels(), *EXAMPLES]
-DRAWN = 3
+DRAWN = 2
 """Valid configurations of each variant and GPU, besides defaults."""
 TRIES = 40
 """Problems that are drawn until a variant can run one."""
 CAPABILITIES = (80, 90, 90)
 """Twice the one that most variants are for, unless a kernel has many variants."""
-SIZES = 9
+SIZES = 6
 """Other sizes at which each configuration is interpreted."""
 ELEMENTS = ("x + 1", "x * y + 1", "x * y + z")
 

@@ -99,6 +99,6 @@ def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
     answers = done.stdout.splitlines()
-    assert len(answers) == len(expected) >= 150
+    assert len(answers) == len(expected) >= 60
     for line, answer, plan in zip(asked, answers, expected, strict=True):
         assert answer.partition(":")[0] == plan, f"{line}: {answer}"

@@ -143,7 +143,7 @@ def damaged(draw: random.Random) -> bytes:
 
 def test_what_is_damaged_is_refused_alike() -> None:
     draw = random.Random(11)
-    manifests = [json.dumps(WHOLE).encode(), *(damaged(draw) for _ in range(1500))]
+    manifests = [json.dumps(WHOLE).encode(), *(damaged(draw) for _ in range(500))]
     given = b"".join(b"%d\n%s" % (len(data), data) for data in manifests)
     done = subprocess.run(sanitized("manifests"), input=given, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -160,4 +160,4 @@ def test_what_is_damaged_is_refused_alike() -> None:
         if (answer[0] == "0") != (reason == ""):
             different.append(f"C++: {answer}; Python: {reason or 'accepted'}")
     assert not different, "\n".join(different)
-    assert 50 < accepted < 1450
+    assert 15 < accepted < 485

@@ -9,6 +9,8 @@ import pytest
 from tests.runtime.manifests import product_manifest, write_bundle
 from tests.runtime.programs import launches, run
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:

@@ -66,14 +66,15 @@ class TestContract:
     def test_a_seed_gives_the_same_sequence(self, sampler):
         def sequence(seed):
             search, proposed = make_search(sampler, single(), seed), []
-            for _ in range(30):
+            for _ in range(16):
                 proposed.append(search.ask())
                 search.tell(proposed[-1], time_of(proposed[-1]))
             return proposed
 
-        assert sequence(5) == sequence(5)
+        first = sequence(5)
+        assert sequence(5) == first
         if sampler != "brute-force":
-            assert sequence(5) != sequence(6)
+            assert sequence(6) != first
 
     def test_begins_with_what_it_is_given(self, sampler):
         space = single()
@@ -158,9 +159,9 @@ class TestContract:
 
 def test_tpe_learns():
     space = single(6, 6)
-    tpe = [best_cost("tpe", seed, 100, space) for seed in range(5)]
-    chance = [best_cost("random", seed, 100, space) for seed in range(5)]
-    assert sorted(tpe)[2] < sorted(chance)[2] - 0.2
+    tpe = [best_cost("tpe", seed, 100, space) for seed in range(3)]
+    chance = [best_cost("random", seed, 100, space) for seed in range(3)]
+    assert sorted(tpe)[1] < sorted(chance)[1] - 0.2
 
 
 def test_tpe_prefers_the_better_variant_but_tries_all():

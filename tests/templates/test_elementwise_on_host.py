@@ -109,7 +109,7 @@ def check(
             assert not wrong.any(), f"{case.configuration} {problem}: {wrong.sum()} of {n} are wrong"
 
 
-@pytest.mark.parametrize(("name", "dtype"), (("vector_add", "float32"), ("saxpy", "bfloat16")))
+@pytest.mark.parametrize(("name", "dtype"), (("saxpy", "bfloat16"),))
 def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel(name), random.Random(f"{name} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype})
@@ -120,7 +120,7 @@ def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("op", "dtype"),
-    (("x + 0.5 * (20 - x)", "bfloat16"), ("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")),
+    (("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")),
 )
 def test_every_expression(op: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel("transform"), random.Random(f"{op} {dtype}")

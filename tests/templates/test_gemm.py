@@ -46,17 +46,16 @@ def defaults(variant: VariantSpec, cc: int, size: int = 4096) -> dict[str, Any]:
 
 
 def default_cases() -> Iterator[Any]:
-    # Every dtype, every layout, and every generation that the variant has; less of what multiplies like another one.
+    # Of every variant two layouts, dtypes and generations; the variants together have them all.
     for turn, name in enumerate(EVERYWHERE):
         variant = GEMM.variants[name]
-        unseen = [75, 90] if name == "split_k" else [80, 90] if "split_k" in name else list(GENERATIONS)
+        unseen = list(GENERATIONS[turn % 2 :: 2])
         dtypes = [dtype for dtype in DTYPES if usable(variant, dtype, "nn", ARCHITECTURES[90])]
-        for number, layout in enumerate(LAYOUTS[::3] if "split_k" in name else LAYOUTS):
+        for number, layout in enumerate(LAYOUTS[turn % 2 :: 2]):
             dtype = dtypes[(number + turn) % len(dtypes)]
             cc = next((cc for cc in unseen if usable(variant, dtype, layout, ARCHITECTURES[cc])), 90)
             unseen = [other for other in unseen if other != cc]
             yield pytest.param(name, dtype, layout, cc, id=f"{name}-{dtype}-{layout}-{cc}")
-        assert not unseen
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(default_cases()))
@@ -83,7 +82,7 @@ def test_defaults_are_valid_everywhere(cc: int) -> None:
                     assert not broken(GEMM, variant, defaults(variant, cc, size), of, ARCHITECTURES[cc])
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", EVERYWHERE[::2])
 def test_samples_compile(name: str) -> None:
     variant = GEMM.variants[name]
     dtypes = [dtype for dtype in DTYPES if usable(variant, dtype, "nn", ARCHITECTURES[90])]
@@ -98,7 +97,7 @@ def test_samples_compile(name: str) -> None:
     assert result.resources.spill_bytes <= 512, (parameters, device.arch)
 
 
-@pytest.mark.parametrize(("turn", "layout"), list(enumerate(LAYOUTS)))
+@pytest.mark.parametrize(("turn", "layout"), [(0, "nt"), (1, "tn"), (2, "nn")])
 def test_reference_compiles(layout: str, turn: int) -> None:
     launch = GEMM.reference.cuda
     assert launch is not None
@@ -107,9 +106,7 @@ def test_reference_compiles(layout: str, turn: int) -> None:
     assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("dtype", "width"), [(d, w) for d in DTYPES[1:] for w in (1, 2, 4, 8) if w * ITEMSIZE[d] <= 16]
-)
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 1), ("bfloat16", 8), ("float32", 2)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
     small = {"block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4}

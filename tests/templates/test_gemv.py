@@ -35,9 +35,9 @@ def problem(name: str, dtype: str, a_transposed: bool = False, **sizes: int) -> 
 
 
 def samples() -> Iterator[Any]:
-    """Each variant with each dtype and each generation in turn."""
-    for name in LAYOUTS:
-        for i, cc in enumerate(GENERATIONS):
+    """Two generations for each variant, with another dtype."""
+    for turn, name in enumerate(LAYOUTS):
+        for i, cc in list(enumerate(GENERATIONS))[turn::2]:
             yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
 
 
@@ -51,7 +51,7 @@ def test_compiles_everywhere_and_the_default_of_rows_of_a_without_spills(
     space = SearchSpace.from_kernel(GEMM, of, gpu, [name])
     [variant] = space.variants
     drawn = variant.configuration(rng.randrange(len(variant)))
-    for configuration in (space.default, drawn) if cc in (75, 90) else (space.default,):
+    for configuration in (space.default, drawn) if cc in (75, 80) else (space.default,):
         [(source, entry)] = render(GEMM, of, gpu, configuration)
         result = compile_source(source, entry, gpu.arch)
         assert "warning" not in result.log, result.log
@@ -152,8 +152,10 @@ CASES = [
 
 
 @needs_gpp
-@pytest.mark.parametrize("a_transposed", [False, True])
-@pytest.mark.parametrize(("name", "dtype", "parameters", "shapes"), CASES)
+@pytest.mark.parametrize(
+    ("name", "dtype", "parameters", "shapes", "a_transposed"),
+    [*((*case, bool(turn % 2)) for turn, case in enumerate(CASES)), (*CASES[1], False), (*CASES[4], True)],
+)
 def test_is_exact_where_sums_are(
     name: str,
     dtype: str,

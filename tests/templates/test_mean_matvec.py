@@ -25,14 +25,14 @@ from tuner.runtime.dtypes import ITEMSIZE
 
 
 def default_cases() -> Iterator[Any]:
-    # Every generation, and every kind of problem.
+    # Of every variant two generations and two kinds of problems; the variants together have them all.
     kinds = (
         ("float32", "nml", "float32"),
         ("float32", "nml", "tf32"),
         ("float16", "mnl", "tf32"),
         ("bfloat16", "nml", "float32"),
     )
-    for name, variant in KERNEL.variants.items():
+    for turn, (name, variant) in enumerate(KERNEL.variants.items()):
         usable = {
             kind: [
                 cc
@@ -41,11 +41,11 @@ def default_cases() -> Iterator[Any]:
             ]
             for kind in kinds
         }
-        unseen = set().union(*usable.values())
+        unseen = set().union(*usable.values()).intersection(GENERATIONS[turn % 2 :: 2])
         for number in itertools.count():
             kind = kinds[number % len(kinds)]
             cc = max(unseen.intersection(usable[kind]), default=90)
-            if number >= len(kinds) and cc not in unseen:
+            if number >= 2 and cc not in unseen:
                 break
             unseen.discard(cc)
             yield pytest.param(name, *kind, cc, id="-".join((name, *kind, str(cc))))
@@ -64,7 +64,7 @@ def test_defaults_compile_without_spills(name: str, dtype: str, layout: str, pro
         assert result.resources.stack_bytes == 0
 
 
-@pytest.mark.parametrize(("turn", "name"), list(enumerate(KERNEL.variants)))
+@pytest.mark.parametrize(("turn", "name"), list(enumerate(KERNEL.variants))[::2])
 def test_samples_compile(name: str, turn: int) -> None:
     variant, dtype = KERNEL.variants[name], DTYPES[turn % 3]
     rng = random.Random(f"{name} {dtype}")
@@ -107,9 +107,7 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
     assert all(counts[name] >= 10_000 for name in ("mean_then_product", "fused", "fused_bulk"))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "width"), [(d, w) for d in DTYPES[:2] for w in (1, 2, 4, 8) if w * ITEMSIZE[d] <= 16]
-)
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 1), ("float32", 4), ("float16", 2)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     of, device = problem(dtype), ARCHITECTURES[80]
     parameters = {**KERNEL.variants["mean_then_product"].defaults, "vector_width": width, "parts": 1}

@@ -56,22 +56,16 @@ CASES = [
     ("mma_sync", "float16", "tn", 75, FLAT | {"stages": 2, "warps_n": 2}, [(24, 40, 201)]),
     ("mma_sync", "float16", "tn", 86, TALL, [(264, 40, 100), (8, 72, 33)]),
     ("mma_sync", "float16", "tt", 80, WIDE, [(72, 131, 264), (8, 7, 72)]),
-    ("mma_sync", "bfloat16", "tt", 120, FLAT, [(24, 37, 72), (16, 32, 128)]),
     ("mma_sync", "float16", "tt", 75, SMALL, [(40, 66, 104)]),
     # Of pairs of elements, or of single ones.
     ("mma_sync", "float16", "nn", 80, SMALL | PAIRS, [(33, 68, 100), (31, 66, 70), (2, 2, 2)]),
     ("mma_sync", "bfloat16", "nt", 80, WIDE | PAIRS, [(65, 130, 130), (3, 33, 66)]),
-    ("mma_sync", "float16", "nn", 75, SMALL | PAIRS, [(33, 68, 100)]),
     ("mma_sync", "float16", "tn", 80, SMALL | PAIRS, [(34, 68, 101), (2, 2, 1)]),
-    ("mma_sync", "float16", "tt", 89, WIDE | PAIRS, [(66, 129, 130)]),
     ("mma_sync", "float16", "nn", 89, SMALL | SINGLY, [(33, 67, 71), (3, 5, 7), (1, 1, 1), (40, 72, 104)]),
-    ("mma_sync", "float16", "nt", 86, WIDE | SINGLY, [(65, 137, 265), (3, 129, 65)]),
     ("mma_sync", "bfloat16", "nn", 80, FLAT | SINGLY, [(15, 32, 129), (3, 8, 5), (15, 31, 128)]),
-    ("mma_sync", "float16", "nn", 75, SMALL | SINGLY, [(31, 67, 71), (32, 65, 33)]),
     ("mma_sync", "float16", "tn", 80, FLAT | SINGLY, [(17, 31, 129), (1, 1, 1)]),
     ("mma_sync", "bfloat16", "tt", 80, FLAT | SINGLY, [(15, 33, 129)]),
     ("mma_sync_padded", "bfloat16", "nn", 80, SQUARE, [(33, 67, 71), (40, 72, 100), (40, 70, 104)]),
-    ("mma_sync_padded", "float16", "nn", 75, SQUARE, [(40, 70, 104)]),
     ("mma_sync_padded", "float16", "nt", 86, SQUARE, [(35, 66, 67)]),
     ("mma_sync_padded", "float16", "tn", 80, SQUARE, [(33, 67, 40), (40, 66, 13), (35, 64, 7)]),
     ("mma_sync_padded", "bfloat16", "tt", 80, SQUARE, [(33, 67, 41), (40, 66, 13), (35, 64, 8)]),
@@ -132,7 +126,7 @@ LARGER = [(128, 256, 64, 3, 2, 4)]
 def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
     device = ARCHITECTURES[cc]
     dtypes = ("float16", "bfloat16") if cc >= 80 else ("float16",)
-    tiles = {75: FEWER, 80: [*TILES[::2], *LARGER]}[cc]
+    tiles = {75: FEWER[:2], 80: [*TILES[::4], *LARGER]}[cc]
     for number, tile in enumerate(tiles):
         names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
         of = problem(dtypes[number % len(dtypes)], ("nn", "nt", "tn", "tt")[number // 2 % 4])

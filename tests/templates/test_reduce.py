@@ -56,10 +56,10 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
     for number, (dtype, op) in enumerate(zip(DTYPES, OPERATIONS, strict=True)):
         problem = problem_of(100_003, dtype, op)
         for turn, variant in enumerate(KERNEL.usable_variants(problem, device)[0]):
-            # A dtype for each variant and architecture, another one for the next.
-            sampled = (turn + number + cc) % 3 == 0
+            # Another dtype, and other variants' defaults, for the next architecture.
+            sampled = (turn + number + cc) % 6 == 0
             chosen = [draw(KERNEL, variant, problem, device, rng)] if sampled else []
-            for parameters in chosen if number else [variant.defaults, *chosen]:
+            for parameters in chosen if number else [*[variant.defaults][(turn + cc // 5) % 2 :], *chosen]:
                 configuration = Configuration.of(variant.name, parameters)
                 make_plan(KERNEL, problem, device, configuration)
                 sources = render(KERNEL, problem, device, configuration)
@@ -78,7 +78,7 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
     assert len(spilled) <= 1, spilled
 
 
-@pytest.mark.parametrize(("dtype", "op"), list(itertools.product(DTYPES, OPERATIONS)))
+@pytest.mark.parametrize(("dtype", "op"), list(zip(DTYPES, OPERATIONS, strict=True)))
 def test_reference_compiles(dtype: str, op: str) -> None:
     assert KERNEL.reference.cuda is not None
     problem, device = problem_of(1000, dtype, op), gpu(75 if dtype == "bfloat16" else 90)
@@ -230,7 +230,7 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
 
 
 @needs_gpp
-@pytest.mark.parametrize("case", (2, 3, 5, 7, 9, 11))
+@pytest.mark.parametrize("case", (2, 3, 7, 9, 11))
 def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) -> None:
     """Normal numbers: another order would give other last bits."""
     variant, parameters = CASES[case]

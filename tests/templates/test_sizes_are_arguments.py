@@ -18,7 +18,7 @@ from tuner.kernel.spec import KernelSpec
 
 HOPPER = ARCHITECTURES[90]
 DRAWS = 400
-SIZES_OF_A_KIND, OTHER_SIZES = 4, 4
+SIZES_OF_A_KIND, OTHER_SIZES = 2, 3
 """Problems of a dtype and layout at which a configuration is drawn, and others at which it is rendered, too."""
 LENGTHS = (1, 6, 35, 64, 136, 1023, 4096, 32768, 98310)
 SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -95,7 +95,7 @@ def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -
                     f"{configuration} for {of} and {other}"
                 )
                 compared += 1
-    assert compared >= 5
+    assert compared >= 2
 
 
 @pytest.mark.parametrize("name", builtin_kernels())

@@ -39,9 +39,9 @@ def problem(dtype: str, layout: str, m: int, n: int, k: int) -> Problem:
 
 
 def samples() -> Iterator[Any]:
-    """Every generation, with a variant, dtype and layout in turn; the oldest and the newest with all variants."""
+    """Every generation, with a variant, dtype and layout in turn; the oldest with all variants."""
     for i, cc in enumerate(GENERATIONS):
-        for name in LAYOUTS if cc in (75, 120) else [list(LAYOUTS)[i % 3]]:
+        for name in LAYOUTS if cc == 75 else [list(LAYOUTS)[i % 3]]:
             layout = LAYOUTS[name][i % len(LAYOUTS[name])]
             yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
 
@@ -67,7 +67,7 @@ def test_compiles_everywhere_and_the_default_without_spills(
 
 
 @pytest.mark.parametrize(
-    ("name", "layout"), [(name, layout) for name, layouts in LAYOUTS.items() for layout in layouts]
+    ("name", "layout"), [(name, layout) for name, layouts in LAYOUTS.items() for layout in layouts[::2]]
 )
 def test_nothing_is_read_before_the_launch_before_ends(name: str, layout: str) -> None:
     """What is taken for constant (ld.global.nc) may be read before the wait, which orders all other reads."""

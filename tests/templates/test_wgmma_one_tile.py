@@ -24,7 +24,7 @@ GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 VARIANTS = ("wgmma_split_k", "wgmma_skinny_m")
 LAYOUTS = ("nn", "nt", "tn", "tt")
-SAMPLES = 60
+SAMPLES = 20
 
 
 def problem(layout: str = "nn", dtype: str = "bfloat16", **sizes: int) -> Problem:
@@ -105,8 +105,9 @@ def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, lay
             assert not scratch
 
 
-@pytest.mark.parametrize(("dtype", "layout"), [("bfloat16", "nn"), ("float16", "tt")])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "layout"), [("wgmma_split_k", "bfloat16", "nn"), ("wgmma_skinny_m", "float16", "tt")]
+)
 def test_compiles_without_spills_pauses_or_fences_of_the_gpu(name: str, layout: str, dtype: str) -> None:
     """An arrival with a cluster-wide release would wait for all memory traffic of the block: microseconds."""
     of = problem(layout, dtype, m=104)
@@ -124,7 +125,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
     of = problem(m=512, n=512, k=65536)
     space = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma_split_k"])
     parts = [one for one in space.configurations() if int(one.values["split_k"]) > 1]
-    for configuration in random.Random(0).sample(parts, 4):
+    for configuration in random.Random(0).sample(parts, 2):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch)
         assert result.resources.spill_bytes == 0, configuration
@@ -132,7 +133,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
 
 
 def test_few_rows_take_the_narrow_side_of_the_instruction() -> None:
-    for configuration in drawn("wgmma_skinny_m", problem(m=3), 3):
+    for configuration in drawn("wgmma_skinny_m", problem(m=3), 1):
         assert configuration.values["block_m"] == 8
         [(source, entry)] = render(GEMM, problem(m=3), HOPPER, configuration)
         ptx = compile_source(source, entry, HOPPER.arch, listing=True).ptx

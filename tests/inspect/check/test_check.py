@@ -152,7 +152,7 @@ def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_right_kernel_has_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = findings(
-        capsys, str(planted(tmp_path)), "--configurations", "2", "--cc", "80", "--cc", "90"
+        capsys, str(planted(tmp_path)), "--configurations", "1", "--cc", "80", "--cc", "90"
     )
     assert (code, lines) == (0, [])
 
@@ -162,9 +162,7 @@ def test_the_file_of_a_built_in_kernel_has_no_finding(name: str, capsys: pytest.
     assert findings(capsys, name, *FILE_ALONE) == (0, [])
 
 
-@pytest.mark.parametrize(
-    "name", ["saxpy", "docs/examples/heat/heat.toml", "docs/examples/softmax/softmax.toml"]
-)
+@pytest.mark.parametrize("name", ["docs/examples/heat/heat.toml", "docs/examples/softmax/softmax.toml"])
 def test_a_right_kernel_has_no_finding(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,16 +263,12 @@ def rendered(name: str, cc: int) -> Iterator[tuple[str, str, str]]:
             yield variant.name, source, entry
 
 
-@pytest.mark.parametrize(("name", "cc"), [("gemm", 80), ("gemm", 75), ("saxpy", 90)])
+@pytest.mark.parametrize(("name", "cc"), [("gemm", 80), ("saxpy", 90)])
 def test_built_in_kernels_are_understood(name: str, cc: int) -> None:
     launches = list(rendered(name, cc))
-    if cc == 75:  # has instructions of its own for matrices alone
-        launches = [(variant, source, entry) for variant, source, entry in launches if "mma_sync" in entry]
-    if cc == 80:
-        launches = launches[::2]
     if name == "gemm":  # all take half a minute
-        launches = launches[::3]
-    assert launches
+        products = [one for one in launches if "mma_sync" in one[2]]
+        launches = [launches[0], products[0]]
     for variant, source, entry in launches:
         found = compiled(source, ARCHITECTURES[cc].arch, entry)
         assert found.walk.count(Kind.GLOBAL_STORE, Kind.BULK_STORE) > 0, variant
