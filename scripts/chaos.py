@@ -25,8 +25,6 @@ from tests import fork_server
 from tests.faults.chaos import SECTIONS
 from tests.faults.killing import Report
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 def run(name: str, times: int, seed: int, jobs: int) -> bool:
     """Run a section in several processes, print its report, and return whether nothing went wrong."""

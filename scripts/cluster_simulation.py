@@ -27,6 +27,7 @@ from click.testing import CliRunner
 
 from scripts import harness
 from scripts.fleet_simulation import noting, rows, simulate
+from scripts.harness import EVIDENCE
 from tests.fleets import OPENER, Seen, jobs
 from tuner.children.measuring import GpuList
 from tuner.cli import fleet
@@ -37,9 +38,6 @@ from tuner.fleet.cluster_files import read_settings, running
 from tuner.fleet.head import Head
 from tuner.fleet.workers import WorkersAsCards
 
-ROOT = Path(__file__).resolve().parents[1]
-
-EVIDENCE = ROOT / "results" / "evidence" / "cluster-simulation.json"
 KILL_TRIAL_S, TRIAL_S, TRIALS = 0.2, 2.0, 24
 
 
@@ -123,11 +121,11 @@ def main() -> int:
     add("--devices", type=int, default=8)
     add("--workers", type=int, default=100, help="Workers to kill.")
     add("--schedulers", type=int, default=20, help="Times to kill the scheduler.")
-    add("--out", type=Path, default=EVIDENCE)
+    add("--out", type=Path, default=EVIDENCE / "cluster-simulation.json")
     given = options.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     results["kills"] = kills(given.devices, given.workers, given.schedulers)
-    given.out.write_text(json.dumps(results, indent=1) + "\n")
+    harness.write_json(given.out, results)
     sys.stdout.write(json.dumps(results, indent=1) + "\n")
     killed = results.get("kills", {})
     return 1 if killed.get("lost") or killed.get("doubled") or killed.get("problems_of_the_file") else 0

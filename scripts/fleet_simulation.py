@@ -35,6 +35,7 @@ from typing import Any
 from msgspec import structs
 
 from scripts import harness
+from scripts.harness import EVIDENCE
 from tests.fleets import RECORDING, Seen, cards, jobs, searchers
 from tuner.database.database import Database
 from tuner.fleet.head import Head
@@ -42,9 +43,6 @@ from tuner.fleet.ledger import Ledger
 from tuner.fleet.messages import Answered, Calls
 from tuner.fleet.remote import form_of
 
-ROOT = Path(__file__).resolve().parents[1]
-
-EVIDENCE = ROOT / "results" / "evidence" / "fleet-simulation.json"
 TRIAL_S, OFFSET, NOISE, STRAGGLERS = 2.0, 0.03, 0.001, 0.01
 ROUNDS, SHORTEST, LONGEST = 5, 4, 44
 """Problems for each device, and trials of the shortest and the longest of them."""
@@ -243,7 +241,7 @@ def main() -> None:
     add("sections", nargs="*", metavar="SECTION", help="linear, kills, heads, overlap, table")
     add("--devices", type=int, action="append", help="of linear; 8 and 64")
     add("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
-    add("--out", type=Path, default=EVIDENCE)
+    add("--out", type=Path, default=EVIDENCE / "fleet-simulation.json")
     add("--serve", type=Path, help=argparse.SUPPRESS)
     add("--problems", type=int, help=argparse.SUPPRESS)
     add("--trials", type=int, help=argparse.SUPPRESS)
@@ -253,7 +251,7 @@ def main() -> None:
         return
     wanted = given.sections or ["linear", "kills", "heads", "overlap", "table"]
     found = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    found["command"], found["day"] = "scripts/fleet_simulation.py", time.strftime("%Y-%m-%d")
+    found["command"], found["day"] = "scripts/fleet_simulation.py", harness.today()
     found["settings"] = {"trial_s": TRIAL_S, "offset": OFFSET, "noise": NOISE, "stragglers": STRAGGLERS}
     sections: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
         "linear": {f"linear_{count}": partial(linear, count) for count in given.devices or [8, 64]},

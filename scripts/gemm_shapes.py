@@ -27,14 +27,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from scripts.harness import listed, parser, say, tune, versions
+from scripts.harness import listed, say, study_parser, tune, versions
 from scripts.shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape, keep_winners
 from scripts.shape_tables import LISTED, raced, raced_text, report, searched
 
@@ -64,7 +62,6 @@ class Study:
 
     def __init__(self, notes: Notes, problems: Sequence[Problem], given: argparse.Namespace) -> None:
         self._notes, self._problems, self._given = notes, problems, given
-        self._until = time.monotonic() + (given.seconds or math.inf)
 
     def run(self, steps: Iterable[str]) -> None:
         """Do the steps that each problem takes for some at a time, so that those are whole, and then the others."""
@@ -84,7 +81,7 @@ class Study:
     def _left(self, step: str, group: Sequence[Problem]) -> Iterator[Problem]:
         """Return what is to be done of some problems, until the time is over."""
         for problem in group:
-            if time.monotonic() >= self._until:
+            if not self._notes.has_time():
                 return
             if not self._notes.has(problem, step):
                 yield problem
@@ -110,10 +107,9 @@ class Study:
     def _race(self, group: Sequence[Problem]) -> None:
         left = {*self._left("race", group), *self._left("warm", group)}
         group = [one for one in group if one in left and self._notes.get(one, "search").get("exportable")]
-        left_s = self._until - time.monotonic()
-        if not group or left_s <= 0:
+        if not group or not self._notes.has_time():
             return
-        group = group[: max(1, int(min(left_s / RACE_S, BATCH)))]
+        group = group[: max(1, int(min(self._notes.left_s / RACE_S, BATCH)))]
         how = ("--rounds", str(self._given.rounds), "--mode", "auto", "--mode", "warm")
         text, _ = tune(
             *("bench", *group[0].kind),
@@ -147,7 +143,7 @@ class Study:
     def _bits(self) -> None:
         for group in groups(self._problems, max(1, len(self._problems))):
             exportable = [p for p in group if self._notes.get(p, "search").get("exportable")]
-            if time.monotonic() >= self._until or all(self._notes.has(p, "bits") for p in exportable):
+            if not self._notes.has_time() or all(self._notes.has(p, "bits") for p in exportable):
                 continue
             words = ["--db", str(self._notes.winners), *group[0].kind, "--json"]
             done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
@@ -195,25 +191,21 @@ def problems_of(given: argparse.Namespace, notes: Notes) -> list[Problem]:
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = study_parser(__doc__, STEPS, "gemm-shapes", "search,race")
     add = options.add_argument
-    add("--out", type=Path, help="Folder for gemm-shapes.txt and .json; gemm-random.* of drawn ones.")
-    add("--work", type=Path, default=Path("gemm-shapes"), help="Databases and what is known so far.")
     add("--shapes", type=listed(), default="", help="Only these, with commas between: 4096,512x512x65536.")
     add("--dtypes", type=listed(), default="bfloat16,float16", help="With commas between.")
     add("--layout", type=listed(LAYOUTS), default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
     add("--random", type=int, default=0, help="So many problems that are drawn.")
     add("--random-seed", type=int, default=0, help="What they are drawn by.")
-    add("--steps", type=listed(STEPS), default="search,race", help=f"Of {', '.join(STEPS)}.")
     add("--only", type=listed(), default="", help="Problems: bfloat16-4096x4096x4096,float16-512x512x512-nt.")
     add("--jobs", type=int, default=0, help="Compiling processes; 0 for one a core.")
     add("--trials", type=int, default=200)
     add("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
     add("--rounds", type=rounds, default=20)
     add("--ablation-rounds", type=rounds, default=12)
-    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
     given = options.parse_args()
-    notes = Notes(given.work)
+    notes = Notes(given.work, given.seconds)
     try:
         problems = problems_of(given, notes)
     except (ValueError, argparse.ArgumentTypeError) as error:

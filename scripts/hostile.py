@@ -39,7 +39,6 @@ def main(arguments: list[str] | None = None) -> int:
     add("--files", type=int, default=2000, help="mutated files, a command each")
     add("--seed", default="0")
     add("--jobs", type=int, default=os.cpu_count())
-    add("--only", default="", metavar="TEXT", help="commands whose name contains this")
     add("--case", metavar="NAME", help="one case, such as: database 17")
     add("--keep", type=Path, metavar="FOLDER", help="with --case: leave its files here")
     given = options.parse_args(arguments)
@@ -50,16 +49,14 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     work = Path(given.keep or tempfile.mkdtemp(prefix="hostile-"))
     try:
-        records = list(campaign(cases, given.seed, given.jobs, work, given.only))
+        records = list(campaign(cases, given.seed, given.jobs, work))
     finally:
         if not given.keep:
             shutil.rmtree(work, ignore_errors=True)
     return report(records, given, time.monotonic() - began)
 
 
-def campaign(
-    cases: list[tuple[str, int]], seed: str, jobs: int, work: Path, only: str = ""
-) -> Iterator[Record]:
+def campaign(cases: list[tuple[str, int]], seed: str, jobs: int, work: Path) -> Iterator[Record]:
     """Run cases in several processes; yield a record for each command."""
     import_everything()
     start = work / "template"
@@ -68,7 +65,7 @@ def campaign(
     children = []
     for job in range(jobs):
         if not (child := os.fork()):
-            _serve(cases[job::jobs], seed, work / f"job{job}", start, only)
+            _serve(cases[job::jobs], seed, work / f"job{job}", start)
             os._exit(0)
         children.append(child)
     for job, child in enumerate(children):
@@ -101,7 +98,7 @@ def _run_once(arguments: tuple[str, ...], folder: Path) -> int:
     return ended.status
 
 
-def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, only: str) -> None:
+def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path) -> None:
     streams = work / "streams"
     streams.mkdir(parents=True)
     with (work / RECORDS).open("w") as out:
@@ -109,7 +106,7 @@ def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, onl
             folder = work / f"{kind}{number}"
             folder.mkdir()
             try:
-                for record in _case(kind, number, seed, folder, streams, start, only):
+                for record in _case(kind, number, seed, folder, streams, start):
                     out.write(f"{json.dumps(record)}\n")
             except Exception:  # noqa: BLE001 - the other cases are worth having
                 why = f"case: {traceback.format_exc()[-600:]}"
@@ -120,9 +117,7 @@ def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path, onl
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _case(
-    kind: str, number: int, seed: str, folder: Path, streams: Path, start: Path, only: str
-) -> Iterator[Record]:
+def _case(kind: str, number: int, seed: str, folder: Path, streams: Path, start: Path) -> Iterator[Record]:
     note = folder.parent / "what"
 
     def write() -> int:
@@ -146,8 +141,6 @@ def _case(
     unsettled = any(change in what for change in ("hot_journal", "log_beside", "of_other_versions"))
     of_files = files.commands(folder, seed, number) if kind == "file" else []
     for command in of_files or readers.commands(seed, number, COMMANDS_OF_A_DATABASE):
-        if only not in command.kind:
-            continue
         if unsettled:
             command = replace(command, makes=(*command.makes, NAME))
         ended = runner.run_and_check(command, folder, streams)

@@ -106,17 +106,13 @@ def main() -> int:
     add("--again", type=int, default=100, help="gpu: trials where the two do not agree.")
     add("--jobs", type=int, help="gpu: compiling processes for each GPU.")
     add("--device", nargs=2, help="gpu: instead of cuda:0 and cuda:1.")
-    add("--cards", type=int, default=Study.cards)
-    add("--share", type=float, default=Study.share)
-    add("--margin", type=float, help="simulate: as for tune run, in percent.")
     add("--processes", type=int, default=os.cpu_count())
     given = options.parse_args()
     if given.what == "gpu":
         return measure(given)
     studies = []
     for own in OWN:
-        margin = None if given.margin is None else given.margin / 100
-        study = Study(given.cards, given.trials, given.share, own, margin)
+        study = Study(trials=given.trials, own=own)
         rows = simulate(study, given.processes)
         studies.append({"study": asdict(study), "totals": totals(rows), "problems": rows})
     text = table(studies)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import Kept
+from scripts import harness
 from tuner.database.database import Database
 
 VECTOR = 8
@@ -37,11 +37,6 @@ class Shape:
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
-
-    @property
-    def flop(self) -> float:
-        """Operations of the product."""
-        return 2.0 * self.m * self.n * self.k
 
     @property
     def problem(self) -> str:
@@ -133,12 +128,12 @@ def drawn(count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
     return list(found)
 
 
-class Notes(Kept):
+class Notes(harness.Study):
     """Results by problem, in a file that is written after each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seconds: float = 0.0) -> None:
         self.folder = folder
-        super().__init__(folder / "gemm-shapes.state.json", where={}, drawn={}, problems={})
+        super().__init__(folder / "gemm-shapes.state.json", seconds, where={}, drawn={}, problems={})
         if not self.winners.is_file():  # what was found and not raced is found anew
             self.data["problems"] = {key: one for key, one in self.data["problems"].items() if "race" in one}
 

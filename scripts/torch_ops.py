@@ -43,8 +43,6 @@ from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
 
-ROOT = Path(__file__).resolve().parents[1]
-
 STEPS = ("results", "opcheck", "compiled", "graphs", "host")
 DTYPES = ("bfloat16", "float16", "float32")
 SHAPES = {

@@ -63,8 +63,6 @@ class Study:
     """Trials are at most this share of what was recorded of a problem: of a whole space all runs know all."""
     own: float = 0.001
     """Standard deviation of a configuration's time from card to card, beside the card's speed."""
-    margin: float | None = None
-    """What a winner must gain for each value that differs; None for the tuner's own."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
     prefer = preference(simplicity(kernel, state.space.default, initial), {})
     winners = {
         "fastest": finish(),
-        "decision": finish(initial=initial, prefer=prefer, margin=study.margin),
+        "decision": finish(initial=initial, prefer=prefer),
     }
     started = [state.default, *(trial for trials in state.initial_trials.values() for trial in trials)]
     timed = [trial for trial in started if trial is not None and trial.status is Status.OK and trial.time_ns]

@@ -151,6 +151,6 @@ def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
 def study(
     folder: Path, *shapes: Shape, steps: str = "search,race", **changes: Any
 ) -> tuple[Notes, list[Any]]:
-    notes = Notes(folder)
+    notes = Notes(folder, changes.get("seconds", 0.0))
     Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
     return notes, shape_tables.rows_of(notes, problems(*shapes))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gemm_shapes, shape_notes, shape_tables
+from scripts import gemm_shapes, harness, shape_notes, shape_tables
 from scripts.shape_notes import Notes, Shape, keep_winners
 from tests.faults.bench_device import GPU, remember
 from tests.scripts.shape_command import Command, problems, study
@@ -62,7 +62,7 @@ def test_what_was_found_before_an_end_is_kept(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 0.0, 100.0, 200.0, 300.0])
-    monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(harness.time, "monotonic", lambda: next(clock))
     notes, rows = study(tmp_path, CUBE, FEW, steps="search", seconds=50.0)
     assert [row.problem.shape for row in rows] == [CUBE]
     assert not Notes(tmp_path).has(problems(CUBE)[0], "search")  # its winner is not there
@@ -125,7 +125,7 @@ def test_no_more_races_are_begun_than_there_is_time_for(
     shapes = [Shape(64 * i, 64, 64) for i in range(1, 5)]
     notes, _ = study(tmp_path, *shapes, steps="search")
     notes.winners.touch()
-    monkeypatch.setattr(gemm_shapes.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(harness.time, "monotonic", lambda: 0.0)
     notes, _ = study(tmp_path, *shapes, steps="race", seconds=2.5 * gemm_shapes.RACE_S)
     assert [notes.has(problem, "warm") for problem in problems(*shapes)] == [True, True, False, False]
     study(tmp_path, *shapes, steps="race", seconds=100.0)
