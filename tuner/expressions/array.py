@@ -104,15 +104,6 @@ class ArrayExpression:
         return self._evaluated(Plain(self.text, names), names)
 
     def _evaluated(self, evaluation: Plain, names: Mapping[str, Any]) -> Any:
-        self._check_names(names)
-        with np.errstate(all="ignore"):
-            try:
-                return evaluation.run(self._body)
-            except (TypeError, ValueError, ArithmeticError, IndexError, MemoryError) as error:
-                message = " ".join(str(error).split()) or type(error).__name__
-                raise ExpressionError(f"reference {self.text!r}: {message}") from None
-
-    def _check_names(self, names: Mapping[str, Any]) -> None:
         if self.compared:
             raise ExpressionError(
                 f"reference {self.text!r} depends on {', '.join(self.compared)}", "settle it first"
@@ -120,6 +111,12 @@ class ArrayExpression:
         missing = self.names - names.keys()
         if missing:
             raise ExpressionError(f"unknown name {min(missing)} in reference {self.text!r}")
+        with np.errstate(all="ignore"):
+            try:
+                return evaluation.run(self._body)
+            except (TypeError, ValueError, ArithmeticError, IndexError, MemoryError) as error:
+                message = " ".join(str(error).split()) or type(error).__name__
+                raise ExpressionError(f"reference {self.text!r}: {message}") from None
 
     def _check(self, node: ast.expr) -> set[str]:
         match node:

@@ -105,28 +105,7 @@ def kernel_of(file: KernelFile) -> KernelSpec:
     Raises:
         KernelError: it is wrong.
     """
-    return _kernel(file, complete_variants(file.data, file.path.name))
-
-
-def _digest(data: Mapping[str, Any]) -> str:
-    """Return a digest of a file's data in its order, which is that of parameters and values."""
-    kept = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
-    if isinstance(variants := kept.get("variants"), dict):
-        kept["variants"] = {name: _without_words(variant) for name, variant in variants.items()}
-    return digest(json.dumps(kept, separators=(",", ":"), default=str))
-
-
-def _without_words(variant: Any) -> Any:
-    """Return a variant without the words for what it needs, and without pruning rules: these decide what is tried."""
-    if not isinstance(variant, dict):
-        return variant
-    kept = {key: value for key, value in variant.items() if key != "pruning"}
-    if isinstance(needed := kept.get("requires"), dict):
-        kept["requires"] = conjunction(needed.values())
-    return kept
-
-
-def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
+    data = complete_variants(file.data, file.path.name)
     top, folder = Table(data, file.path.name), file.path.parent
     top.only(*TABLES)
     name, summary = _head(top.table("kernel"))
@@ -169,6 +148,24 @@ def _kernel(file: KernelFile, data: Mapping[str, Any]) -> KernelSpec:
         except (KernelError, UsageError) as error:
             top.fail(f"reference: {error.problem}", error.remedy)
     return kernel
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    """Return a digest of a file's data in its order, which is that of parameters and values."""
+    kept = {key: value for key, value in data.items() if key not in WITHOUT_RESULTS}
+    if isinstance(variants := kept.get("variants"), dict):
+        kept["variants"] = {name: _without_words(variant) for name, variant in variants.items()}
+    return digest(json.dumps(kept, separators=(",", ":"), default=str))
+
+
+def _without_words(variant: Any) -> Any:
+    """Return a variant without the words for what it needs, and without pruning rules: these decide what is tried."""
+    if not isinstance(variant, dict):
+        return variant
+    kept = {key: value for key, value in variant.items() if key != "pruning"}
+    if isinstance(needed := kept.get("requires"), dict):
+        kept["requires"] = conjunction(needed.values())
+    return kept
 
 
 def _written(data: Mapping[str, Any], initial: KernelFile | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import functools
 import sys
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.errors import CallError
 from .arrays import LEGACY_STREAM, ArrayLayout, first_line, read_dlpack
@@ -19,13 +19,16 @@ PER_THREAD_STREAM = 2
 """The calling thread's default stream, as the driver and DLPack name it."""
 
 
-class Library(Protocol):
-    """What an operation asks of the library of its arrays."""
+class Library:
+    """What an operation asks of the library of its arrays; and how it is answered for one that is not known.
 
-    waits: bool
+    The arrays of such a one are used on the legacy default stream, and it allocates nothing.
+    """
+
+    waits = False
     """Whether a call returns only when its kernels are done, because the library knows of no streams."""
 
-    def read(self, array: Any, stream: int | None, /) -> tuple[int, Hashable]:
+    def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
         """Return an array's address, and what else there is to know about it, to be compared only.
 
         Args:
@@ -35,30 +38,39 @@ class Library(Protocol):
         Raises:
             CallError: it has no address.
         """
+        return read_dlpack(array, LEGACY_STREAM if stream is None else stream)
 
-    def layout(self, array: Any, read: Any, /) -> ArrayLayout:
+    def layout(self, _array: Any, read: Any) -> ArrayLayout:
         """Return what the array is like; ``read`` is what :meth:`read` gave beside its address."""
+        return read  # type: ignore[no-any-return]
 
-    def stream(self, device: int, /) -> int:
+    def stream(self, _device: int) -> int:
         """Return the handle of the current stream of a GPU."""
+        return LEGACY_STREAM
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int | None, /) -> Any:
+    def empty(self, like: Any, _shape: tuple[int, ...], _dtype: str, _stream: int | None) -> Any:
         """Return a new row-major array for use on a stream, its elements undefined.
 
         Args:
             like: an array of this library on the GPU that is meant.
-            shape: at least 1 in each dimension.
-            dtype: a name of ``dtypes.py``.
-            stream: a handle; None for the current stream.
+            _shape: at least 1 in each dimension.
+            _dtype: a name of ``dtypes.py``.
+            _stream: a handle; None for the current stream.
+
+        Raises:
+            CallError: the library allocates none.
         """
+        raise CallError(
+            f"no output can be allocated: {type(like).__name__} is of no library that is known for it",
+            "pass out=, or arrays of torch, CuPy or JAX",
+        )
 
-    def transposed(self, array: Any, /) -> Any:
+    def transposed(self, array: Any) -> Any:
         """Return the array with its dimensions reversed, over the same memory."""
+        return array
 
 
-class _Torch:
-    waits = False
-
+class _Torch(Library):
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._empty = torch.empty
@@ -107,9 +119,7 @@ class _Torch:
         return array.permute(*range(array.ndim)[::-1])
 
 
-class _CuPy:
-    waits = False
-
+class _CuPy(Library):
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
 
@@ -138,31 +148,7 @@ class _CuPy:
         return array.T
 
 
-class _DLPack:
-    """Any other library: its arrays are used on the legacy default stream, and it allocates nothing."""
-
-    waits = False
-
-    def read(self, array: Any, stream: int | None) -> tuple[int, Hashable]:
-        return read_dlpack(array, LEGACY_STREAM if stream is None else stream)
-
-    def layout(self, _array: Any, read: ArrayLayout) -> ArrayLayout:
-        return read
-
-    def stream(self, _device: int) -> int:
-        return LEGACY_STREAM
-
-    def empty(self, like: Any, _shape: tuple[int, ...], _dtype: str, _stream: int | None) -> Any:
-        raise CallError(
-            f"no output can be allocated: {type(like).__name__} is of no library that is known for it",
-            "pass out=, or arrays of torch, CuPy or JAX",
-        )
-
-    def transposed(self, array: Any) -> Any:
-        return array
-
-
-class _Jax(_DLPack):
+class _Jax(Library):
     """JAX knows of no streams, and its arrays are immutable.
 
     A new array is written before a program sees it: the call waits for whatever still writes to its arrays, and
@@ -196,7 +182,7 @@ class _Jax(_DLPack):
         )
 
 
-DLPACK_LIBRARY = _DLPack()
+DLPACK_LIBRARY = Library()
 """Reads the arrays of any library, among them those that are not of the library that a call runs on."""
 _libraries: dict[type, Library] = {}
 _torch, _cupy, _jax = functools.cache(_Torch), functools.cache(_CuPy), functools.cache(_Jax)

@@ -243,6 +243,15 @@ def _needs_gradient(tensors: Sequence[Any]) -> bool:
     return False
 
 
+def _registered(name: str, schema: str, launcher: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Return a new operator that has no autograd kernel yet."""
+    _library.define(f"{name}{schema}", tags=_TAGS)
+    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    _library.impl(name, launcher, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+    return overload
+
+
 def _define(
     name: str,
     schema: str,
@@ -254,10 +263,7 @@ def _define(
     autocast: bool,
 ) -> Any:
     """Return a new operator that changes nothing."""
-    _library.define(f"{name}{schema}", tags=_TAGS)
-    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    _library.impl(name, launcher, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+    overload = _registered(name, schema, launcher, fake)
 
     def below(keyset: Any, tensors: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if _is_direct(keyset):
@@ -319,10 +325,7 @@ def _define_mutating(
     name: str, signature: Signature, launcher: Callable[..., Any], fake: Callable[..., Any]
 ) -> Any:
     """Return a new operator that changes tensors, and has no gradient."""
-    _library.define(f"{name}{signature.schema(in_place=True)}", tags=_TAGS)
-    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    _library.impl(name, launcher, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+    overload = _registered(name, signature.schema(in_place=True), launcher, fake)
 
     def autograd(keyset: Any, *tensors: Any, **named: Any) -> Any:
         if _needs_gradient(tensors):

@@ -57,7 +57,7 @@ class Report:
 
     def at(self, file: Path, line: int, problem: str, remedy: str = "") -> None:
         """Add a finding at a line of any file."""
-        self.findings.add(Mistake(_shown(file), line, _one_line(problem), _one_line(remedy)))
+        self.findings.add(Mistake(shown_path(file), line, _one_line(problem), _one_line(remedy)))
 
     def error(self, error: TunerError, key: Key = ()) -> None:
         """Add an error as a finding: where its text says, else at a key."""
@@ -87,12 +87,10 @@ def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _shown(file: Path) -> Path:
+def shown_path(file: Path) -> Path:
     """Return a file relative to the working folder, if it lies below it."""
-    try:
-        return file.relative_to(Path.cwd())
-    except ValueError:
-        return file
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
 
 
 # -- the errors of the file: as many as can be told apart, not only the first

@@ -18,7 +18,7 @@ from tuner.children.compile_worker import in_template
 from tuner.children.limits import memory_limit
 from tuner.children.nvrtc import Cubin, SourceRejected, compile_source
 from tuner.core.errors import CompileError, KernelError
-from tuner.core.messages import Channel, Message, Record, UnsendableError
+from tuner.core.messages import Channel, Record, UnsendableError
 from tuner.core.model import Configuration, Gpu, Problem, Resources
 from tuner.core.processes import ChildDied, ParentPipe, ask_once, limit_memory
 from tuner.inspect.explain.hot_path import InFlight, one_side, walk
@@ -166,20 +166,15 @@ class LaunchCode(Record, frozen=True):
     """Why the code was not read."""
 
 
-class Codes(Message, frozen=True):
-    """The launches in order."""
+class Codes(Record, frozen=True):
+    """The launches in order; none, and why, where the configuration does not render or compile."""
 
-    launches: tuple[LaunchCode, ...]
-
-
-class CodeRefused(Message, frozen=True):
-    """The configuration does not render or compile."""
-
-    problem: str
-    remedy: str
+    launches: tuple[LaunchCode, ...] = ()
+    problem: str = ""
+    remedy: str = ""
 
 
-CODES: Channel[CodeRequest, Codes | CodeRefused] = Channel(CodeRequest, Codes | CodeRefused)
+CODES: Channel[CodeRequest, Codes] = Channel(CodeRequest, Codes)
 
 
 def read_code(
@@ -203,7 +198,7 @@ def read_code(
         raise CompileError(str(error)) from None
     if codes is None:
         raise CompileError(f"not compiled after {DEADLINE_S:g} s")
-    if isinstance(codes, CodeRefused):
+    if codes.problem:
         raise CompileError(f"{configuration} does not compile: {codes.problem}", codes.remedy)
     return codes.launches
 
@@ -281,11 +276,11 @@ def main() -> None:
     if request is None:
         return
     try:
-        reply: Codes | CodeRefused = codes_of(request)
+        reply = codes_of(request)
     except (KernelError, CompileError) as error:
-        reply = CodeRefused(error.problem, error.remedy)
+        reply = Codes(problem=error.problem, remedy=error.remedy)
     except MemoryError:
-        reply = CodeRefused("out of memory while rendering or compiling", "")
+        reply = Codes(problem="out of memory while rendering or compiling")
     pipe.send(reply)
 
 

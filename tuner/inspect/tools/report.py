@@ -13,6 +13,7 @@ import click
 from tuner.children.job import CaseOutcome
 from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.check.findings import shown_path
 from tuner.inspect.tools.cases import Case, LeftOut
 from tuner.inspect.tools.checking import ToolVerdict
 from tuner.inspect.tools.figures import Figures, Stall, figures_of, limit_of, top_stalls, worth_looking_at
@@ -259,7 +260,7 @@ def show_checked(checked: Checked) -> None:
             *(("note", note) for note in checked.notes),
             *((tool, _summary(verdicts)) for tool, verdicts in checked.verdicts.items()),
             ("left out", _left_out(checked.left_out)),
-            ("logs", _short(checked.logs)),
+            ("logs", shown_path(checked.logs)),
         ]
     )
     rows = [row for verdict in checked.failed for row in _rows(verdict)]
@@ -296,17 +297,11 @@ def _rows(verdict: ToolVerdict) -> list[tuple[object, ...]]:
     for finding in verdict.findings:
         times = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
         seen = "" if verdict.alone else "; seen among others, not when it ran alone"
-        where = f"{_short(verdict.log)}:{finding.line}" if finding.line else _short(verdict.log)
+        where = f"{shown_path(verdict.log)}:{finding.line}" if finding.line else shown_path(verdict.log)
         rows.append((verdict.tool, case, finding.text + times + seen, finding.kernel, where))
     if other := _other(verdict):
-        rows.append((verdict.tool, case, other, ", ".join(verdict.unit.entries), _short(verdict.log)))
+        rows.append((verdict.tool, case, other, ", ".join(verdict.unit.entries), shown_path(verdict.log)))
     return rows
-
-
-def _short(path: Path) -> str:
-    """Return a path as seen from the working directory, if it lies below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _other(verdict: ToolVerdict) -> str:
