@@ -48,9 +48,9 @@ def test_what_was_compiled_ahead_is_not_compiled_again(
     local.compile(configuration)
     compiled = wait_for(local, configuration)
     assert compiled.status is Status.OK
-    assert compiled.together is not None
-    assert compiled.together.registers > 0
-    assert compiled.together.active_blocks > 0
+    (resources,) = compiled.resources
+    assert resources.registers > 0
+    assert resources.active_blocks > 0
     monkeypatch.setattr(local._pool, "submit", lambda *arguments, **options: pytest.fail("compiled twice"))
     local.submit(3, configuration)
     outcome = answer_of(local)

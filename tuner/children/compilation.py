@@ -61,11 +61,6 @@ class Compilation(Record, frozen=True):
     changed: bool = False
     """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
 
-    @property
-    def together(self) -> Resources | None:
-        """What the compiler said, over all launches; None where it said nothing."""
-        return Resources.of(self.resources) if self.resources else None
-
 
 COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compilation)
 

@@ -9,10 +9,10 @@ from functools import cached_property
 from statistics import median
 
 from tuner.children.compilation import Compilation
-from tuner.children.measuring import Raced, RaceFailed
+from tuner.children.measuring import Candidate, Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Trial
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Resources, Status, Trial
 from tuner.core.stats import median_interval
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.space import SearchSpace
@@ -28,13 +28,19 @@ def trial_of(number: int, configuration: Configuration, compilation: Compilation
         number,
         configuration,
         compilation.status,
-        resources=compilation.together,
+        resources=Resources.of(compilation.resources) if compilation.resources else None,
         error=compilation.error,
         sources=compilation.sources,
         implementation=compilation.implementation,
         compile_log=compilation.log,
         compile_s=compilation.compile_s,
     )
+
+
+def candidate_of(compilation: Compilation) -> Candidate:
+    """Return what a measuring process gets of a compiled configuration."""
+    assert compilation.plan is not None
+    return Candidate(compilation.plan, compilation.cubins, compilation.entries)
 
 
 def measured(trial: Trial, measurement: Measurement) -> Trial:

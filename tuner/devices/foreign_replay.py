@@ -12,9 +12,9 @@ import numpy as np
 
 from tuner.children.compilation import Compilation
 from tuner.children.measuring import Raced, RaceFailed
-from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.conditions import Mode
 from tuner.core.errors import RecordingError, UsageError
-from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.core.model import Configuration, Measurement, Status, Verification
 from tuner.core.stats import MIN_SAMPLES, median
 from tuner.devices.base import Incumbent, RaceRequest, measured, no_incumbent, say_nothing, trial_of
 from tuner.devices.replay import ReplayDevice
@@ -36,6 +36,8 @@ class ForeignDevice(ReplayDevice):
 
     A configuration that the space allows and the file does not have counts as a failure.
     """
+
+    any_regime = True
 
     def __init__(self, results: ForeignResults, say: Callable[[str], None] = say_nothing) -> None:
         rate = f"{results.objective} is what counts: a time is that of 10^9 of them at the recorded rate"
@@ -67,19 +69,6 @@ class ForeignDevice(ReplayDevice):
             columns.append([[scale * time_ns] for time_ns in drawn])
         return Raced(list(zip(*columns, strict=True)), ("replayed",))
 
-    def choose_conditions(
-        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
-    ) -> tuple[Conditions, str]:
-        """Return the conditions of the file, whatever regime is asked for: its times are what they are.
-
-        Raises:
-            RecordingError: a mode is asked for in which the file was not recorded.
-        """
-        conditions = self.recording.conditions
-        if mode not in (None, conditions.mode):
-            raise RecordingError(f"{self.name} was recorded {conditions}", "leave out --mode")
-        return conditions, "as it was recorded"
-
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Return the space as it is, and say how it and the recording differ."""
         there = sum(map(space.contains, self.results.rows))
@@ -99,10 +88,6 @@ class ForeignDevice(ReplayDevice):
         """Look the configuration up."""
         trial = trial_of(number, configuration, Compilation(Status.OK))
         self._trials.append(measured(trial, self._look_up(configuration)))
-
-    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
-        """Return what is recorded once more."""
-        return self._look_up(configuration)
 
     def _look_up(self, configuration: Configuration) -> Measurement:
         row = self._by_values.get(_values(configuration))

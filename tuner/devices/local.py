@@ -33,13 +33,14 @@ from tuner.devices.base import (
     Incumbent,
     RaceRequest,
     SizesChecked,
+    candidate_of,
     no_incumbent,
     say_nothing,
     trial_of,
 )
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
-from tuner.devices.requests import Requests, candidate_of, race
+from tuner.devices.requests import Requests, race
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
@@ -216,12 +217,12 @@ class LocalDevice(Device):
         self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]
     ) -> None:
         """Fill the cubin cache when no compiler has anything better to do."""
-        requests = Requests(kernel, self.gpu, self._pool)
+        rendering = partial(Requests(kernel, self.gpu, self._pool).rendering, problem=problem)
         for configuration in configurations:
-            self._pool.submit(requests.rendering(problem, configuration), lambda _: None, lambda: True)
+            self._pool.submit(rendering(configuration=configuration), lambda _: None, lambda: True)
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
-        return self._requests.rendering(self._submissions.problem, configuration)
+        return self._requests.rendering(problem=self._submissions.problem, configuration=configuration)
 
     def compiled(self, configuration: Configuration) -> Compilation | None:
         """Return what became of :meth:`compile`."""

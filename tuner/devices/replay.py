@@ -50,6 +50,8 @@ class ReplayDevice(Device):
 
     recorded = True
     lookahead = 1  # each answer is there before the next submission
+    any_regime = False
+    """Whether the regime that is asked for does not matter: the times are what they are."""
 
     def __init__(
         self, source: Path | Recording, say: Callable[[str], None] = say_nothing, notes: Sequence[str] = ()
@@ -73,8 +75,9 @@ class ReplayDevice(Device):
             RecordingError: others are asked for.
         """
         conditions = self.recording.conditions
-        if mode not in (None, conditions.mode) or regime is not conditions.regime:
-            raise RecordingError(f"{self.name} was recorded {conditions}", "leave out --mode and --regime")
+        if mode not in (None, conditions.mode) or not (self.any_regime or regime is conditions.regime):
+            remedy = "leave out --mode" if self.any_regime else "leave out --mode and --regime"
+            raise RecordingError(f"{self.name} was recorded {conditions}", remedy)
         return conditions, "as it was recorded"
 
     def refuse_other(self, kernel: str) -> None:
@@ -201,7 +204,10 @@ class ReplayDevice(Device):
         )
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
-        """Return the recorded samples once more; there is no other process to ask."""
+        """Return what is recorded once more; there is no other process to ask."""
+        return self._look_up(configuration)
+
+    def _look_up(self, configuration: Configuration) -> Measurement:
         return _measurement(self._row(configuration))
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from msgspec import structs
 
@@ -26,7 +27,7 @@ from tuner.children.measuring import (
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
-from tuner.devices.base import Contestant, RaceRequest
+from tuner.devices.base import Contestant, RaceRequest, candidate_of
 from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
@@ -53,7 +54,8 @@ class Requests:
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
         self._kernel, self._gpu, self._pool = kernel, gpu, pool
-        self._code = KernelIdentity(kernel).code
+        self.rendering = partial(RenderRequest, kernel.file, gpu=gpu, code=KernelIdentity(kernel).code)
+        """Makes the request to render and compile a configuration from the text that the kernel has now."""
 
     def setup(
         self,
@@ -116,13 +118,9 @@ class Requests:
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
-    def rendering(self, problem: Problem, configuration: Configuration) -> RenderRequest:
-        """Return the request to render and compile a configuration from the text that the kernel has now."""
-        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, code=self._code)
-
     def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
         """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""
-        compilation = self._pool.compile(self.rendering(problem, configuration))
+        compilation = self._pool.compile(self.rendering(problem=problem, configuration=configuration))
         if compilation.status is not Status.OK:
             return None, compilation
         return candidate_of(compilation), compilation
@@ -160,7 +158,7 @@ class Requests:
             return None
         other = contestant.kernel
         requests = Requests(other, self._gpu, self._pool) if other is not None else self
-        return self._pool.begin(requests.rendering(problem, contestant.configuration))
+        return self._pool.begin(requests.rendering(problem=problem, configuration=contestant.configuration))
 
     def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
         """Return a baseline, described: compiled, if there is something to compile."""
@@ -212,12 +210,6 @@ class Requests:
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
             )
         return CudaReference(compilation.cubins[0], compilation.entries[0], launch)
-
-
-def candidate_of(compilation: Compilation) -> Candidate:
-    """Return a compiled candidate."""
-    assert compilation.plan is not None
-    return Candidate(compilation.plan, compilation.cubins, compilation.entries)
 
 
 def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tuner.core.model import Configuration, Status
+from tuner.core.model import Configuration, Resources, Status
 from tuner.devices.base import Device
 from tuner.search.base import Nominee
 from tuner.search.study import Search
@@ -170,7 +170,8 @@ class Shortlist:
                 if compiled.status is not Status.OK:
                     del self._waiting[configuration]
                     return configuration
-                nominees.append(Nominee(configuration, compiled.together))
+                resources = compiled.resources
+                nominees.append(Nominee(configuration, Resources.of(resources) if resources else None))
         count = max(1, min(self.device.measuring, len(nominees) // 2))
         ranked = self.search.choose(nominees, count)
         for configuration in ranked[:count]:
