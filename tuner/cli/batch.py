@@ -26,21 +26,20 @@ from tuner.tuning.request import Request
 from tuner.tuning.state import Result, State
 
 
-def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool], total_s: float | None = None) -> None:
+def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
     """Run the jobs one after the other; if one fails, print why and begin the next.
 
     Args:
         jobs: they collect the results.
         device: where to measure.
         stop: called often; once it returns true, nothing new is tried.
-        total_s: time for all of them, which is shared by what they are worth.
 
     Raises:
         Interrupted: ``stop`` said so.
         TunerError: there was only one problem, and it failed.
     """
-    printing, database = jobs.printing, jobs.database
-    budget, begun = Budget(total_s, jobs.shares), 0
+    asked, database = jobs.asked, jobs.database
+    budget, begun = Budget(asked.total_time_s, jobs.shares), 0
     shown = set(device.notes)
     results: list[Result] = []
     for number, job in enumerate(jobs.listed, 1):
@@ -50,7 +49,7 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool], total_s: floa
             if time_s is not None and time_s <= 0.0:
                 say(f"{problem}: {OUT_OF_TIME}")
                 continue
-            if problem is job.to_do[0][0] and job.worth is not None and not printing.quiet:
+            if problem is job.to_do[0][0] and job.worth is not None and not asked.quiet:
                 say(f"{number} of {len(jobs.listed)}: {problem}: {job.worth}")
             options = jobs.options_of(
                 job, lambda one: _mode_of(jobs.request, device, one), [run for _, run in job.to_do]
@@ -63,12 +62,12 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool], total_s: floa
             results.append(result)
             if result.state.run.calibration:
                 shown.update(result.state.run.calibration.notes)
-            if printing.seen:
+            if jobs.seen:
                 click.echo(err=True)
             jobs.done(job, problem, _ended(result, jobs))
-            if printing.plot is not None and job.comparison is None:
-                plot_run(result, printing.plot)
-    if printing.seen:
+            if asked.plot is not None and job.comparison is None:
+                plot_run(result, asked.plot)
+    if jobs.seen:
         for line in next_steps(results, database.path):
             click.echo(line, err=True)
 
@@ -82,13 +81,13 @@ def _run(
     shown: set[str],
 ) -> Result | None:
     """Run one problem of a job; None where it failed, and others go on."""
-    printing, alone = jobs.printing, len(jobs.left) == 1
-    observer = Observer[State]() if printing.quiet else RunProgress(shown)
+    asked, alone = jobs.asked, len(jobs.left) == 1
+    observer = Observer[State]() if asked.quiet else RunProgress(shown)
     try:
         return session.tune(request, device, jobs.database, observer, stop)
     except Interrupted:
-        if observer.now is not None and not printing.as_json:
-            click.echo(best_so_far(observer.now, full=printing.full))
+        if observer.now is not None and not asked.as_json:
+            click.echo(best_so_far(observer.now, full=asked.full))
         raise
     except TunerError as error:
         inaccurate = isinstance(error, TooInaccurateError)
@@ -110,7 +109,7 @@ def _mode_of(request: Request, device: Device, problem: Problem) -> Mode:
 def _ended(result: Result, jobs: Jobs) -> Ended:
     path = jobs.database.path
     return Ended(
-        summary(result, path, full=jobs.printing.full),
+        summary(result, path, full=jobs.asked.full),
         result_as_json(result),
         why_nothing(result, path) if result.finish is None else "",
         result.state.run,

@@ -39,14 +39,7 @@ from tuner.studies.bench_report import (
 from tuner.studies.targets import Target, choose_against, stored_winners, targets_of
 from tuner.winners.portfolios import MEMBER, TIMED
 
-OF_A_MEASUREMENT = {
-    "checking": "--check",
-    "plot": "--plot",
-    "against": "--against",
-    "rounds": "--rounds",
-    "device_name": "--device",
-    "seed": "--seed",
-}
+OF_A_MEASUREMENT = ("checking", "plot", "against", "rounds", "device_name", "seed")
 """Options that have no meaning with --history, by parameter."""
 
 
@@ -62,7 +55,7 @@ def bench(asked: BenchArguments) -> None:
     if asked.history:
         _show_history(asked, kernel, fits if problems is None else problems.__contains__)
         return
-    if given_options({"limit": "--limit"}):
+    if given_options("limit"):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
     if asked.plot is not None:
         check_plot(asked.plot)
@@ -91,7 +84,7 @@ def bench(asked: BenchArguments) -> None:
 def _show_history(
     options: BenchArguments, kernel: KernelSpec | None, fits: Callable[[Problem], bool]
 ) -> None:
-    if ignored := given_options(OF_A_MEASUREMENT):
+    if ignored := given_options(*OF_A_MEASUREMENT):
         raise UsageError("--history measures nothing", f"leave out {', '.join(ignored)}")
     if len(options.modes) > 1:
         raise UsageError("--history shows one mode, or all", "give one --mode, or none")

@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool, default_jobs
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.children.nvrtc import nvrtc_version
+from tuner.cli.commands.run import RunArguments
 from tuner.cli.jobs import Ended, Jobs, TuningJob
 from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
@@ -67,15 +68,14 @@ def is_list(device: str) -> bool:
     return device == "cuda:all" or "," in device
 
 
-def open_spread(
-    device: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]
-) -> SpreadDevice:
+def open_spread(asked: RunArguments, say: Callable[[str], None]) -> SpreadDevice:
     """Open the GPUs that ``--device`` names as one device.
 
     Raises:
         UsageError: it names only one.
         NoGpuError, DeviceError: one cannot be used, or is of another model.
     """
+    device = asked.device_name
     if not is_list(device):
         raise UsageError(f"--spread needs several GPUs, and --device is {device}", "give --device cuda:all")
     names = devices_of(device)
@@ -83,30 +83,24 @@ def open_spread(
         raise UsageError(f"--spread needs several GPUs, and there is only {names[0]}", "leave it out")
     version = nvrtc_version()  # said before anything is started
     indices = [int(name.partition(":")[2]) for name in names]
-    pool = CompilePool(jobs, cache)
-    return SpreadDevice(indices, cache, SPREAD_WORKER, say, version, pool)
+    pool = CompilePool(asked.jobs, asked.cache)
+    return SpreadDevice(indices, asked.cache, SPREAD_WORKER, say, version, pool)
 
 
-def searched_on(device: str, problems: int, *, overlap: bool, spread: bool, compares: bool) -> list[str]:
+def searched_on(asked: RunArguments, jobs: Sequence[TuningJob]) -> list[str]:
     """Return the GPUs on which searchers of their own tune; none where this process tunes by itself.
-
-    Args:
-        device: as the command line names it.
-        problems: how many there are.
-        overlap: whether one problem may be prepared while another one is searched.
-        spread: whether each problem is spread over the GPUs.
-        compares: whether the dtypes of a problem are compared, one after the other.
 
     Raises:
         UsageError, NoGpuError: as :func:`devices_of`.
     """
-    if spread:
+    device, alone = asked.device_name, len(jobs) == 1 or jobs[0].comparison is not None
+    if asked.spread:
         return []
     if is_list(device):
         return devices_of(device)
     kind, _, number = device.partition(":")
     ours = (kind == "cuda" and (not number or number.isdigit())) or device == "auto"
-    if problems < 2 or not overlap or compares or not ours or not has_gpu():
+    if alone or asked.no_overlap or not ours or not has_gpu():
         return []  # what is wrong with the device is said when it is opened
     return [f"cuda:{number or 0}"]
 
@@ -161,35 +155,27 @@ def devices_of(device: str) -> list[str]:
     return [f"cuda:{number}" for number in numbers]
 
 
-@dataclass(frozen=True)
-class FleetSettings:
-    """Where a head tunes, and how."""
-
-    devices: Sequence[str]
-    compilers: int | None
-    """Compiling processes of all searchers together; None for one per core."""
-    cache: Path | None
-    overlap: bool
-    total_s: float | None
-    cluster: Cluster | None = None
-    """Whose workers are the devices; then ``devices`` are the names that they have on their hosts."""
-    model: str = ""
-    """Of the workers that count; empty for that of the first."""
-
-
-def run_fleet(jobs: Jobs, settings: FleetSettings, stop: Callable[[], bool]) -> None:
+def run_fleet(
+    jobs: Jobs,
+    devices: Sequence[str],
+    stop: Callable[[], bool],
+    cluster: Cluster | None = None,
+    model: str = "",
+) -> None:
     """Tune the problems of some jobs on GPUs, each in searchers of its own.
 
     Args:
         jobs: they collect the results.
-        settings: where, and how.
+        devices: where; with a cluster the names that they have on their hosts.
         stop: called often; once it returns true, nothing new is tried.
+        cluster: whose workers are the devices.
+        model: of the workers that count; empty for that of the first.
 
     Raises:
         Interrupted: ``stop`` said so.
         TunerError: a run cannot go on.
     """
-    kernel = jobs.request.kernel
+    kernel, asked = jobs.request.kernel, jobs.asked
     adopt(jobs.database, kernel)
     left = jobs.left
     given_out = _given_out(jobs)
@@ -204,12 +190,16 @@ def run_fleet(jobs: Jobs, settings: FleetSettings, stop: Callable[[], bool]) -> 
 
     with (
         temporary_folder() as folder,
-        closing(Announcer(done, fail, quiet=jobs.printing.quiet)) as announcer,
+        closing(Announcer(done, fail, quiet=jobs.asked.quiet)) as announcer,
     ):
-        cards = _cards(settings, kernel.name, folder / "compilers")
-        members = _members(settings, kernel.name, announcer)
+        cards = [] if cluster else _cards(asked, devices, kernel.name, folder / "compilers")
+        members = None
+        if cluster is not None:
+            opening = cluster_opening(kernel.name, cache=asked.cache is not None, opener=OPENER)
+            overlap = not asked.no_overlap
+            members = WorkersAsCards(cluster, opening, announcer.note, model=model, overlap=overlap)
         head = Head(jobs.database, given_out, cards, announcer, stop, members)
-        budget = Budget(settings.total_s, jobs.shares)
+        budget = Budget(asked.total_time_s, jobs.shares)
         for job in given_out:
             job.time_s = lambda job=job: budget.of(
                 job.number, {one.number for one in head.ended}, len(head.cards)
@@ -217,8 +207,8 @@ def run_fleet(jobs: Jobs, settings: FleetSettings, stop: Callable[[], bool]) -> 
         try:
             head.run()
         finally:
-            if settings.cache is not None:
-                CubinCache(settings.cache).trim()
+            if asked.cache is not None:
+                CubinCache(asked.cache).trim()
 
 
 def _given_out(jobs: Jobs) -> list[Job]:
@@ -244,7 +234,7 @@ def _given_out(jobs: Jobs) -> list[Job]:
             problem,
             options,
             database=str(database.path),
-            full=jobs.printing.full,
+            full=jobs.asked.full,
         )
         # What is worth most to a program begins first, as its file has it; else what takes longest.
         estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.options.trials)
@@ -287,26 +277,14 @@ def _ended(jobs: Jobs, own: TuningJob, result: TaskDone) -> Ended:
     )
 
 
-def _members(settings: FleetSettings, kernel: str, announcer: Announcer) -> WorkersAsCards | None:
-    """Return the workers of a cluster as devices that come and go; None where the devices are this host's."""
-    if settings.cluster is None:
-        return None
-    opening = cluster_opening(kernel, cache=settings.cache is not None, opener=OPENER)
-    return WorkersAsCards(
-        settings.cluster, opening, announcer.note, model=settings.model, overlap=settings.overlap
-    )
-
-
-def _cards(settings: FleetSettings, kernel: str, slots: Path) -> list[Card]:
-    if settings.cluster is not None:
-        return []
-    total = settings.compilers or default_jobs()
-    compilers = Compilers(total, max(1, total // len(settings.devices)), slots)
+def _cards(asked: RunArguments, devices: Sequence[str], kernel: str, slots: Path) -> list[Card]:
+    total = asked.jobs or default_jobs()
+    compilers = Compilers(total, max(1, total // len(devices)), slots)
 
     def card(device: str) -> Card:
         def start(events: Events, facts: GpuFacts | None) -> Link:
-            return ChildLink(events, OpenDevice(device, kernel, settings.cache, compilers, facts, OPENER))
+            return ChildLink(events, OpenDevice(device, kernel, asked.cache, compilers, facts, OPENER))
 
-        return Card(device, start, settings.overlap)
+        return Card(device, start, not asked.no_overlap)
 
-    return [card(device) for device in settings.devices]
+    return [card(device) for device in devices]

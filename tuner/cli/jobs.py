@@ -8,11 +8,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tuner.cli.commands.run import RunArguments
 from tuner.cli.loader import given_options
 from tuner.cli.problems import ProblemTexts, make_choices, make_problems, problem_worths
 from tuner.cli.worth import ProblemWorth
@@ -34,23 +34,16 @@ from tuner.tuning.request import Request
 MOST_SHARDS = 100_000
 
 
-KEPT = {
-    "trials": "--trials",
-    "sampler": "--sampler",
-    "seed": "--seed",
-    "variants": "--variant",
-    "fixes": "--fix",
-    "from_scratch": "--from-scratch",
-    "stop": "--stop",
-    "mode_name": "--mode",
-    "regime_name": "--regime",
-}
+KEPT = (
+    *("trials", "sampler", "seed", "variants", "fixes", "from_scratch", "stop"),
+    *("mode_name", "regime_name"),
+)
 """Options that a resumed run keeps from its beginning, by parameter."""
 
 
 def say_what_is_kept() -> None:
     """Name the options that have no effect, because a resumed run goes on as it began."""
-    if ignored := given_options(KEPT):
+    if ignored := given_options(*KEPT):
         click.echo(f"tune: a resumed run keeps its own {', '.join(ignored)}", err=True)
 
 
@@ -59,7 +52,7 @@ def say_what_counts(conditions: Conditions) -> None:
     values = click.get_current_context().params
     kept = {"mode_name": conditions.mode, "regime_name": conditions.regime}
     others = [name for name, value in kept.items() if values[name] not in ("auto", str(value))]
-    ignored = [f"{option} {values[name]}" for name in others for option in given_options({name: KEPT[name]})]
+    ignored = [f"{option} {values[name]}" for name in others for option in given_options(name)]
     if ignored:
         click.echo(
             f"tune: timed {conditions}, as the dtypes that are done, in spite of {' and '.join(ignored)}",
@@ -181,25 +174,6 @@ def shard_of(jobs: Sequence[TuningJob], kernel: KernelSpec, text: str, trials: i
 
 
 @dataclass(frozen=True)
-class Printing:
-    """What a command prints of its runs, and draws."""
-
-    quiet: bool = False
-    """No progress."""
-    as_json: bool = False
-    """No summaries: JSON at the end has the results."""
-    full: bool = False
-    """All parameters of a configuration."""
-    plot: Path | None = None
-    """Where to draw the only problem's run, or the front of a bounded job."""
-
-    @property
-    def seen(self) -> bool:
-        """Whether all of it goes to a terminal."""
-        return not (self.quiet or self.as_json) and sys.stdout.isatty() and sys.stderr.isatty()
-
-
-@dataclass(frozen=True)
 class Ended:
     """How a run ended."""
 
@@ -220,13 +194,13 @@ class Jobs:
         listed: the jobs.
         request: of each run, but for the problem and what its job adds to the options.
         database: where every trial goes.
-        printing: what is printed and drawn.
+        asked: what is printed and drawn, and where runs are.
     """
 
     def __init__(
-        self, listed: Sequence[TuningJob], request: Request, database: Database, printing: Printing
+        self, listed: Sequence[TuningJob], request: Request, database: Database, asked: RunArguments
     ) -> None:
-        self.listed, self.request, self.database, self.printing = listed, request, database, printing
+        self.listed, self.request, self.database, self.asked = listed, request, database, asked
         self.failed = False
         """Whether one of them failed."""
 
@@ -239,6 +213,11 @@ class Jobs:
     def shares(self) -> list[float]:
         """Of all problems' time, that of each which is left, but for a factor that they have in common."""
         return [(job.worth.share if job.worth else 1.0) / len(job.to_do) for job, _, _ in self.left]
+
+    @property
+    def seen(self) -> bool:
+        """Whether all that is printed goes to a terminal."""
+        return not (self.asked.quiet or self.asked.as_json) and sys.stdout.isatty() and sys.stderr.isatty()
 
     # -- what earlier runs have done
 
@@ -328,7 +307,7 @@ class Jobs:
     def done(self, job: TuningJob, problem: Problem, ended: Ended) -> None:
         """Print a result, and keep it."""
         job.records.append(ended.record)
-        if not self.printing.as_json:
+        if not self.asked.as_json:
             click.echo(ended.summary)
         if job.comparison is not None:
             self._compare(job, job.comparison, problem, ended)
@@ -347,7 +326,7 @@ class Jobs:
             fault: whether that is a failure of the command.
         """
         self.failed |= fault and not inaccurate
-        job.skip(problem, error, aloud=self.printing.as_json or not inaccurate)
+        job.skip(problem, error, aloud=self.asked.as_json or not inaccurate)
         self._count(job)
 
     def _compare(self, job: TuningJob, comparison: Comparison, problem: Problem, ended: Ended) -> None:
@@ -361,7 +340,7 @@ class Jobs:
             failures = Counter(trial.status for trial in ended.trials if not trial.status.ranked)
             if failures and failures.most_common(1)[0][0] is Status.INACCURATE:
                 # Where it is printed the summary has just said the first half.
-                aloud, (_, _, rest) = self.printing.as_json, ended.nothing.partition("; ")
+                aloud, (_, _, rest) = self.asked.as_json, ended.nothing.partition("; ")
                 job.skip(problem, ended.nothing if aloud else rest, aloud=aloud)
             else:
                 job.without_winner.append(ended.nothing)
@@ -371,13 +350,13 @@ class Jobs:
         job.ended += 1
         if job.ended == len(job.to_do):
             job.complete = True
-            if job.comparison is not None and not self.printing.as_json:
-                show_front(job.comparison, Texts.of_kernel(self.request.kernel, full=self.printing.full))
+            if job.comparison is not None and not self.asked.as_json:
+                show_front(job.comparison, Texts.of_kernel(self.request.kernel, full=self.asked.full))
             self.draw(job)
 
     def draw(self, job: TuningJob) -> None:
         """Draw the front of time and error, if that is to be drawn."""
-        plot = self.printing.plot
+        plot = self.asked.plot
         if plot is None or job.comparison is None:
             return
         if job.comparison.points:

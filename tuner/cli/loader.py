@@ -99,11 +99,9 @@ class Once(click.Command):
         return super().parse_args(ctx, args)
 
 
-def given_options(options: Mapping[str, str]) -> list[str]:
+def given_options(*names: str) -> list[str]:
     """Return those of some options, by parameter of the running command, that are on its command line."""
     context = click.get_current_context()
-    return [
-        option
-        for name, option in options.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    spelled = {parameter.name: parameter.opts[-1] for parameter in context.command.params}
+    source = context.get_parameter_source
+    return [spelled[name] for name in names if source(name) is ParameterSource.COMMANDLINE]

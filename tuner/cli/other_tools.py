@@ -33,11 +33,11 @@ def export(asked: ExportArguments) -> None:
         UsageError: the format cannot be written so.
         TunerError: nothing fits, or the file cannot be written.
     """
-    if given_options({"namespace": "--namespace"}):
+    if given_options("namespace"):
         raise UsageError("--namespace is for headers", f"leave it out with --format {asked.kind}")
     filters = Filters(
         **kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype, mode=asked.mode or "", run=asked.run_id,
-        regime=asked.regime if given_options({"regime": "--regime"}) else "", variant=asked.variant,
+        regime=asked.regime if given_options("regime") else "", variant=asked.variant,
         replayed=None if asked.replayed or asked.run_id else False,
     )  # fmt: skip
     with Database.open(asked.db, write=False) as database:

@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,9 +71,7 @@ DRAWS = 50
 """For each problem that is asked for: what is drawn twice counts once."""
 
 
-def expanded(
-    kernel: KernelSpec, row: Mapping[str, str], number_of: Callable[[str, str], int]
-) -> list[dict[str, str]]:
+def expanded(kernel: KernelSpec, row: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the rows that a row stands for.
 
     ``64|128`` is a choice: all combinations of all choices. With ``samples=20`` so many are drawn, and a size may be a
@@ -83,7 +81,6 @@ def expanded(
     Args:
         kernel: whose sizes, dtypes and options are meant; element expressions are left as they are.
         row: values by name.
-        number_of: returns the whole number that a text means, given a name for errors.
 
     Raises:
         UsageError: a range without ``samples``, an empty choice or range, or too many problems.
@@ -103,15 +100,13 @@ def expanded(
                 f"give at most {MOST_OF_A_ROW}, or draw some with samples=N",
             )
         return [dict(zip(left, one, strict=True)) for one in itertools.product(*choices)]
-    if not 1 <= (count := number_of(SAMPLES, row[SAMPLES])) <= MOST_OF_A_ROW:
+    if not 1 <= (count := size_of(SAMPLES, row[SAMPLES])) <= MOST_OF_A_ROW:
         raise UsageError(f"{SAMPLES}={row[SAMPLES]}", f"draw from 1 to {MOST_OF_A_ROW}")
     draw = random.Random(str(sorted(row.items())))
     drawn: dict[tuple[str, ...], dict[str, str]] = {}
     for _ in range(DRAWS * count):
         one = {
-            name: _drawn(name, text, draw, number_of, ranged=name in kernel.sizes)
-            if name in several
-            else text
+            name: _drawn(name, text, draw, ranged=name in kernel.sizes) if name in several else text
             for name, text in left.items()
         }
         drawn[tuple(one.values())] = one
@@ -127,16 +122,14 @@ def _choices(name: str, text: str) -> list[str]:
     return choices
 
 
-def _drawn(
-    name: str, text: str, draw: random.Random, number_of: Callable[[str, str], int], *, ranged: bool
-) -> str:
+def _drawn(name: str, text: str, draw: random.Random, *, ranged: bool) -> str:
     choice = draw.choice(_choices(name, text))
     if not ranged or ".." not in choice:
         return choice
     low_text, _, rest = choice.partition("..")
     high_text, _, step_text = rest.partition(":")
-    low, high = number_of(name, low_text), number_of(name, high_text)
-    step = number_of(name, step_text) if step_text else 1
+    low, high = size_of(name, low_text), size_of(name, high_text)
+    step = size_of(name, step_text) if step_text else 1
     first, last = -(-low // step) if step > 0 else 0, high // step if step > 0 else 0
     if not 1 <= first <= last:
         raise UsageError(
@@ -274,7 +267,7 @@ def _named(kernel: KernelSpec, given: ProblemTexts, dtypes: Mapping[str, str]) -
     for where, row in rows:
         common = _Named(sizes, dtypes, options, where=where)
         with _located(where):
-            named += [_of_row(kernel, one, common) for one in expanded(kernel, row, size_of)]
+            named += [_of_row(kernel, one, common) for one in expanded(kernel, row)]
             if len(named) > MOST_PROBLEMS:
                 raise UsageError(
                     f"these are more than {MOST_PROBLEMS} problems", "give fewer rows, choices or samples"

@@ -71,9 +71,7 @@ def query(asked: QueryArguments) -> None:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
     with Database.open(asked.db, write=False) as database:
         if asked.text is not None:
-            if filters != Filters() or given_options(
-                {"sort": "--sort", "limit": "--limit", "columns": "--columns"}
-            ):
+            if filters != Filters() or given_options("sort", "limit", "columns"):
                 raise UsageError(
                     "--sql and filters, --sort, --limit or --columns exclude each other",
                     "write all of it into the SQL",
@@ -103,7 +101,7 @@ def query(asked: QueryArguments) -> None:
                 tables.show_csv(chosen, _rows(chosen, set(names), fitting, StoredTexts(full=True)))
             else:
                 _show(chosen, fitting, full=asked.full)
-        cut = asked.limit and not given_options({"limit": "--limit"}) and next(trials, None) is not None
+        cut = asked.limit and not given_options("limit") and next(trials, None) is not None
     report_damage(damaged)
     if cut:
         tables.say(f"more than {asked.limit} trials fit; --limit 0 lists all")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,6 @@ from tuner.report.terminal import print_exactly, printable
 
 MARK = "// tune render: "
 """What every file begins with, unless it is exactly what is compiled."""
-
-
-@dataclass(frozen=True)
-class _Text:
-    """The text of a launch, and the name of its file."""
-
-    file: str
-    text: str
 
 
 def render(asked: RenderArguments) -> None:
@@ -60,24 +51,22 @@ def render(asked: RenderArguments) -> None:
     if asked.as_json:
         show_json(_as_json(chosen, rendered, numbers, exact=asked.exact))
         return
-    texts = [
-        _text(rendered, i, exact=asked.exact, alone=len(numbers) == 1 or asked.output is not None)
-        for i in numbers
-    ]
+    alone = len(numbers) == 1 or asked.output is not None
+    texts = dict(_text(rendered, i, exact=asked.exact, alone=alone) for i in numbers)
     if asked.output is not None:
         _write(asked.output, texts, force=asked.force)
         return
-    for text in texts:
-        print_exactly(text.text)
+    for text in texts.values():
+        print_exactly(text)
 
 
-def _text(rendered: RenderedConfiguration, number: int, *, exact: bool, alone: bool) -> _Text:
-    """Return a launch's text after comments; without them if it stands alone and is to be exact."""
+def _text(rendered: RenderedConfiguration, number: int, *, exact: bool, alone: bool) -> tuple[str, str]:
+    """Return the name of a launch's file, and its text after comments: without them if exact and alone."""
     launch = rendered.launches[number - 1]
     name = re.sub(r"\W+", "_", launch.entry, flags=re.ASCII).strip("_")[:64]
     source = launch.source if exact else _with_lines(rendered, launch)
     head = [] if exact and alone else _head(rendered, number)
-    return _Text(f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source]))
+    return f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source])
 
 
 def _with_lines(rendered: RenderedConfiguration, launch: RenderedLaunch) -> str:
@@ -134,19 +123,19 @@ def _as_json(
     }
 
 
-def _write(folder: Path, texts: Sequence[_Text], *, force: bool) -> None:
+def _write(folder: Path, texts: Mapping[str, str], *, force: bool) -> None:
     """Write a file a launch; none if one of them is not to be replaced.
 
     Raises:
         UsageError: that.
         OSError: the folder or a file cannot be written.
     """
-    for text in texts:
-        _refuse_foreign(folder / text.file, text.text, force=force)
-    for text in texts:
-        with whole_file(folder / text.file, replace=True) as partial:
-            partial.write_text(text.text, encoding="utf-8", newline="")
-        click.echo(f"wrote {folder / text.file}")
+    for name, text in texts.items():
+        _refuse_foreign(folder / name, text, force=force)
+    for name, text in texts.items():
+        with whole_file(folder / name, replace=True) as partial:
+            partial.write_text(text, encoding="utf-8", newline="")
+        click.echo(f"wrote {folder / name}")
 
 
 def _refuse_foreign(path: Path, text: str, *, force: bool) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from tuner.cli.batch import run_here
 from tuner.cli.commands.run import RunArguments
-from tuner.cli.fleet import FleetSettings, open_spread, run_fleet, searched_on, workers_of
-from tuner.cli.jobs import Jobs, Printing, TuningJob, make_jobs, shard_of
+from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
+from tuner.cli.jobs import Jobs, TuningJob, make_jobs, shard_of
 from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts
 from tuner.cli.stopping import stopping
-from tuner.core import paths
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import UsageError
 from tuner.core.model import RunOptions
@@ -40,8 +39,8 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
 
     With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
-    options, texts, printing = _options_of(asked), part(asked, ProblemTexts), part(asked, Printing)
-    tell = say_nothing if printing.quiet else say
+    options, texts = _options_of(asked), part(asked, ProblemTexts)
+    tell = say_nothing if asked.quiet else say
     foreign = open_foreign(asked.kernel_name, asked.device_name, asked.space_file, tell)
     if foreign:
         _refuse_recording(foreign, options)
@@ -54,44 +53,47 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
         if not listed:
             say(f"shard {asked.shard}: there are fewer problems than shards, and none is left for this one")
             return
-    _refuse_figure(printing.plot, listed)
+    _refuse_figure(asked.plot, listed)
     # These refuse what is not there, before a device says anything.
     narrow(kernel, options.variants, options.fixed)
     find_sampler(options.sampler)
     initial_configurations.refuse(kernel, options.initial)
+    model, devices = "", list[str]()
     request = Request(kernel, listed[0].choices[0], options)
     failed = False
     try:
         with stopping() as stopped:
-            if (settings := _elsewhere(asked, listed, cluster, gpu, foreign)) is not None:
-                if printing.plot is not None:
+            if cluster is not None:
+                model, devices = workers_of(cluster, gpu)
+            elif foreign is None:
+                devices = searched_on(asked, listed)
+            if devices or cluster is not None:
+                if asked.plot is not None:
                     raise UsageError(
                         "--plot draws a run that this process tunes", "name one GPU, or use tune report"
                     )
                 with Database.open(asked.db) as database:
-                    jobs = Jobs(listed, request, database, printing)
+                    jobs = Jobs(listed, request, database, asked)
                     if asked.resume:
-                        jobs.resume(settings.devices, in_order=False)
-                    run_fleet(jobs, settings, stopped)
+                        jobs.resume(devices, in_order=False)
+                    run_fleet(jobs, devices, stopped, cluster, model)
             else:
                 with closing(foreign or _opened(asked, kernel.name, tell)) as device:
                     _refuse_recording(device, options)
-                    _introduce(
-                        device, request, changed=wanted != str(asked.kernel_name), quiet=printing.quiet
-                    )
+                    _introduce(device, request, changed=wanted != str(asked.kernel_name), quiet=asked.quiet)
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
                             job.replace([device.recorded_instead(kernel, one) for one in job.choices])
                     with Database.open(asked.db) as database:
-                        jobs = Jobs(listed, request, database, printing)
+                        jobs = Jobs(listed, request, database, asked)
                         if asked.resume:
                             jobs.resume([device.name], in_order=True)
-                        run_here(jobs, device, stopped, asked.total_time_s)
+                        run_here(jobs, device, stopped)
             failed = jobs.failed
     finally:
         records = [record for job in listed for record in job.to_json()]
-        if printing.as_json and (records or failed):
+        if asked.as_json and (records or failed):
             show_json(records)
     failures = [line for job in listed for line in job.failures()]
     for line in failures:
@@ -120,45 +122,11 @@ def _options_of(given: RunArguments) -> RunOptions:
     )
 
 
-def _cache(given: RunArguments) -> Path | None:
-    return None if given.no_cache else paths.cubins()
-
-
-def _elsewhere(
-    given: RunArguments,
-    listed: Sequence[TuningJob],
-    cluster: Cluster | None,
-    gpu: str,
-    foreign: Device | None,
-) -> FleetSettings | None:
-    """Return where searchers of their own tune; None where this process tunes by itself.
-
-    Raises:
-        UsageError, NoGpuError: a device is none.
-    """
-    model, devices = "", list[str]()
-    if cluster is not None:
-        model, devices = workers_of(cluster, gpu)
-    elif foreign is None:
-        devices = searched_on(
-            given.device_name,
-            len(listed),
-            overlap=not given.no_overlap,
-            spread=given.spread,
-            compares=listed[0].comparison is not None,
-        )
-    if not devices and cluster is None:
-        return None
-    return FleetSettings(
-        devices, given.jobs, _cache(given), not given.no_overlap, given.total_time_s, cluster, model
-    )
-
-
 def _opened(given: RunArguments, kernel: str, tell: Callable[[str], None]) -> Device:
     """Open the device of the command line in this process."""
     if given.spread:
-        return open_spread(given.device_name, given.jobs, _cache(given), tell)
-    return open_device(given.device_name, kernel, given.jobs, _cache(given), tell)
+        return open_spread(given, tell)
+    return open_device(given.device_name, kernel, given.jobs, given.cache, tell)
 
 
 def _refuse_recording(device: Device, options: RunOptions) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from tuner.cli.commands.results import BestArguments
+from tuner.cli.commands.results import BestArguments, TableArguments
 from tuner.cli.filters import (
     filters_of,
     kernel_filters,
@@ -52,6 +52,25 @@ def measured_else_replayed(
         return selection, ""
     selection = read(replace(filters, replayed=None))
     return selection, ONLY_REPLAYED if selection.rows else ""
+
+
+def listed_winners(
+    asked: BestArguments | TableArguments, read: Callable[[Database, Filters], Selection[Record]]
+) -> tuple[Selection[Record], DatabaseError | None]:
+    """Return the winners that a command lists, and the error if there is none; say what is left out.
+
+    Args:
+        asked: for which; of replays where nothing that fits was measured.
+        read: returns what fits.
+    """
+    filters = filters_of(asked, replayed=None if asked.replayed else False)
+    with Database.open(asked.db, write=False) as database:
+        winners, note = measured_else_replayed(lambda fit: read(database, fit), filters)
+        missing = None if winners.rows else no_winner(database, filters, asked.kernel)
+    if note:
+        tables.say(note)
+    report_damage(winners.damaged)
+    return winners, missing
 
 
 def no_winner(database: Database, filters: Filters, kernel: str | None) -> DatabaseError:
@@ -105,14 +124,8 @@ def best(asked: BestArguments) -> None:
     Raises:
         DatabaseError: none fits.
     """
-    measured = filters_of(asked, replayed=None if asked.replayed else False)
     named = named_kernel(asked.kernel)
-    with Database.open(asked.db, write=False) as database:
-        winners, note = measured_else_replayed(lambda fit: best_winners(database, fit, named), measured)
-        missing = None if winners.rows else no_winner(database, measured, asked.kernel)
-    if note:
-        tables.say(note)
-    report_damage(winners.damaged)
+    winners, missing = listed_winners(asked, lambda database, fit: best_winners(database, fit, named))
     if asked.as_json or asked.as_csv:
         records = (
             {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from tuner.cli.commands.results import TableArguments
-from tuner.cli.filters import filters_of, named_kernel, origin, report_damage, show_records
-from tuner.cli.stored_winners import measured_else_replayed, no_winner
+from tuner.cli.filters import named_kernel, origin, show_records
+from tuner.cli.stored_winners import listed_winners
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, write_csv
 from tuner.core.model import Problem, value_text
-from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, head_of
@@ -23,32 +22,12 @@ from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_w
 from tuner.winners.current import Kernels
 
 HEADS = (
-    *(
-        "kernel",
-        "problem",
-        "gpu",
-        "timed",
-        "configuration",
-        "time",
-        "versus default",
-        "runs",
-        "cards",
-        "seeds",
-    ),
-    *("spread", "behind others", "source"),
+    *("kernel", "problem", "gpu", "timed", "configuration", "time", "versus default"),
+    *("runs", "cards", "seeds", "spread", "behind others", "source"),
 )
 OF_AGREEMENT = (
-    *(
-        "runs",
-        "runs_agreeing",
-        "cards",
-        "cards_agreeing",
-        "seeds",
-        "seeds_agreeing",
-        "spread",
-        "raced_behind",
-    ),
-    *("behind", "runs_of_other_texts", "others"),
+    *("runs", "runs_agreeing", "cards", "cards_agreeing", "seeds", "seeds_agreeing"),
+    *("spread", "raced_behind", "behind", "runs_of_other_texts", "others"),
 )
 
 
@@ -64,16 +43,10 @@ def table(asked: TableArguments) -> None:
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
     if asked.again:
         refuse_missing_parent(asked.again)
-    filters = filters_of(asked, replayed=None if asked.replayed else False)
     kernels = Kernels(named_kernel(asked.kernel))
-    with Database.open(asked.db, write=False) as database:
-        agreed, note = measured_else_replayed(
-            lambda fit: agreed_winners(database, fit, kernels=kernels), filters
-        )
-        missing = None if agreed.rows else no_winner(database, filters, asked.kernel)
-    if note:
-        tables.say(note)
-    report_damage(agreed.damaged)
+    agreed, missing = listed_winners(
+        asked, lambda database, fit: agreed_winners(database, fit, kernels=kernels)
+    )
     if asked.again and agreed.rows:
         _write_again(asked.again, agreed.rows)
     if asked.as_json or asked.as_csv:

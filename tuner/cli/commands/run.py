@@ -30,6 +30,7 @@ from tuner.cli.options import (
     time_option,
     trials_option,
 )
+from tuner.core import paths
 
 EPILOG = """\b
 Examples:
@@ -144,6 +145,11 @@ class RunArguments:
     full: bool = full_option()
     quiet: bool = quiet_option()
     as_json: bool = flag("--json", help_="Print the result as JSON.")
+
+    @property
+    def cache(self) -> Path | None:
+        """Folder of the cubin cache; None for none."""
+        return None if self.no_cache else paths.cubins()
 
 
 run = command(RunArguments, "run:run", epilog=EPILOG)
