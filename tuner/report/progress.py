@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,16 +42,21 @@ class Progress(Observer[T]):
     Args:
         lines_of: what is shown of this as it is at a step.
         plain_every_s: from one step that is shown to the next where lines stay; infinity for none.
+        at_once: show the first step, too, where lines stay.
     """
 
     def __init__(
-        self, lines_of: Callable[[Progress[T]], Sequence[str]], plain_every_s: float = PLAIN_EVERY_S
+        self,
+        lines_of: Callable[[Progress[T]], Sequence[str]],
+        plain_every_s: float = PLAIN_EVERY_S,
+        *,
+        at_once: bool = False,
     ) -> None:
         self._lines_of, self._every_s = lines_of, plain_every_s
         self.live = sys.stderr.isatty()
         self._panel: Live | None = None
         self._bar = ProgressBar(width=40)
-        self._said = time.monotonic()
+        self._said = -math.inf if at_once else time.monotonic()
         """When a step was shown."""
         self.what, self.steps, self.done = "", 0.0, -1.0
         self._first: tuple[float, float] | None = None

@@ -53,7 +53,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
         ("confirmed", _confirmation(finish, run.replayed)),
         ("", _tied(finish)),
         ("", "" if finish.warm and finish.warm.passed_over else why_not),
-        ("", launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)),
+        ("", _launch_note(state, finish)),
         ("timed", _how(state, finish)),
         *(("rejected", f"trial {trial.id}: {reason}") for trial, reason in finish.unstable),
         ("failed", _failures(state)),
@@ -369,7 +369,7 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
         "edge_sizes_verified": len(finish.edge_cases),
         **picked(finish, "exportable reason tied"),
         "warm": _warm_record(finish.warm) if finish.warm else None,
-        "launch_decides": _launch_decides(state, finish),
+        "launch_decides": bool(_launch_note(state, finish)),
         "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
         "of_ceiling": of_ceiling,
         **picked(finish.winner, "sm_clock_hz capped_samples"),
@@ -385,11 +385,9 @@ def _warm_record(warm: WarmFinish) -> dict[str, Any]:
     }
 
 
-def _launch_decides(state: State, finish: Finish) -> bool:
+def _launch_note(state: State, finish: Finish) -> str:
     run = state.run
-    return run.calibration is not None and run.calibration.launch_decides(
-        run.conditions, finish.time_ns, tied=finish.tied > 1
-    )
+    return launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)
 
 
 def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:

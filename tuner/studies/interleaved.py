@@ -5,7 +5,6 @@ What all studies share: their contestants, the comparison, what rows of the data
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -223,13 +222,7 @@ def filled(
 
 def make_progress(*, quiet: bool, every_s: float = PLAIN_EVERY_S) -> Observer[str]:
     """Choose how to show progress; where lines stay, the first step has one, and one every so many seconds."""
-    return Observer() if quiet else _StudyProgress(every_s)
-
-
-class _StudyProgress(Progress[str]):
-    def __init__(self, every_s: float) -> None:
-        super().__init__(_line, every_s)
-        self._said = -math.inf
+    return Observer() if quiet else Progress(_line, every_s, at_once=True)
 
 
 def _line(progress: Progress[str]) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.conditions import Mode
 from tuner.kernel.roofline import peak_flops
 from tuner.report.tables import COMPUTE_BOUND_FROM
-from tuner.studies.interleaved import Timing
 from tuner.studies.ladder import Ladder, Level, StepComparison, sizes_text
 from tuner.studies.ladder_plots import (
     Curve,
@@ -120,72 +120,51 @@ def _source(measured: float) -> str:
 def _draw_sizes(ladder: Ladder, levels: Sequence[Level], title: str, path: Path) -> None:
     last = levels[-1].comparisons[0]
     arithmetic = last.roof.flops >= COMPUTE_BOUND_FROM * last.roof.bytes
-    unit = "TFLOP/s" if arithmetic else "GB/s"
 
-    def rate(comparison: StepComparison, time_ns: float) -> float:
-        return comparison.roof.flops / time_ns * 1e-3 if arithmetic else comparison.roof.bytes / time_ns
+    def curve(name: str, points: Sequence[tuple[Level, StepComparison, float]]) -> Curve:
+        """Return the line through these times in nanoseconds."""
+        roofs = [(comparison.roof, time_ns) for _, comparison, time_ns in points]
+        return Curve(
+            name,
+            [level.sizes[ladder.swept[0]] for level, _, _ in points],
+            [time_ns for _, time_ns in roofs],
+            [roof.flops / ns * 1e-3 if arithmetic else roof.bytes / ns for roof, ns in roofs],
+        )
 
     curves = []
     for name, timings in series_of(ladder, levels).items():
-        series = [
-            (_size(ladder, level), timing) for level, timing in zip(levels, timings, strict=True) if timing
-        ]
-        if series:
-            taken = [(comparison, timing.time_ns) for _, (comparison, timing) in series]
-            curves.append(
-                Curve(
-                    name,
-                    [size for size, _ in series],
-                    [time_ns for _, time_ns in taken],
-                    [rate(*pair) for pair in taken],
-                    series[-1][1][1].configuration is None,
-                )
-            )
-    limits = [*_light(ladder, levels, rate), *_launch(ladder, levels)]
+        timed = [(level, *one) for level, one in zip(levels, timings, strict=True) if one is not None]
+        if timed:
+            line = curve(name, [(level, comparison, timing.time_ns) for level, comparison, timing in timed])
+            curves.append(replace(line, baseline=timed[-1][2].configuration is None))
+    limits = [curve(name, points) for name, points in _lights(levels).items()]
+    if launches := _launches(levels):
+        limits.append(replace(curve("a launch and one trip to memory", launches), rates=[]))
     names = list(ladder.swept)
     alike = all(len(set(level.sizes.values())) == 1 for level in levels)
     axis = " = ".join(names) if alike else f"{names[0]} (with {', '.join(names[1:])})"
-    plot_sizes(curves, limits, unit, axis, title, path)
+    plot_sizes(curves, limits, "TFLOP/s" if arithmetic else "GB/s", axis, title, path)
 
 
-def _size(ladder: Ladder, level: Level) -> int:
-    return level.sizes[ladder.swept[0]]
-
-
-def _light(
-    ladder: Ladder, levels: Sequence[Level], rate: Callable[[StepComparison, float], float]
-) -> list[Curve]:
-    """Return the speed of light of each kind of problem, where it is known."""
-    kinds: dict[str, list[tuple[int, StepComparison]]] = {}
+def _lights(levels: Sequence[Level]) -> dict[str, list[tuple[Level, StepComparison, float]]]:
+    """Return the speed of light of each kind of problem, where it is known, by its name in the figure."""
+    lights: dict[str, list[tuple[Level, StepComparison, float]]] = {}
     for level in levels:
         for comparison in level.comparisons:
-            if comparison.roof.speed_of_light_ns:
-                kinds.setdefault(flavour(comparison, level.comparisons), []).append(
-                    (_size(ladder, level), comparison)
-                )
-    return [
-        Curve(
-            f"speed of light ({kind})" if kind else "speed of light",
-            [size for size, _ in points],
-            [comparison.roof.speed_of_light_ns for _, comparison in points],
-            [rate(comparison, comparison.roof.speed_of_light_ns) for _, comparison in points],
-        )
-        for kind, points in kinds.items()
-    ]
+            kind = flavour(comparison, level.comparisons)
+            name = f"speed of light ({kind})" if kind else "speed of light"
+            if light_ns := comparison.roof.speed_of_light_ns:
+                lights.setdefault(name, []).append((level, comparison, light_ns))
+    return lights
 
 
-def _launch(ladder: Ladder, levels: Sequence[Level]) -> list[Curve]:
+def _launches(levels: Sequence[Level]) -> list[tuple[Level, StepComparison, float]]:
     """Return the time of an almost empty kernel, at the sizes where it matters."""
-    launches_ns: list[tuple[int, float]] = []
+    launches = []
     for level in levels:
-        for comparison in level.comparisons[:1]:
-            launches = comparison.calibration.launch_ns if comparison.calibration else {}
-            launch_ns = launches.get(str(comparison.conditions.mode), 0.0)
-            first: Timing | None = comparison.fastest
-            if launch_ns and first is not None and first.time_ns <= LAUNCH_SHOWN * launch_ns:
-                launches_ns.append((_size(ladder, level), launch_ns))
-    if not launches_ns:
-        return []
-    return [
-        Curve("a launch and one trip to memory", [s for s, _ in launches_ns], [t for _, t in launches_ns], [])
-    ]
+        comparison = level.comparisons[0]
+        by_mode = comparison.calibration.launch_ns if comparison.calibration else {}
+        launch_ns, fastest = by_mode.get(str(comparison.conditions.mode), 0.0), comparison.fastest
+        if launch_ns and fastest is not None and fastest.time_ns <= LAUNCH_SHOWN * launch_ns:
+            launches.append((level, comparison, launch_ns))
+    return launches

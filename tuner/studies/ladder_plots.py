@@ -316,17 +316,10 @@ def _time_axis(axes: Axes, times_ns: Sequence[float]) -> None:
 
 def _styles(items: Sequence[Trace] | Sequence[Curve]) -> list[dict[str, Any]]:
     """Return each contestant's colour and marker: bright ones for steps, black and grey for baselines."""
-    styles, steps, others = [], 0, 0
-    for item in items:
-        if item.baseline:
-            colour = OTHER_COLOURS[others % len(OTHER_COLOURS)]
-            styles.append({"color": colour, "marker": MARKERS[(others + 3) % len(MARKERS)]})
-            others += 1
-        else:
-            colour = STEP_COLOURS[steps % len(STEP_COLOURS)]
-            styles.append({"color": colour, "marker": MARKERS[steps % len(MARKERS)]})
-            steps += 1
-    return styles
+    steps = zip(itertools.cycle(STEP_COLOURS), itertools.cycle(MARKERS), strict=False)
+    others = zip(itertools.cycle(OTHER_COLOURS), itertools.cycle(MARKERS[3:] + MARKERS[:3]), strict=False)
+    styles = [next(others if item.baseline else steps) for item in items]
+    return [{"color": colour, "marker": marker} for colour, marker in styles]
 
 
 def _marker(style: dict[str, Any]) -> dict[str, Any]:

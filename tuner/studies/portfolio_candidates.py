@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -188,9 +189,9 @@ class CandidateChoice:
                 chosen[settled.configuration] = None
         timed = set(timings.configurations)
         untimed = (one for one in self._winners if one not in timed and self.runs(problem, one))
-        chosen |= dict.fromkeys(_first(untimed, EXPECTED))
+        chosen |= dict.fromkeys(islice(untimed, EXPECTED))
         ranked = self.expected(problem, timings, EXPECTED + len(chosen))
-        chosen |= dict.fromkeys(_first((one for one in ranked if one not in chosen), EXPECTED))
+        chosen |= dict.fromkeys(islice((one for one in ranked if one not in chosen), EXPECTED))
         promising = (ranked or list(chosen))[:PROMISING]
         return [*chosen, *self.changes(promising, [problem], {*chosen, *timed})]
 
@@ -198,7 +199,7 @@ class CandidateChoice:
         """Return what should be the fastest at a problem, of what was timed anywhere and can run it."""
         ones = timings.configurations
         order = np.argsort(self.costs.expected(timings, problem, ones), kind="stable")
-        return _first((ones[number] for number in order if self.runs(problem, ones[number])), count)
+        return list(islice((ones[number] for number in order if self.runs(problem, ones[number])), count))
 
     def changes(
         self, promising: Sequence[Configuration], problems: Sequence[Problem], seen: Iterable[Configuration]
@@ -227,9 +228,9 @@ class CandidateChoice:
         def valid(one: Configuration) -> bool:
             return all(self.contains(problem, one) for problem in problems)
 
-        best = _first(filter(valid, ranked), (CHANGES + 1) // 2)
+        best = list(islice(filter(valid, ranked), (CHANGES + 1) // 2))
         others = (one for one in drawn if one not in best and valid(one))
-        return best + _first(others, CHANGES - len(best))
+        return [*best, *islice(others, CHANGES - len(best))]
 
 
 class _Space:
@@ -240,10 +241,6 @@ class _Space:
 
     def contains(self, configuration: Configuration) -> bool:
         return self._candidates.contains(self._problem, configuration)
-
-
-def _first(items: Iterable[Configuration], count: int) -> list[Configuration]:
-    return [one for one, _ in zip(items, range(count), strict=False)]
 
 
 def between(problems: Sequence[Problem], seed: int) -> list[Problem]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.model import Problem, value_text
+from tuner.core.model import value_text
 from tuner.core.observer import Observer
 from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, say, show_line, show_text
@@ -97,14 +97,9 @@ def figures_of(portfolio: Portfolio) -> dict[str, Any]:
         "left_out_p95": float(np.quantile(slowdowns, 0.95)) if slowdowns else None,
         "left_out_worst": max(slowdowns) if slowdowns else None,
         "expected_median": float(np.median(said)) if len(said) else None,
-        "badly_served": [_row(slow, problem) for slow, problem in _worst(left_out, portfolio.bound)],
+        "badly_served": [
+            {"sizes": dict(problem.sizes), "slowdown": slow}
+            for slow, problem in sorted(left_out, key=lambda item: -item[0])[:WORST]
+            if slow > portfolio.bound
+        ],
     }
-
-
-def _worst(left_out: list[tuple[float, Problem]], bound: float) -> list[tuple[float, Problem]]:
-    worst = sorted(left_out, key=lambda item: -item[0])[:WORST]
-    return [item for item in worst if item[0] > bound]
-
-
-def _row(slowdown: float, problem: Problem) -> dict[str, Any]:
-    return {"sizes": dict(problem.sizes), "slowdown": slowdown}
