@@ -31,10 +31,14 @@ class Texts:
 
     Args:
         defaults: values of the parameters, by variant; where a variant has none, all parameters are named.
+        foreign: another tool's configurations, of which all parameters are named that each has: variants and defaults
+            are unknown.
     """
 
-    def __init__(self, defaults: Mapping[str, Mapping[str, Value]] | None = None) -> None:
-        self._defaults = defaults or {}
+    def __init__(
+        self, defaults: Mapping[str, Mapping[str, Value]] | None = None, *, foreign: bool = False
+    ) -> None:
+        self._defaults, self._foreign = defaults or {}, foreign
         self.full = not self._defaults
         """Whether all parameters are named."""
 
@@ -49,7 +53,7 @@ class Texts:
     def of_space(cls, space: SearchSpace, *, full: bool = False, foreign: bool = False) -> Texts:
         """Return those of a search space; another tool's (``foreign``) has no defaults, so all parameters are named."""
         if full or foreign:
-            return _ForeignTexts() if foreign else cls()
+            return cls(foreign=foreign)
         return cls({v.name: {p.name: p.default for p in v.parameters} for v in space.variants})
 
     def defaults(self, variant: str) -> Mapping[str, Value]:
@@ -59,6 +63,8 @@ class Texts:
     def cell(self, configuration: Configuration) -> str:
         """Return variant and values; what is not named is the default, which ``--config`` means, too."""
         shown = differing(configuration, self._defaults.get(configuration.variant))
+        if self._foreign:
+            return " ".join(f"{n}={value_text(v)}" for n, v in shown.items() if v != ABSENT)
         return " ".join([configuration.variant, *(f"{n}={value_text(v)}" for n, v in shown.items())])
 
     def __call__(self, configuration: Configuration) -> str:
@@ -75,17 +81,6 @@ class Texts:
 def builtin(name: str) -> KernelSpec | None:
     """Return the built-in kernel of a name; None where there is none."""
     return load_kernel(name) if name in builtin_kernels() else None
-
-
-class _ForeignTexts(Texts):
-    """The texts of another tool's configurations: all parameters that each has; variants and defaults are unknown."""
-
-    def __call__(self, configuration: Configuration) -> str:
-        return self.cell(configuration)
-
-    def cell(self, configuration: Configuration) -> str:
-        values = configuration.values.items()
-        return " ".join(f"{name}={value_text(value)}" for name, value in values if value != ABSENT)
 
 
 class StoredTexts:
@@ -107,5 +102,5 @@ class StoredTexts:
             if not (self._full or run.foreign):
                 with suppress(TunerError):
                     kernel = kernel_of_run(run)
-            self._texts[key] = _ForeignTexts() if run.foreign else Texts.of_kernel(kernel)
+            self._texts[key] = Texts(foreign=True) if run.foreign else Texts.of_kernel(kernel)
         return self._texts[key]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short, write
 from tuner.report.tables import duration
 from tuner.studies.ladder import size_text
 
@@ -119,32 +119,16 @@ def _roofs(
         ridge = max(left, peak.rate / bandwidth.rate) if bandwidth else left
         axes.plot([ridge, right], [peak.rate, peak.rate], color=GREY, linewidth=1.6, zorder=1)
         at_its_start = ridge < math.sqrt(left * right)  # where it has room before the points
-        axes.annotate(
-            short(peak.label),
-            (ridge if at_its_start else right, peak.rate),
-            xytext=(28 if at_its_start else -4, 4),
-            textcoords="offset points",
-            ha="left" if at_its_start else "right",
-            color=GREY,
-            fontsize=8,
-        )
+        end, offset, side = (ridge, (28, 4), "left") if at_its_start else (right, (-4, 4), "right")
+        write(axes, peak.label, (end, peak.rate), offset, ha=side, color=GREY, fontsize=8)
 
 
 def _name_bandwidth(axes: Axes, bandwidth: Line, at: float) -> None:
     """Write the name of the memory's ceiling along it, once the layout is known."""
     ends = [(x, bandwidth.rate * x) for x in (at, 2 * at)]
     (x0, y0), (x1, y1) = axes.transData.transform(ends)
-    axes.annotate(
-        short(bandwidth.label),
-        ends[0],
-        xytext=(-2, 5),
-        textcoords="offset points",
-        ha="center",
-        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
-        rotation_mode="anchor",
-        color=GREY,
-        fontsize=8,
-    )
+    along = {"rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)), "rotation_mode": "anchor"}
+    write(axes, bandwidth.label, ends[0], (-2, 5), ha="center", color=GREY, fontsize=8, **along)
 
 
 def _name(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, str]]) -> None:
@@ -164,11 +148,11 @@ def _name(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, s
         heights = spread([ys[i] for i in column], LINE_PT, scale * bounds.y0 + LINE_PT)
         for i, height in zip(column, heights, strict=True):
             x, y, text, colour = names[i]
-            axes.annotate(
+            write(
+                axes,
                 text,
                 (x, y),
-                xytext=(at - xs[i], height - ys[i]),
-                textcoords="offset points",
+                (at - xs[i], height - ys[i]),
                 va="center",
                 ha="right" if to_the_left else "left",
                 fontsize=8.5,

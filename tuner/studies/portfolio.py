@@ -246,7 +246,7 @@ class _Building:
             kinds: a problem of each computation.
         """
         request, gpu, races = self._request, self._device.gpu, self._races
-        cover = Cover(request.kernel, gpu, races, self._candidates, kinds)
+        cover = Cover(races, self._candidates, kinds)
         kept = self._kept_before(kinds)
         if not kept:
             for turn in range(1, TURNS + 1):

@@ -151,7 +151,7 @@ class CandidateChoice:
     """
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, winners: Sequence[Configuration], seed: int) -> None:
-        self._kernel, self._gpu, self._winners, self._seed = kernel, gpu, winners, seed
+        self.kernel, self.gpu, self._winners, self._seed = kernel, gpu, winners, seed
         self._validity: dict[tuple[str, Configuration], bool] = {}
         self._defaults: dict[str, Configuration | None] = {}
         self.costs = Costs(kernel, gpu)
@@ -160,19 +160,19 @@ class CandidateChoice:
         """Return whether a configuration is valid; decided one by one, as a whole space takes a second to list."""
         key = (problem.key, configuration)
         if key not in self._validity:
-            self._validity[key] = not invalid_reason(self._kernel, problem, self._gpu, configuration)
+            self._validity[key] = not invalid_reason(self.kernel, problem, self.gpu, configuration)
         return self._validity[key]
 
     def contains(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether a search of a problem may try a configuration."""
         return self.runs(problem, configuration) and not pruning_reason(
-            self._kernel, problem, self._gpu, configuration
+            self.kernel, problem, self.gpu, configuration
         )
 
     def default(self, problem: Problem) -> Configuration | None:
         """Return the kernel's default configuration of a problem."""
         if problem.key not in self._defaults:
-            self._defaults[problem.key] = default_configuration(self._kernel, problem, self._gpu)
+            self._defaults[problem.key] = default_configuration(self.kernel, problem, self.gpu)
         return self._defaults[problem.key]
 
     def first(self, problem: Problem, timings: Timings) -> list[Configuration]:
@@ -184,7 +184,7 @@ class CandidateChoice:
         """
         default = self.default(problem)
         chosen = {} if default is None else {default: None}
-        for settled in settle(self._kernel, problem, self._gpu, _Space(self, problem)):
+        for settled in settle(self.kernel, problem, self.gpu, _Space(self, problem)):
             if settled.configuration is not None:
                 chosen[settled.configuration] = None
         timed = set(timings.configurations)
@@ -213,7 +213,7 @@ class CandidateChoice:
         taken, drawn = set(seen), list[Configuration]()
         for number in range(DRAWS if promising else 0):
             one = promising[number % len(promising)]
-            parameters = self._kernel.variants[one.variant].parameters
+            parameters = self.kernel.variants[one.variant].parameters
             names = draw.sample(list(parameters), min(len(parameters), draw.choice((1, 1, 2))))
             changed = {name: draw.choice(parameters[name].values) for name in names}
             other = Configuration.of(one.variant, {**one.values, **changed})

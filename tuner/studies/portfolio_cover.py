@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
-from tuner.core.model import Configuration, Gpu, Problem, digest
+from tuner.core.model import Configuration, Problem, digest
 from tuner.kernel.default import default_configurations
 from tuner.kernel.render import render
-from tuner.kernel.spec import KernelSpec
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_races import Races
 from tuner.winners.fitting import Floats
@@ -82,27 +81,18 @@ class Cover:
     """Chooses what is kept, by what was timed, and by what is expected where nothing was.
 
     Args:
-        kernel, gpu: whose and where.
         races: what was timed.
         candidates: know what can run, and what it should take.
         kinds: a problem of each computation.
     """
 
-    def __init__(
-        self,
-        kernel: KernelSpec,
-        gpu: Gpu,
-        races: Races,
-        candidates: CandidateChoice,
-        kinds: Sequence[Problem],
-    ) -> None:
-        self._kernel, self._gpu, self._races, self._candidates = kernel, gpu, races, candidates
-        self._kinds = kinds
+    def __init__(self, races: Races, candidates: CandidateChoice, kinds: Sequence[Problem]) -> None:
+        self._races, self._candidates, self._kinds = races, candidates, kinds
         self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
         self._base = {
             name
             for kind in kinds
-            for problem, configuration in default_configurations(kernel, kind, gpu)
+            for problem, configuration in default_configurations(candidates.kernel, kind, candidates.gpu)
             for name in self._rendered(problem, configuration)
         }
         """The cubins of the defaults that a bundle has anyway."""
@@ -215,8 +205,9 @@ class Cover:
         """Return the names of a configuration's sources, each of which becomes a cubin, and of what probes GPUs."""
         key = (problem.key, configuration)
         if key not in self._sources:
-            rendered = render(self._kernel, problem, self._gpu, configuration)
-            bundled = BundledConfiguration(self._kernel, problem, self._gpu, configuration)
+            kernel, gpu = self._candidates.kernel, self._candidates.gpu
+            rendered = render(kernel, problem, gpu, configuration)
+            bundled = BundledConfiguration(kernel, problem, gpu, configuration)
             probe = {"probe"} if bundled.takes_cluster_order else set()
             self._sources[key] = frozenset(digest(source) for source, _ in rendered) | probe
         return self._sources[key]
