@@ -1,8 +1,7 @@
-"""Bundles that are opened: moved, damaged, for another driver or GPU, and with the bindings alone."""
+"""Bundles that are opened: what is none, and with the bindings alone. test_operation.py calls what is in them."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,46 +10,13 @@ import pytest
 
 import tuner
 from tests.fake_driver.programs import ROOT
-from tests.runtime.manifests import NAME, write_bundle
-from tests.runtime.programs import launches, run
+from tests.runtime.manifests import write_bundle
 from tuner.core.errors import BundleError, CallError
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     return write_bundle(tmp_path / "product_bundle")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"driver": "12080"}, "the driver supports CUDA 12.8"),
-        ({"devices": "NVIDIA L4:89:58"}, "compute capability 8.9"),
-        ({"devices": ""}, "no CUDA GPU"),
-    ],
-)
-def test_a_driver_or_gpu_that_does_not_fit(bundle: Path, settings: dict[str, str], words: str) -> None:
-    program = f"""
-torch.allocate = lambda size: 1 << 40
-x = torch.randn(64, 64, **bfloat16)
-refused({words!r}, x, x)
-"""
-    assert run(program, bundle, **settings) == []
-
-
-def test_a_bundle_may_be_moved(bundle: Path, tmp_path: Path) -> None:
-    moved = Path(shutil.move(bundle, tmp_path / "elsewhere"))
-    program = "x = torch.randn(64, 64, **bfloat16)\nop(x, x)"
-    assert len(launches(run(program, moved))) == 1
-
-
-def test_a_damaged_cubin_is_not_loaded(bundle: Path) -> None:
-    cubin = bundle / "cubin" / f"{NAME}.cubin"
-    program = 'x = torch.randn(64, 64, **bfloat16)\nrefused("damaged", x, x)\nassert count("loads") == 0'
-    cubin.write_bytes(cubin.read_bytes() + b"\n")
-    run(program, bundle)
-    cubin.unlink()
-    run(program, bundle)
 
 
 def test_what_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:

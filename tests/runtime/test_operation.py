@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.manifests import product_manifest, write_bundle
+from tests.runtime.manifests import NAME, product_manifest, write_bundle
 from tests.runtime.programs import launches, run
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -305,3 +306,38 @@ for _ in range(2):
     op(a, b.T, out=out)
 """
     assert [line["carveout"] for line in launches(run(program, bundle))] == [25, 75] * 2
+
+
+# -- bundles that were moved or damaged, and drivers and GPUs that they are not for
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"driver": "12080"}, "the driver supports CUDA 12.8"),
+        ({"devices": "NVIDIA L4:89:58"}, "compute capability 8.9"),
+        ({"devices": ""}, "no CUDA GPU"),
+    ],
+)
+def test_a_driver_or_gpu_that_does_not_fit(bundle: Path, settings: dict[str, str], words: str) -> None:
+    program = f"""
+torch.allocate = lambda size: 1 << 40
+x = torch.randn(64, 64, **bfloat16)
+refused({words!r}, x, x)
+"""
+    assert run(program, bundle, **settings) == []
+
+
+def test_a_bundle_may_be_moved(bundle: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.move(bundle, tmp_path / "elsewhere"))
+    program = "x = torch.randn(64, 64, **bfloat16)\nop(x, x)"
+    assert len(launches(run(program, moved))) == 1
+
+
+def test_a_damaged_cubin_is_not_loaded(bundle: Path) -> None:
+    cubin = bundle / "cubin" / f"{NAME}.cubin"
+    program = 'x = torch.randn(64, 64, **bfloat16)\nrefused("damaged", x, x)\nassert count("loads") == 0'
+    cubin.write_bytes(cubin.read_bytes() + b"\n")
+    run(program, bundle)
+    cubin.unlink()
+    run(program, bundle)

@@ -74,8 +74,8 @@ def test_the_next_launch_begins_early_where_that_pays(
 ) -> None:
     """Long cooperative launches end in an order that would not suit the next, nor do SMs for clusters of four."""
     *_, (source, entry) = render(GEMM, problem(512, 1024, 1024), HOPPER, chosen(name, values))
-    as_it_is, if_long = (
-        count_of(compile_source(text, entry, HOPPER.arch).cubin, PREEXIT)
-        for text in (source, source.replace(IS_SHORT, "false"))
-    )
-    assert (as_it_is, if_long) == (int(ever), int(always))
+    if_long = source.replace(IS_SHORT, "false")
+    counts = {
+        text: count_of(compile_source(text, entry, HOPPER.arch).cubin, PREEXIT) for text in {source, if_long}
+    }
+    assert (counts[source], counts[if_long]) == (int(ever), int(always))

@@ -37,10 +37,6 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
     "pairs along m": (
         "wgmma", "tt", LONG, {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 208, "stages": 4, "cluster_m": 2},
     ),
-    "pairs along n": (
-        "wgmma", "tn", LONG,
-        {**SERIAL, **DIVIDED, **SWAPPED, "block_m": 176, "stages": 4, "cluster_n": 2, "store_buffers": 2},
-    ),
     "two instructions wide": (
         "wgmma", "nn", LONG,
         {**SERIAL, **DIVIDED, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1, "raster": "hilbert"},
@@ -57,9 +53,6 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         {**SERIAL, "block_m": 128, "block_n": 128, "stages": 3, "cluster_m": 2, "cluster_n": 2, "prefetch": True},
     ),
     # By the threads.
-    "odd columns": (
-        "wgmma_padded", "tn", ODD, {**SERIAL, "block_m": 128, "block_n": 208, "stages": 4, "c_vector_width": 1},
-    ),
     "odd columns, swapped": (
         "wgmma_padded", "tt", ODD,
         {**OVERLAPPED, **DIVIDED, **SWAPPED, "block_m": 176, "stages": 4, "c_vector_width": 1},
@@ -73,7 +66,7 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 176, "stages": 4, "c_vector_width": 8},
     ),
 }  # fmt: skip
-TWICE = ("overlapped", "taking turns")
+TWICE = ("taking turns",)
 
 
 def few_sms(of: Problem, configuration: Configuration) -> Gpu:
