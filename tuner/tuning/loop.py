@@ -156,7 +156,8 @@ class SearchLoop:
             SpaceError: nothing was tried.
         """
         state = self.state
-        self._start_clock()
+        state.search_began = time.monotonic()
+        self._deadline = state.search_began + self.time_s
         while not self.stop():
             self._step()
             if not self._untold and not self._waiting:
@@ -172,10 +173,6 @@ class SearchLoop:
             state.stopped = self._stopped
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
-
-    def _start_clock(self) -> None:
-        self.state.search_began = time.monotonic()
-        self._deadline = self.state.search_began + self.time_s
 
     def _step(self) -> None:
         """Take each trial one step further: it is asked for, released, submitted, collected, recorded, and told.
@@ -230,13 +227,9 @@ class SearchLoop:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
         if shortlist := self._chosen_from:
             shortlist.fill(self.state.budget - self._begun)
-            self._waiting = not (self._settled or shortlist.empty or shortlist.ready())
+            settled = self._drift.waiting or self._left  # what is tried next is no choice
+            self._waiting = not (settled or shortlist.empty or shortlist.ready())
         return self._waiting
-
-    @property
-    def _settled(self) -> bool:
-        """Whether it is settled what is tried next."""
-        return bool(self._drift.waiting or self._left)
 
     @property
     def _chosen_from(self) -> Shortlist | None:
