@@ -146,14 +146,10 @@ def _one_line(error: click.ClickException) -> str:
         error = click.NoSuchOption(error.option_name, possibilities=nearest, ctx=error.ctx)
     text = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    if text.startswith("Got unexpected extra argument") and _takes_kernel(context):
+    takes_kernel = context is not None and any("--kernel" in one.opts for one in context.command.params)
+    if text.startswith("Got unexpected extra argument") and takes_kernel:
         text += "; name one kernel; for several run the command for each"
     return text if context is None else f"{text}; see {context.command_path} --help"
-
-
-def _takes_kernel(context: click.Context | None) -> bool:
-    """Return whether a command is about a kernel."""
-    return context is not None and any("--kernel" in one.opts for one in context.command.params)
 
 
 def _give_up_output() -> None:

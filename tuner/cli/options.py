@@ -88,23 +88,9 @@ full_option = partial(
     "--full",
     help_="Show all parameters of a configuration, not only those that differ from the default.",
 )
-
-
-def sizes_option(help_: str = "Problem sizes.") -> Any:
-    """Return ``--size``, with which sizes it sets."""
-    return option("-s", "--size", multiple=True, metavar="NAME=N[,...]", help=help_)
-
-
-def dtypes_option(help_: str = "The dtype.") -> Any:
-    """Return ``--dtype``, with what it means."""
-    return texts("--dtype", "[ROLE=]DTYPE", help_)
-
-
-def options_option(help_: str = "The kernel's options.") -> Any:
-    """Return ``--option``, with what it means."""
-    return texts("--option", "NAME=VALUE", help_)
-
-
+sizes_option = partial(option, "-s", "--size", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
+dtypes_option = partial(texts, "--dtype", "[ROLE=]DTYPE", help_="The dtype.")
+options_option = partial(texts, "--option", "NAME=VALUE", help_="The kernel's options.")
 preset_option = partial(option, "--preset", metavar="NAME", help="A named problem of the kernel.")
 presets_option = partial(texts, "--preset", "NAME", "A named problem of the kernel; repeat for several.")
 problems_option = partial(texts, "--problem", "NAME=N,...", "A problem, by its sizes; repeat for several.")

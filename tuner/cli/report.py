@@ -13,7 +13,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.formats.files import write_text
 from tuner.report.html.page import page
-from tuner.report.html.subjects import Subjects, read_all, read_run
+from tuner.report.html.subjects import read_all, read_run
 from tuner.report.tables import counted, show_pieces
 
 
@@ -47,13 +47,10 @@ def report(asked: ReportArguments) -> None:
         show_pieces([text])
         return
     write_text(asked.output, [text], force=asked.force)
-    click.echo(f"wrote {_what(subjects)} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB)")
+    trials = sum(len(one.stored) for one in subjects.problems)
+    counts = f"{counted(len(subjects.problems), 'problem')} with {counted(trials, 'trial')}"
+    click.echo(f"wrote {counts} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB)")
 
 
 def _title(filters: Filters) -> str:
     return ", ".join(filter(None, (filters.kernel, filters.dtype, filters.gpu))) or "All that was tuned"
-
-
-def _what(subjects: Subjects) -> str:
-    problems, trials = len(subjects.problems), sum(len(one.stored) for one in subjects.problems)
-    return f"{counted(problems, 'problem')} with {counted(trials, 'trial')}"

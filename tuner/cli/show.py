@@ -73,26 +73,30 @@ def _overview(data: dict[str, Any], kernel: KernelSpec, called: str) -> list[Lin
     here = [variant for variant in data["variants"] if "valid" in variant["space"]]
     left_out = [variant for variant in data["variants"] if variant not in here]
     width = max(len(variant["name"]) for variant in data["variants"])
-    lines = [*_problem_lines(data), ("", ""), ("", _space_line(data, kernel))]
+    lines = [*_problem_lines(data), *_heading(_space_line(data, kernel))]
     for variant in here:
         lines.append((f"  {variant['name']:<{width}}  ", variant["summary"] or _size(variant["space"])))
         if variant["summary"]:
             lines.append((" " * (width + 4), _size(variant["space"])))
         lines += [(" " * (width + 4), text) for _, text in (*_default_lines(variant), *_rule_lines(variant))]
     if left_out:
-        lines += [("", ""), ("", "left out for this problem")]
+        lines += _heading("left out for this problem")
         lines += [(f"  {one['name']:<{width}}  ", one["space"]["left_out"]) for one in left_out]
     if data["presets"]:
-        lines += [("", ""), ("", "presets: --preset NAME")]
+        lines += _heading("presets: --preset NAME")
         width = max(map(len, data["presets"]))
         for name, values in data["presets"].items():
             given = " ".join(f"{key}={value_text(value)}" for key, value in values.items())
             lines.append((f"  {name:<{width}}  ", given))
     if data["ladder"]:
         steps = "; ".join(step["name"] for step in data["ladder"])
-        lines += [("", ""), ("", f"steps of its ladder (tune ladder {called}): {steps}")]
+        lines += _heading(f"steps of its ladder (tune ladder {called}): {steps}")
     more = f"parameters and constraints: tune show {called} --variant NAME, or --full"
-    return [*lines, ("", ""), ("", more)]
+    return lines + _heading(more)
+
+
+def _heading(text: str) -> list[Line]:
+    return [("", ""), ("", text)]
 
 
 def _space_line(data: dict[str, Any], kernel: KernelSpec) -> str:
@@ -106,19 +110,16 @@ def _lines(data: dict[str, Any], kernel: KernelSpec, called: str, *, whole: bool
         given = ", ".join(f"{key}={value_text(value)}" for key, value in values.items())
         lines.append(("  preset   ", f"{name}: {given}"))
     lines += [("  ladder   ", _step_line(i, step)) for i, step in enumerate(data["ladder"], 1)]
-    lines += [*_initial_lines(data), ("", ""), ("", _space_line(data, kernel))]
+    lines += [*_initial_lines(data), *_heading(_space_line(data, kernel))]
     shown = [variant for variant in data["variants"] if whole or "valid" in variant["space"]]
     for variant in shown:
         lines += _variant_lines(variant, kernel)
     if left_out := [variant for variant in data["variants"] if variant not in shown]:
-        lines += [
-            ("", ""),
-            ("", f"left out, all of each with --variant: tune show {called} --variant NAME"),
-        ]
+        lines += _heading(f"left out, all of each with --variant: tune show {called} --variant NAME")
         lines += [(f"  {variant['name']}: ", variant["space"]["left_out"]) for variant in left_out]
     conditions = "\n".join(text for first, text in lines if first in CONDITIONS)
     if used := _used(data["definitions"], conditions):
-        lines += [("", ""), ("", "definitions, in the conditions above")]
+        lines += _heading("definitions, in the conditions above")
         lines += [(f"  {name} = ", data["definitions"][name]) for name in used]
     return lines
 
@@ -161,7 +162,7 @@ def _problem_lines(data: dict[str, Any]) -> list[Line]:
 
 
 def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
-    lines = [("", ""), ("", f"{variant['name']}  ({_size(variant['space'])})")]
+    lines = _heading(f"{variant['name']}  ({_size(variant['space'])})")
     if variant["summary"]:
         lines.append(("  ", variant["summary"]))
     needed = kernel.variants[variant["name"]].requirements

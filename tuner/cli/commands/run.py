@@ -72,9 +72,9 @@ class RunArguments:
         type=click.Choice(["never", "auto"]),
         help="auto: stop when no gain beyond the noise floor is expected.",
     )
-    sizes: tuple[str, ...] = sizes_option("Problem sizes, such as m=4096,k=2**12.")
+    sizes: tuple[str, ...] = sizes_option(help="Problem sizes, such as m=4096,k=2**12.")
     dtypes: tuple[str, ...] = dtypes_option(
-        "Dtype, such as float16; with --max-error several, separated by commas."
+        help_="Dtype, such as float16; with --max-error several, separated by commas."
     )
     max_error: float | None = option(
         "--max-error",
@@ -82,7 +82,7 @@ class RunArguments:
         metavar="ERROR",
         help="Also choose the dtype: the fastest result whose relative error is at most this.",
     )
-    options: tuple[str, ...] = options_option("The kernel's options, such as layout=nt.")
+    options: tuple[str, ...] = options_option(help_="The kernel's options, such as layout=nt.")
     presets: tuple[str, ...] = presets_option()
     problem_texts: tuple[str, ...] = problems_option()
     problem_file: Path | None = problem_file_option(

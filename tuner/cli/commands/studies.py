@@ -60,8 +60,8 @@ class BenchArguments:
 
     kernel_name: str = kernel_option()
     sizes: tuple[str, ...] = sizes_option()
-    dtypes: tuple[str, ...] = dtypes_option("Only this dtype.")
-    options: tuple[str, ...] = options_option("Only this option.")
+    dtypes: tuple[str, ...] = dtypes_option(help_="Only this dtype.")
+    options: tuple[str, ...] = options_option(help_="Only this option.")
     presets: tuple[str, ...] = presets_option()
     problem_texts: tuple[str, ...] = problems_option()
     against: tuple[str, ...] = texts(
@@ -115,8 +115,8 @@ class LadderArguments:
         "NAME=A..B",
         "Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
     )
-    sizes: tuple[str, ...] = sizes_option("Sizes that stay the same.")
-    dtypes: tuple[str, ...] = dtypes_option("The dtype of steps that set none.")
+    sizes: tuple[str, ...] = sizes_option(help="Sizes that stay the same.")
+    dtypes: tuple[str, ...] = dtypes_option(help_="The dtype of steps that set none.")
     options: tuple[str, ...] = options_option()
     preset: str | None = preset_option()
     step_names: tuple[str, ...] = texts("--step", "NAME", "Only this step; repeat for several.")
@@ -204,7 +204,7 @@ class PortfolioArguments:
     """
 
     kernel_name: str = kernel_option(required=True, help_="The kernel.")
-    sizes: tuple[str, ...] = sizes_option("Sizes that all problems share.")
+    sizes: tuple[str, ...] = sizes_option(help="Sizes that all problems share.")
     dtypes: tuple[str, ...] = dtypes_option()
     options: tuple[str, ...] = options_option()
     presets: tuple[str, ...] = presets_option()
