@@ -13,7 +13,6 @@ from tests.faults.kernels import write_kernel
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 
-
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 COMPUTATIONS = {
     "gemm": ("26d78ff682761a1bd07ce8fba87f1a9e", "f11a7c9b73d9bdcc06bc70e517623822"),
