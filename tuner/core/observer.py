@@ -27,4 +27,4 @@ class Observer(Generic[T]):
         """Say something that stays."""
 
     def close(self) -> None:
-        """Give the terminal back, to others or for good, however the work ended; a further step takes it again."""
+        """Release the terminal, however the work ended; a further step takes it again."""

@@ -54,7 +54,7 @@ def default_configurations(
             continue
         if default is not None:
             defaults.setdefault(default, other)
-    ordered = sorted(defaults, key=lambda default: preference(kernel, default))
+    ordered = sorted(defaults, key=lambda default: default_order(kernel, default))
     return [(defaults[default], default) for default in ordered]
 
 
@@ -69,7 +69,7 @@ def _sizes_around(own: Mapping[str, int]) -> Iterator[dict[str, int]]:
             yield from ({**own, name: other} for name in own)
 
 
-def preference(kernel: KernelSpec, configuration: Configuration) -> tuple[int, int, int, tuple[int, ...]]:
+def default_order(kernel: KernelSpec, configuration: Configuration) -> tuple[int, int, int, tuple[int, ...]]:
     """Return what orders defaults as a search prefers them: by variant, then as ``VariantSpace.nearest`` has it."""
     variant = kernel.variants[configuration.variant]
     number = list(kernel.variants).index(configuration.variant)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuner.core.model import Configuration, Gpu, Problem, canonical_json
 from tuner.database.records import StoredWinner
-from tuner.kernel.default import default_configurations, preference
+from tuner.kernel.default import default_configurations, default_order
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.current import Kernels
 from tuner.winners.portfolios import Portfolio, kind_of
@@ -50,7 +50,7 @@ class Contents:
 
         def order(number: int) -> tuple[object, ...]:
             one = bundled[number]
-            return self.computation_of(one), one.gpu.cc, preference(one.kernel, one.configuration)
+            return self.computation_of(one), one.gpu.cc, default_order(one.kernel, one.configuration)
 
         return sorted(self._defaults, key=order)
 
