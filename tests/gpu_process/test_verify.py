@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tuner.core.messages import Codec
 from tuner.gpu import verify
 from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.functions import PythonFunction
+from tuner.kernel.reference import norm_allowance, tolerance
 from tuner.runtime.launches import Buffer
 
 X = Buffer("x", (4, 6), "float32", "input", transposed=True)
@@ -136,3 +138,41 @@ def test_a_function_gets_to_the_measuring_process(tmp_path: Path) -> None:
     setup = ProblemSetup((X, Y), ReferenceData("float32", python=PythonFunction(tmp_path / "own.py", "f")))
     codec: Codec[ProblemSetup] = Codec(ProblemSetup)
     assert codec.decode(codec.encode(setup)) == setup
+
+
+def test_integers_lie_in_memory_as_integers_and_are_said_in_full() -> None:
+    """A double has not all of those above 2^53."""
+    n = Buffer("n", (6, 4), "int64", "output")
+    data = Data((X, n))
+    verifier = verifier_of(data, numpy={"n": f"arange(24)[:, None][:6] * 0 + arange(4) + {2**60}"})
+    assert data.memory.arrays["n expected"].view(np.int64)[:4].tolist() == [2**60 + i for i in range(4)]
+    data.element = lambda *_: 2**60 + 2  # type: ignore[attr-defined]
+    comparison = (1, 3, 2.0, 1.0, 1.0)
+    verifier._launch = lambda *_: comparison  # type: ignore[method-assign]
+    data.address = lambda *_: 0  # type: ignore[attr-defined]
+    assert verifier.check().message == (
+        f"n[0, 3] is {2**60 + 2}, expected {2**60 + 3}; 1 of 24 elements are wrong"
+    )
+
+
+def of_the_whole(dtype: str, errors: float, scales: float) -> Any:
+    """Return the verdict where all elements pass, and the squares of errors and scales are these."""
+    y = Buffer("y", (100, 100), dtype, "output")
+    data = Data((Buffer("x", (100, 100), dtype, "input"), y))
+    data.address = lambda *_: 0  # type: ignore[attr-defined]
+    verifier = verifier_of(data, numpy={"y": "zeros((100, 100))"})
+    verifier._launch = lambda *_: (0, 2**64 - 1, 0.5, errors, scales)  # type: ignore[method-assign]
+    return verifier.check()
+
+
+def test_the_error_of_the_whole_has_a_bound_of_its_own() -> None:
+    bound = tolerance(1, "float32", "float32").norm_coefficient * norm_allowance(10_000)
+    assert of_the_whole("float32", (0.99 * bound) ** 2, 1.0).passed
+    wrong = of_the_whole("float32", (1.01 * bound) ** 2, 1.0)
+    assert not wrong.passed and wrong.mismatches == 0 and "of the whole" in wrong.message
+    assert of_the_whole("float32", 0.0, 0.0).passed
+    nothing = of_the_whole("float32", 1e-60, 0.0)
+    assert not nothing.passed and nothing.norm_error == 1e300
+    assert not of_the_whole("float32", math.nan, 1.0).passed
+    assert not of_the_whole("float32", math.inf, 1.0).passed
+    assert of_the_whole("int32", 1.0, 1.0).passed  # each element was exact

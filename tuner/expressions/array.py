@@ -1,8 +1,9 @@
 """NumPy expressions for references on the CPU: correct values, and magnitudes that bound rounding errors.
 
-A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated in float64, for the values and for their
-magnitudes, in which every term is positive and every difference a sum (``tuner.expressions.magnitudes`` has the rules).
-Rounding errors are proportional to the magnitude: a sum that cancels to nearly zero still has its large terms' errors.
+A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated in float64, and what is made of integers
+alone in int64; and for its magnitudes, in which every term is positive and every difference a sum
+(``tuner.expressions.magnitudes`` has the rules). Rounding errors are proportional to the magnitude: a sum that cancels
+to nearly zero still has its large terms' errors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ import numpy.typing as npt
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.array_evaluation import Plain, WithMagnitudes
+from tuner.expressions.array_evaluation import (
+    FLOAT64_INTEGERS,
+    INT64,
+    BeyondIntegersError,
+    Plain,
+    WithMagnitudes,
+)
 from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
 from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown, unparse
 
@@ -89,12 +96,34 @@ class ArrayExpression:
         settled = _Settled(choices, element_texts).visit(copy.deepcopy(self._body))
         return ArrayExpression(unparse(settled))
 
-    def evaluate(self, names: Mapping[str, Any]) -> tuple[Array, Array]:
-        """Return values and magnitudes in float64; the magnitude is 0 where float32 arithmetic is exact."""
-        sized = self._evaluated(WithMagnitudes(self.text, names), names)
-        value = np.asarray(sized.value, np.float64)
+    def evaluate(
+        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64
+    ) -> tuple[npt.NDArray[Any], Array]:
+        """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
+
+        Args:
+            names: values by name; arrays of integers are int64.
+            whole: whether integers are wanted: then results of integers are int64, wrapped. All others are float64.
+            word: size of integers up to which arithmetic on them is known not to wrap.
+
+        Raises:
+            ExpressionError: it has no value, or none that is exact where integers are wanted.
+        """
+        try:
+            sized = self._sized(names, whole=whole, word=word)
+        except BeyondIntegersError:
+            largest = max(
+                (float(np.max(np.abs(names[name]), initial=0.0)) for name in self.names), default=0.0
+            )
+            if whole or word < INT64 or largest > FLOAT64_INTEGERS:
+                raise
+            # Floats are wanted, and have room for the numbers.
+            floats = {name: 1.0 * names[name] for name in self.names - self.whole}
+            sized = self._sized({**names, **floats})
+        value = np.asarray(sized.value)
+        value = value.astype(np.int64 if whole and value.dtype.kind in "biu" else np.float64, copy=False)
         if sized.exact:
-            return value, np.zeros_like(value)
+            return value, np.zeros(value.shape)
         magnitude = np.asarray(sized.magnitude, np.float64)
         magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
         return value, np.broadcast_to(magnitude, value.shape)
@@ -102,6 +131,13 @@ class ArrayExpression:
     def compute(self, names: Mapping[str, Any]) -> Any:
         """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
         return self._evaluated(Plain(self.text, names), names)
+
+    def _sized(
+        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64
+    ) -> magnitudes.Sized:
+        evaluation = WithMagnitudes(self.text, names, whole=whole, word=word)
+        sized: magnitudes.Sized = self._evaluated(evaluation, names)
+        return sized if whole else evaluation.floating(sized, "the result")
 
     def _evaluated(self, evaluation: Plain, names: Mapping[str, Any]) -> Any:
         if self.compared:
@@ -156,7 +192,7 @@ class ArrayExpression:
         raise self._refusal(
             node,
             f"use + - * / @, ** with a number, comparisons, x[1:-1], A if option == 'text' else B, and "
-            f"{', '.join(FUNCTION_NAMES)}",
+            f"{', '.join(FUNCTION_NAMES)}; or a Python reference (python = 'FILE.py:FUNCTION')",
         )
 
     def _check_argument(self, node: ast.expr, kind: Takes) -> set[str]:

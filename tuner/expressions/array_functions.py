@@ -98,7 +98,7 @@ def _taken_count(a: Any, indices: Any, axis: int | None = None) -> int:
 
 def _range(start: int, stop: int | None = None, step: int = 1) -> Any:
     start, stop = (0, start) if stop is None else (start, stop)
-    return np.arange(start, stop, step, dtype=np.float64)
+    return np.arange(start, stop, step, dtype=np.int64)
 
 
 def _range_count(start: int, stop: int | None = None, step: int = 1) -> int:
@@ -148,7 +148,7 @@ FUNCTIONS: dict[str, ArrayFunction] = {
     ),
     "take": ArrayFunction(np.take, {**_A, "indices": Takes.INDICES, "axis": _W}, 2, count=_taken_count),
     "arange": ArrayFunction(_range, {"start": _W, "stop": _W, "step": _W}, count=_range_count),
-    "zeros": ArrayFunction(np.zeros, {"shape": _W}, count=_shape_count),
-    "ones": ArrayFunction(np.ones, {"shape": _W}, count=_shape_count),
+    "zeros": ArrayFunction(lambda shape: np.zeros(shape, np.int64), {"shape": _W}, count=_shape_count),
+    "ones": ArrayFunction(lambda shape: np.ones(shape, np.int64), {"shape": _W}, count=_shape_count),
 }
 """By name."""

@@ -332,23 +332,27 @@ class ProblemData:
                 base, stride = self._replicas[tensor.name]
                 check(cu.cuMemsetD8Async(base, 0xFF, stride * (self.copies - 1), stream))
 
-    def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
-        """Copy a tensor to the host as float64, in the shape that the kernel means."""
-        host = np.empty(tensor.count, _NUMPY[tensor.dtype])
-        check(cu.cuMemcpyDtoH(host.ctypes.data, self.memory.addresses[name or tensor.name], host.nbytes))
-        if tensor.dtype == "bfloat16":
-            host = (host.astype(np.uint32) << 16).view(np.float32)
-        array = host.astype(np.float64).reshape(tensor.shape)
+    def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[Any]:
+        """Copy a tensor to the host as float64 or int64, in the shape that the kernel means."""
+        array = self._read(tensor, self.memory.addresses[name or tensor.name], tensor.count).reshape(
+            tensor.shape
+        )
         return array.T if tensor.transposed else array
 
-    def element(self, tensor: Buffer, index: int, copy: int = 0) -> float:
+    def element(self, tensor: Buffer, index: int, copy: int = 0) -> float | int:
         """Read one element of an output."""
-        host = np.empty(1, _NUMPY[tensor.dtype])
         address = self.address(tensor.name, copy) + index * ITEMSIZE[tensor.dtype]
+        element: float | int = self._read(tensor, address, 1)[0].item()
+        return element
+
+    @staticmethod
+    def _read(tensor: Buffer, address: int, count: int) -> npt.NDArray[Any]:
+        """Copy elements of a tensor's dtype to the host, as float64 or int64."""
+        host = np.empty(count, _NUMPY[tensor.dtype])
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
-        return float(
-            (host.astype(np.uint32) << 16).view(np.float32)[0] if tensor.dtype == "bfloat16" else host[0]
-        )
+        if tensor.dtype == "bfloat16":
+            host = (host.astype(np.uint32) << 16).view(np.float32)
+        return host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
 
     def close(self) -> None:
         """Free everything."""

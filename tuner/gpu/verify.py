@@ -1,4 +1,5 @@
-"""Is the output right? Every element against a float64 reference, on the GPU, in a fraction of a millisecond."""
+"""Is the output right? Every element against a reference in float64 or int64, on the GPU, in a fraction of a
+millisecond."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.python_reference import from_expressions, from_files, run_function
-from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, norm_allowance, tolerance
+from tuner.kernel.reference import (
+    UNIT_ROUNDOFF,
+    Expected,
+    Tolerance,
+    cross_check_allowance,
+    in_full,
+    norm_allowance,
+    tolerance,
+)
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
@@ -63,7 +72,7 @@ class Verifier:
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
         if reference.cuda is not None:
             self._run_cuda(reference.cuda)
-        outputs = {tensor.name: tensor.meant_shape for tensor in data.outputs}
+        outputs = {tensor.name: tensor for tensor in data.outputs}
         files = {name: file for name, file in reference.golden.items() if name in outputs}
         for name, expected in from_files(files, outputs).items():
             self._upload(name, expected)
@@ -110,7 +119,7 @@ class Verifier:
         """
         self._truth = dict(truth)
         own = {t.name: self._data.memory.addresses[f"{t.name} expected"] for t in self._data.outputs}
-        return self._distance([(t, "float64", own[t.name]) for t in self._data.outputs])
+        return self._distance([(t, _expected_dtype(t), own[t.name]) for t in self._data.outputs])
 
     def _true_error(self, copy: int) -> float:
         outputs = self._data.outputs
@@ -133,23 +142,26 @@ class Verifier:
         self, dtype: str, out: int, expected: int, weights: int, count: int, bound: Tolerance
     ) -> tuple[int, int, float, float, float]:
         """Compare on the GPU: mismatches, the first of them, the worst ratio, squares of errors and of scales."""
-        check(cu.cuMemcpyHtoD(self._result, _COMPARISON.pack(0, 2**64 - 1, 0.0, 0.0, 0.0), _COMPARISON.size))
-        self._data.helpers.run(
+        return self._count(
             f"compare_{dtype}",
-            min(math.ceil(count / 256), 4096),
-            256,
-            [
-                ("pointer", out),
-                ("pointer", expected),
-                ("pointer", weights),
-                ("int64", count),
-                ("float64", bound.coefficient),
-                ("float64", bound.unit),
-                ("float64", bound.tiny),
-                ("float64", bound.reduction),
-                ("pointer", self._result),
-            ],
+            count,
+            ("pointer", out),
+            ("pointer", expected),
+            ("pointer", weights),
+            ("int64", count),
+            ("float64", bound.coefficient),
+            ("float64", bound.unit),
+            ("float64", bound.tiny),
+            ("float64", bound.reduction),
         )
+
+    def _count(
+        self, kernel: str, count: int, *arguments: tuple[str, Any]
+    ) -> tuple[int, int, float, float, float]:
+        """Run a helper that fills in a comparison, and return what it found."""
+        check(cu.cuMemcpyHtoD(self._result, _COMPARISON.pack(0, 2**64 - 1, 0.0, 0.0, 0.0), _COMPARISON.size))
+        grid = min(math.ceil(count / 256), 4096)
+        self._data.helpers.run(kernel, grid, 256, [*arguments, ("pointer", self._result)])
         raw = bytearray(_COMPARISON.size)
         check(cu.cuMemcpyDtoH(raw, self._result, _COMPARISON.size))
         mismatches, first, worst, errors, scales = _COMPARISON.unpack(raw)
@@ -186,10 +198,12 @@ class Verifier:
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
-        expected = struct.unpack("<d", self._read(f"{tensor.name} expected", first * 8, 8))[0]
+        expected = np.frombuffer(
+            self._read(f"{tensor.name} expected", first * 8, 8), _expected_dtype(tensor)
+        )[0]
         index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
         return (
-            f"{tensor.name}[{index}] is {got:.6g}, expected {expected:.6g}; "
+            f"{tensor.name}[{index}] is {in_full(got)}, expected {in_full(expected)}; "
             f"{mismatches} of {tensor.count} elements are wrong"
         )
 
@@ -214,7 +228,8 @@ class Verifier:
 
         def wrong(coefficient: float) -> tuple[int, int]:
             bound = Tolerance(coefficient, 0.0, 1.0, 0.0, math.inf)
-            return self._launch("float64", expected, expected, weights, tensor.count, bound)[:2]
+            dtype = _expected_dtype(tensor)
+            return self._launch(dtype, expected, expected, weights, tensor.count, bound)[:2]
 
         count, first = wrong(1.0)
         if count:
@@ -247,6 +262,28 @@ class Verifier:
         finally:
             graph.close()
             cu.cuModuleUnload(module)
+        for tensor in self._data.outputs:
+            if _expected_dtype(tensor) == "int64":
+                self._make_integers(tensor)
+
+    def _make_integers(self, tensor: Buffer) -> None:
+        """Turn the doubles of a CUDA reference into integers.
+
+        Raises:
+            KernelError: some are none, or so large that a double may have rounded them.
+        """
+        expected = self._data.memory.addresses[f"{tensor.name} expected"]
+        count, first, *_ = self._count(
+            "to_integers", tensor.count, ("pointer", expected), ("int64", tensor.count)
+        )
+        if count:
+            index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
+            raise KernelError(
+                f"the CUDA reference of {tensor.name} is no integer up to 2^53 in {count} of {tensor.count} elements "
+                f"([{index}])",
+                "it must be one for its inputs; of larger integers doubles do not have all: write a NumPy or Python "
+                "reference",
+            )
 
     def _compute(self, reference: ReferenceData, wanted: Sequence[str]) -> None:
         """Compute some outputs on the host, and compare them with those that are there already."""
@@ -258,7 +295,7 @@ class Verifier:
             if tensor.role != "output" and wanted
         }
         numbers = {**reference.sizes, **reference.scalars}
-        outputs = {tensor.name: tensor.meant_shape for tensor in self._data.outputs}
+        outputs = {tensor.name: tensor for tensor in self._data.outputs}
         expressions = {
             name: ArrayExpression(reference.numpy[name]) for name in wanted if name in reference.numpy
         }
@@ -281,7 +318,7 @@ class Verifier:
 
     def _cross_check(self, name: str, expected: Expected) -> None:
         tensor = self._tensor(name)
-        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), np.float64)
+        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), _expected_dtype(tensor))
         cuda = _as_meant(there.reshape(tensor.shape), tensor)
         bound, value = self._tolerances[name], expected.value
         with np.errstate(all="ignore"):
@@ -291,7 +328,8 @@ class Verifier:
         if off.any():
             index = tuple(int(i) for i in np.argwhere(off)[0])
             raise KernelError(
-                f"the references of {name} differ at {index}: host {value[index]:.9g}, cuda {cuda[index]:.9g}",
+                f"the references of {name} differ at {index}: host {in_full(value[index], 9)}, "
+                f"cuda {in_full(cuda[index], 9)}",
                 "correct [reference] in the kernel's file",
             )
 
@@ -302,12 +340,16 @@ class Verifier:
         tensor = self._tensor(name)
         addresses = self._allocate(tensor)
         self._expected.add(name)
+        arrays = ((expected.value, _expected_dtype(tensor)), (expected.magnitude, "float32"))
         with np.errstate(over="ignore"):
-            for address, array, dtype in zip(
-                addresses, (expected.value, expected.magnitude), (np.float64, np.float32), strict=True
-            ):
+            for address, (array, dtype) in zip(addresses, arrays, strict=True):
                 host = np.ascontiguousarray(_as_meant(array, tensor), dtype)
                 check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+
+
+def _expected_dtype(tensor: Buffer) -> str:
+    """Return the dtype in which an output's expected values lie in memory."""
+    return "float64" if tensor.dtype in UNIT_ROUNDOFF else "int64"
 
 
 def _as_meant(array: npt.NDArray[Any], tensor: Buffer) -> npt.NDArray[Any]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Value
@@ -26,7 +27,7 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
-from tuner.kernel.reference import UNIT_ROUNDOFF, Expected, SettledReference
+from tuner.kernel.reference import UNIT_ROUNDOFF, Expected, SettledReference, as_output
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -77,7 +78,7 @@ def run_function(
         missing = [
             name for name, (_, size) in first.items() if size is None and of[name].dtype in UNIT_ROUNDOFF
         ]
-        squares = {name: np.zeros_like(first[name][0]) for name in missing}
+        squares = {name: np.zeros(first[name][0].shape) for name in missing}
         random = np.random.default_rng(0)
         for _ in range(PROBES if missing else 0):
             probed = call({name: _rounded(array, of[name].dtype, random) for name, array in exact.items()})
@@ -87,11 +88,11 @@ def run_function(
     expected = {}
     for name, (value, magnitude) in first.items():
         if magnitude is None:
-            magnitude = np.abs(value)
+            magnitude = np.abs(value.astype(np.float64))
             if name in missing:
                 response = np.sqrt(squares[name] * (reduction / PROBES))
                 magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
-        expected[name] = Expected(value, magnitude)
+        expected[name] = as_output(name, of[name].dtype, value, magnitude, "the Python reference")
     return expected
 
 
@@ -110,7 +111,7 @@ class _Function:
         self._spec, self._wanted, self._numbers = function, wanted, numbers
         self._function: Callable[..., Any] = load_function(function.name, function.file)
 
-    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, tuple[Array, Array | None]]:
+    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, tuple[npt.NDArray[Any], Array | None]]:
         """Return values and magnitudes by output; None for a magnitude that the function leaves open."""
         positional, named = arguments_for(self._function, {**self._numbers, **arrays}, self._spec.text)
         try:
@@ -120,11 +121,13 @@ class _Function:
             raise KernelError(f"{where}: {first_line(error)}", "correct the reference") from None
         return {name: self._result(name, item) for name, item in self._by_output(result).items()}
 
-    def require_same(self, name: str, first: Array, second: Array) -> None:
+    def require_same(self, name: str, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> None:
         """Refuse a function whose results differ for the same inputs: nothing could be compared with them."""
+        if np.array_equal(first, second):
+            return
         finite = np.abs(first[np.isfinite(first)])
-        close = np.isclose(first, second, 0.0, REPEATABLE * (finite.max() if finite.size else 0.0))
-        if not close.all():
+        near = REPEATABLE * float(finite.max()) if finite.size and first.dtype.kind == "f" else 0.0
+        if first.dtype.kind != second.dtype.kind or not np.isclose(first, second, 0.0, near).all():
             self._refuse(f"returns another {name} for the same inputs", "seed its random numbers")
 
     def _by_output(self, result: Any) -> Mapping[str, Any]:
@@ -140,9 +143,10 @@ class _Function:
             self._refuse(f"returns {type(result).__name__} for several outputs", f"return {{{names}}}")
         return dict.fromkeys(self._wanted, result)
 
-    def _result(self, name: str, item: Any) -> tuple[Array, Array | None]:
+    def _result(self, name: str, item: Any) -> tuple[npt.NDArray[Any], Array | None]:
         if isinstance(item, tuple) and len(item) == 2:
             value, magnitude = (self._array(name, part) for part in item)
+            magnitude = magnitude.astype(np.float64)
             if not (magnitude >= 0.0).all():
                 self._refuse(
                     f"returns a magnitude of {name} that is below 0, or not a number", "return np.abs"
@@ -150,8 +154,8 @@ class _Function:
             return value, magnitude
         return self._array(name, item), None
 
-    def _array(self, name: str, item: Any) -> Array:
-        """Return an output as float64."""
+    def _array(self, name: str, item: Any) -> npt.NDArray[Any]:
+        """Return an output as float64, or the integers that it is."""
         try:
             array = np.asarray(item)
         except Exception as error:  # noqa: BLE001 - the array of another library
@@ -169,7 +173,7 @@ class _Function:
                 f"returns NaN in {len(wrong)} of {array.size} elements of {name} ([{index}])",
                 "it must be defined for its inputs: change the function, or the inputs' init",
             )
-        return array.astype(np.float64)
+        return array if array.dtype.kind in "biu" else array.astype(np.float64)
 
     def _refuse(self, problem: str, remedy: str) -> NoReturn:
         code = getattr(inspect.unwrap(self._function), "__code__", None)
@@ -177,7 +181,7 @@ class _Function:
         raise KernelError(f"{where}: {self._spec.name} {problem}", remedy)
 
 
-def _read_only(array: Array, dtype: str) -> Any:
+def _read_only(array: npt.NDArray[Any], dtype: str) -> Any:
     """Return an input as a function gets it."""
     given = array.astype(np.float64 if dtype in UNIT_ROUNDOFF else np.int64)
     given.flags.writeable = False
@@ -217,14 +221,14 @@ def expected_on_host(
     Args:
         reference: of one problem, see :func:`tuner.kernel.reference.settle_reference`.
         tensors: of the problem, see :func:`tuner.kernel.plan.tensors_of`.
-        inputs: values of the inputs and inouts before the run, as rounded to their dtypes, in float64, in the shape
-            that the kernel means (of a transposed tensor not the one in memory).
+        inputs: values of the inputs and inouts before the run, as rounded to their dtypes, in float64 or of integers in
+            int64, in the shape that the kernel means (of a transposed tensor not the one in memory).
         numbers: the problem's sizes, and its scalars as rounded to their dtypes.
 
     Raises:
         KernelError: a reference fails, does not fit its output, or a file cannot be read.
     """
-    outputs = {tensor.name: tensor.meant_shape for tensor in tensors if tensor.role != "input"}
+    outputs = {tensor.name: tensor for tensor in tensors if tensor.role != "input"}
     golden = from_files({name: file for name, file in reference.golden.items() if name in outputs}, outputs)
     computed = from_expressions(reference.numpy, outputs, {**inputs, **numbers})
     if reference.python is not None:
@@ -237,14 +241,14 @@ def expected_on_host(
 
 def from_expressions(
     expressions: Mapping[str, ArrayExpression],
-    outputs: Mapping[str, tuple[int, ...]],
+    outputs: Mapping[str, Buffer],
     names: Mapping[str, Any],
 ) -> dict[str, Expected]:
     """Return the values of NumPy expressions by output.
 
     Args:
         expressions: by output.
-        outputs: the shape of each output, as the kernel means it.
+        outputs: by name.
         names: values of tensors, sizes and scalars.
 
     Raises:
@@ -252,18 +256,20 @@ def from_expressions(
     """
     expected = {}
     for output, expression in expressions.items():
-        value, magnitude = expression.evaluate(names)
+        tensor = outputs[output]
+        value, magnitude = expression.evaluate(names, whole=tensor.dtype not in UNIT_ROUNDOFF)
+        shape = tensor.meant_shape
         try:
-            value, magnitude = (np.broadcast_to(array, outputs[output]) for array in (value, magnitude))
+            value, magnitude = (np.broadcast_to(array, shape) for array in (value, magnitude))
         except ValueError:
             raise KernelError(
-                f"the numpy reference of {output} has shape {value.shape}, not {outputs[output]}"
+                f"the numpy reference of {output} has shape {value.shape}, not {shape}"
             ) from None
-        expected[output] = Expected(value, magnitude)
+        expected[output] = as_output(output, tensor.dtype, value, magnitude, "the numpy reference")
     return expected
 
 
-def from_files(files: Mapping[str, Path], outputs: Mapping[str, tuple[int, ...]]) -> dict[str, Expected]:
+def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict[str, Expected]:
     """Return the content of golden files by output; the magnitude of a number is its absolute value.
 
     Raises:
@@ -272,12 +278,12 @@ def from_files(files: Mapping[str, Path], outputs: Mapping[str, tuple[int, ...]]
     expected = {}
     for output, file in files.items():
         try:
-            value = np.load(file, allow_pickle=False).astype(np.float64)
+            value = np.load(file, allow_pickle=False)
+            magnitude = np.abs(value.astype(np.float64))
         except (OSError, ValueError) as error:
             raise KernelError(f"golden file {file}: {error}") from None
-        if value.shape != outputs[output]:
-            raise KernelError(
-                f"golden file {file} has shape {value.shape}", f"this problem needs {outputs[output]}"
-            )
-        expected[output] = Expected(value, np.abs(value))
+        shape, dtype = outputs[output].meant_shape, outputs[output].dtype
+        if value.shape != shape:
+            raise KernelError(f"golden file {file} has shape {value.shape}", f"this problem needs {shape}")
+        expected[output] = as_output(output, dtype, value, magnitude, f"golden file {file.name}")
     return expected

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
@@ -24,7 +25,8 @@ if TYPE_CHECKING:  # the measuring process has tolerances, and no kernels
 class Expected:
     """The expected values of one output, in the shape that the kernel means."""
 
-    value: Array
+    value: npt.NDArray[Any]
+    """float64; of an output of integers int64."""
     magnitude: Array
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
 
@@ -100,6 +102,47 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
     )
 
 
+def as_output(name: str, dtype: str, value: npt.NDArray[Any], magnitude: Array, what: str) -> Expected:
+    """Return a reference's values as the output of a dtype has them; integers of a wider one wrap, as in C.
+
+    Args:
+        name: of the output.
+        dtype: the output's.
+        value: of any real dtype.
+        magnitude: what rounding errors are proportional to.
+        what: names the reference.
+
+    Raises:
+        KernelError: the output has integers, and an element is none, or a float that may have been rounded to one.
+    """
+    if dtype in UNIT_ROUNDOFF:
+        return Expected(value.astype(np.float64, copy=False), magnitude)
+    if value.dtype.kind in "biu":
+        return Expected(value.astype(dtype).astype(np.int64), magnitude)
+    remedies = {
+        "not a number": (
+            np.isfinite(value),
+            "it must be defined for its inputs: change it, or the inputs' init",
+        ),
+        "not an integer": (
+            value == np.rint(value),
+            "round it as the kernel does: a Python reference (python = 'FILE.py:FUNCTION') can",
+        ),
+        "a float above 2^53": (
+            np.abs(value) <= 2.0**53,
+            "floats do not have every integer: compute it from integers alone",
+        ),
+    }
+    for wrong, (right, remedy) in remedies.items():
+        if not right.all():
+            index = ", ".join(map(str, np.argwhere(~right)[0]))
+            count = right.size - np.count_nonzero(right)
+            raise KernelError(
+                f"{what} of {name} is {wrong} in {count} of {right.size} elements ([{index}])", remedy
+            )
+    return Expected(value.astype(np.int64), magnitude)
+
+
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
@@ -165,14 +208,22 @@ def tolerance(
     )
 
 
-def cross_check_allowance(bound: Tolerance, value: Array, magnitude: Array) -> Array:
+def cross_check_allowance(bound: Tolerance, value: npt.NDArray[Any], magnitude: Array) -> Array:
     """Return how far two references may be apart in each element.
 
-    Both are float64: a tenth of the kernel's allowance is far beyond their rounding.
+    Both are float64: a tenth of the kernel's allowance is far beyond their rounding. Integers are equal.
     """
-    return 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
+    if value.dtype.kind == "i":
+        return np.zeros(value.shape)
+    allowance: Array = 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
+    return allowance
 
 
 def norm_allowance(count: int) -> float:
     """Return the factor on the norm's bound for an output of few elements, whose errors average out less."""
     return 1.0 + 4.0 / math.sqrt(count)
+
+
+def in_full(number: Any, digits: int = 6) -> str:
+    """Return a number of a message: of an integer all digits, of a float so many."""
+    return str(int(number)) if isinstance(number, int | np.integer) else f"{number:.{digits}g}"

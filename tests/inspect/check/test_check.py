@@ -142,6 +142,42 @@ def test_a_misspelt_parameter_is_said_where_it_is_misspelt_alone(
     assert findings(capsys, *check) == (0, [])
 
 
+OFFSET = """\
+kernel = { name = "offset" }
+problem = { sizes = { n = 4096 }, dtypes = { input = "int64" } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "x + 4611686018427387905" }
+work = { bytes = "16 * n" }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "offset.cu"
+entry = "offset"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+"""
+OFFSET_CODE = """
+extern "C" __global__ void offset(const long long* x, long long* y, int n) {
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) y[i] = x[i] + ADDED;
+}
+"""
+
+
+def test_integers_above_2_to_the_53_are_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "offset.toml").write_text(OFFSET)
+    check = (str(tmp_path / "offset.toml"), "--configurations", "1", "--cc", "80", "-j", "1")
+    (tmp_path / "offset.cu").write_text(OFFSET_CODE.replace("ADDED", "4611686018427387905"))
+    assert findings(capsys, *check) == (0, [])
+    (tmp_path / "offset.cu").write_text(OFFSET_CODE.replace("ADDED", "4611686018427387904"))
+    code, lines = findings(capsys, *check)
+    assert code == 1
+    assert len(lines) == 1
+    got, expected = re.findall(r"46116860184273\d+", lines[0])
+    assert int(expected) == int(got) + 1
+
+
 def test_a_reference_that_fails_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (fault,) = (fault for fault in OF_THE_FILE if fault.name == "not a number")
     _, lines = findings(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +31,22 @@ from tuner.inspect.emulator.host import (
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
-from tuner.kernel.reference import Expected, Tolerance, cross_check_allowance, settle_reference
+from tuner.kernel.reference import (
+    UNIT_ROUNDOFF,
+    Expected,
+    Tolerance,
+    as_output,
+    cross_check_allowance,
+    in_full,
+    settle_reference,
+)
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Buffer, Launch
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 ALIGNMENT = 256
-
-
 CPU_S = 20
 """For each problem: the built-in kernels take about a second."""
 LEAST_BYTES = 3 << 30
@@ -159,7 +166,7 @@ class HostData:
         for tensor in self.tensors:
             before = self._initial.get(tensor.name)
             if tensor.role == "input" and before is not None:
-                after = memory[tensor.name].numbers.astype(np.float64)
+                after = memory[tensor.name].numbers.astype(before.dtype)
                 if not np.array_equal(after, before.ravel(), equal_nan=True):
                     return tensor.name
         return ""
@@ -176,19 +183,24 @@ def difference(
     tensor: Buffer, array: HostArray, expected: Expected, bound: Tolerance
 ) -> tuple[str, str] | None:
     """Return the first element that is not what it must be, and a remedy; None if there is none."""
-    got = array.numbers.astype(np.float64).reshape(tensor.shape)
-    with np.errstate(all="ignore"):
-        allowed = bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
-        right = (np.abs(got - expected.value) <= allowed) | (got == expected.value)
-        right |= (np.isnan(got) & np.isnan(expected.value)) | np.isinf(expected.magnitude)
+    got = array.numbers.astype(expected.value.dtype).reshape(tensor.shape)
+    right = got == expected.value
+    if tensor.dtype in UNIT_ROUNDOFF:
+        with np.errstate(all="ignore"):
+            allowed = (
+                bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
+            )
+            right |= np.abs(got - expected.value) <= allowed
+            right |= (np.isnan(got) & np.isnan(expected.value)) | np.isinf(expected.magnitude)
     if right.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])
     where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
     wrong = int(right.size - right.sum())
-    as_before = tensor.role == "output" and (np.isnan(got[index]) or got[index] == -1)
+    first = array.elements.reshape(tensor.shape)[index].tobytes()
+    as_before = tensor.role == "output" and first == b"\xff" * len(first)
     return (
-        f"{tensor.name}[{where}] is {got[index]:.6g}, expected {expected.value[index]:.6g}; "
+        f"{tensor.name}[{where}] is {in_full(got[index])}, expected {in_full(expected.value[index])}; "
         f"{wrong} of {right.size} elements are wrong",
         UNWRITTEN if as_before and not right.any() else "",
     )
@@ -220,7 +232,7 @@ def _rounded(numbers: Array, tensor: Buffer) -> Array:
         numbers = np.rint(np.clip(numbers * 15.0, 0.0, 127.0))
     if tensor.dtype == "bfloat16":
         return from_bfloat16(to_bfloat16(numbers)).astype(np.float64)
-    return numbers.astype(tensor.dtype).astype(np.float64)
+    return numbers.astype(tensor.dtype).astype(np.float64 if tensor.dtype in UNIT_ROUNDOFF else np.int64)
 
 
 class _Runner:
@@ -303,9 +315,12 @@ class _Runner:
         memory = data.reference_memory()
         self._run(spec, launch, data.problem, Configuration("", ()), memory)
         return {
-            tensor.name: Expected(
+            tensor.name: as_output(
+                tensor.name,
+                tensor.dtype,
                 memory[tensor.name].numbers.reshape(tensor.shape),
                 memory[f"{tensor.name}_magnitude"].numbers.astype(np.float64).reshape(tensor.shape),
+                "the CUDA reference",
             )
             for tensor in data.outputs
         }
@@ -327,8 +342,8 @@ class _Runner:
             if off.any():
                 index = tuple(int(i) for i in np.argwhere(off)[0])
                 return HostResult(
-                    f"the references of {tensor.name} differ at {list(index)}: CUDA {mine.value[index]:.9g}, "
-                    f"the other {other.value[index]:.9g}, at {data.problem.sizes_text}",
+                    f"the references of {tensor.name} differ at {list(index)}: CUDA {in_full(mine.value[index], 9)}, "
+                    f"the other {in_full(other.value[index], 9)}, at {data.problem.sizes_text}",
                     "correct one of them",
                 )
         return HostResult()
