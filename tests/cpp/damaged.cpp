@@ -21,8 +21,8 @@ int main(int, char** arguments) {
     retain(&context, 0);
     use(context);
     std::string manifest, cubin;
-    if (!kt::detail::read_file(good + "/manifest.json", 1 << 20, manifest) ||
-        !kt::detail::read_file(good + "/cubin/" + name + ".cubin", 1 << 20, cubin))
+    if (!kt::detail::read_file(good + "/manifest.json", 1 << 20, "", manifest).ok() ||
+        !kt::detail::read_file(good + "/cubin/" + name + ".cubin", 1 << 20, "", cubin).ok())
         return std::printf("no bundle\n"), 1;
     mkdir(bad.c_str(), 0700);
     mkdir((bad + "/cubin").c_str(), 0700);

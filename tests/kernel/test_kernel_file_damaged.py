@@ -20,9 +20,14 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
         ("[kernel", "not valid TOML"),
         (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
-        ("x = " + "[" * 5000, "not valid TOML"),
+        ("x = " + "[" * 5000, "nested too deeply"),
+        ("x = " + "{a=" * 5000, "nested too deeply"),
+        (".".join(["a"] * 40_000) + " = 1", "line 1: a key has more than 20 parts"),
+        ("# a.\n[" + " . ".join(['"a"'] * 40_000) + "]", "line 2: a key has more than 20 parts"),
+        ("x = {" + ".".join(["'a'"] * 40_000) + " = 1}", "a key has more than 20 parts"),
+        (GOOD.replace("fast", "0x" + "f" * 5000), "an integer has more than 64 bits"),
         ("x = " + "9" * 5000, "not valid TOML"),
-        ("# " + "x" * MAX_FILE_BYTES, "too large"),
+        ("# " + "x" * MAX_FILE_BYTES, "more than 1 MiB"),
         ("", "'name' is missing"),
     ],
 )
@@ -103,3 +108,10 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 200
+
+
+def test_words_with_points_that_are_no_keys_are_left_alone(tmp_path: Path) -> None:
+    long = ".".join(["a"] * 40)
+    texts = f'"""{long}""" # {long}', f"'{long}' # {long}", f'"{long}\\"" # {long}'
+    for text in texts:
+        read_kernel(write(tmp_path, GOOD.replace('"y = 2 x"', text)))

@@ -17,8 +17,8 @@ from typing import Any
 from tuner.cli.options import ProblemArguments
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.core.errors import TunerError, UsageError, suggestion
-from tuner.core.files import read_at_most
 from tuner.core.model import Problem, Value, value_text
+from tuner.core.reading import read_at_most
 from tuner.expressions.arithmetic import whole_number
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say
@@ -334,7 +334,7 @@ def named_dtypes(text: str) -> list[tuple[str, str]]:
 def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
     """Return the rows of a file, each with the line that it ends in."""
     try:
-        stream = io.StringIO(read_at_most(file, MOST_BYTES).decode("utf-8-sig"), newline="")
+        stream = io.StringIO(read_at_most(file, MOST_BYTES, pipes=True).decode("utf-8-sig"), newline="")
         reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
         names = [name.strip() for name in reader.fieldnames or () if name.strip()]
         if len(names) == 1 and (other := next((mark for mark in ";\t" if mark in names[0]), "")):

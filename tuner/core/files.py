@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.core.errors import TunerError, UsageError
+from tuner.core.reading import read_beginning
 
 TEMPORARY = "kernel-tune-of-"
 """Begins the name of a temporary folder, and of nothing else in the same place."""
@@ -104,28 +105,6 @@ def _refuse_to_replace(path: Path) -> None:
         return
     if begins == _DATABASE:
         raise FileExistsError(errno.EEXIST, "it is a database, and is not replaced", str(path))
-
-
-def read_beginning(path: Path, size_bytes: int) -> bytes:
-    """Return so many bytes of a file, or all if it has fewer.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        return file.read(size_bytes)
-
-
-def read_at_most(path: Path, most_bytes: int) -> bytes:
-    """Return what a file holds; of a pipe or a device, too, never more than so much.
-
-    Raises:
-        OSError: it cannot be read, or is larger.
-    """
-    data = read_beginning(path, most_bytes + 1)
-    if len(data) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
-    return data
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import msgspec
 import torch
 
 from tuner.core.errors import UsageError
-from tuner.core.files import read_at_most, whole_file
+from tuner.core.files import whole_file
+from tuner.core.reading import read_at_most
 from tuner.program.calls import as_table
 from tuner.program.kinds import CallKind, CallMode
 

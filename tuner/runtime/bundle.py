@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import BundleError
+from ..core.reading import read_at_most
 from .dispatch import Policy
 from .manifest import file_digest, read_manifest
 from .operation import Operation
+from .strict_json import FILE, MAX_BYTES
+
+MAX_CUBIN_BYTES = 256 << 20
 
 
 def open_bundle(
@@ -32,13 +36,13 @@ def open_bundle(
         CallError: it has no such dtypes or options.
     """
     folder = Path(folder).absolute()
-    manifest = read_manifest(_read(folder / "manifest.json", "no bundle is there"))
+    manifest = read_manifest(_read(folder / FILE, MAX_BYTES, "is it the folder of a bundle?"))
     if kernel is not None and manifest.kernel != kernel:
         raise BundleError(f"{folder} is a bundle of {manifest.kernel}, not of {kernel}", "name that kernel")
 
     def cubin(name: str) -> bytes:
         path = folder / "cubin" / f"{name}.cubin"
-        content = _read(path, "the bundle is damaged: copy it again")
+        content = _read(path, MAX_CUBIN_BYTES, "the bundle is damaged: copy it again")
         if file_digest(content) != name:
             raise BundleError(
                 f"{path} is damaged: its content is not what its name says", "copy the bundle again"
@@ -48,8 +52,8 @@ def open_bundle(
     return Operation(manifest, cubin, policy=policy, dtypes=dtypes, options=options)
 
 
-def _read(path: Path, remedy: str) -> bytes:
+def _read(path: Path, most_bytes: int, remedy: str) -> bytes:
     try:
-        return path.read_bytes()
+        return read_at_most(path, most_bytes)
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror}", remedy) from None

@@ -13,9 +13,14 @@ from .expressions import MAX_INTEGER, MIN_INTEGER
 
 FILE = "manifest.json"
 MAX_BYTES = 64 * 2**20
+MAX_VALUES = 2_000_000
+"""Of a manifest: numbers, texts, words, lists and objects, each of which takes some memory. C++ has the same limits."""
+MAX_KEYS = 1000
+"""Of an object."""
 MAX_TEXT = 10_000
 MAX_DIGITS = 20
 """Of an integer; 64 bits have 19 and a sign."""
+_TEXTS, _EMPTY = re.compile(rb'"(?:[^"\\]|\\.)*+"'), re.compile(rb"\[\s*\]|\{\s*\}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REQUIRED: Any = object()
 Item = TypeVar("Item")
@@ -34,10 +39,10 @@ def parsed(data: bytes) -> Any:
     """Return what JSON in UTF-8 says.
 
     Raises:
-        BundleError: it is something else, is nested too deeply, or has a key twice or a number beyond 64 bits.
+        BundleError: it is beyond a limit, something else, nested too deeply, or has a key twice or a number beyond 64
+            bits.
     """
-    if len(data) > MAX_BYTES:
-        refuse("", f"it has {len(data)} bytes, more than {MAX_BYTES}")
+    require_within_limits(data)
     try:
         return json.loads(
             data.decode(), object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant
@@ -50,7 +55,31 @@ def parsed(data: bytes) -> Any:
         refuse("", f"it is not JSON: {error}")
 
 
+def require_within_limits(data: bytes) -> None:
+    """Raise an error for a manifest that no launcher loads, which ``tune bundle`` therefore does not write.
+
+    Raises:
+        BundleError: it has more bytes or values than the limit.
+    """
+    for count, most, what in ((len(data), MAX_BYTES, "bytes"), (_values(data), MAX_VALUES, "values")):
+        if count > most:
+            raise BundleError(
+                f"{FILE} has {count} {what}, and the limit is {most}",
+                "make a smaller bundle: tune bundle --gpu, --dtype and --few take less into it",
+            )
+
+
+def _values(data: bytes) -> int:
+    """Return how many values JSON has: each has a comma behind it, or ends its container. 0: clearly below the limit."""
+    if 1 + sum(map(data.count, (b",", b"[", b"{"))) <= MAX_VALUES:
+        return 0
+    bare = _TEXTS.sub(b"", data)
+    return 1 + sum(map(bare.count, (b",", b"[", b"{"))) - len(_EMPTY.findall(bare))
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError(f"an object has {len(pairs)} keys, and the limit is {MAX_KEYS}")
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError(f"the key {_twice(key for key, _ in pairs)[:80]!r} is there twice")

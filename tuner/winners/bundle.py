@@ -18,6 +18,7 @@ from tuner.core.errors import BundleError
 from tuner.core.files import whole_folder
 from tuner.core.model import canonical_json
 from tuner.runtime.manifest import FORMAT
+from tuner.runtime.strict_json import require_within_limits
 
 MANIFEST = "manifest.json"
 
@@ -31,11 +32,16 @@ def bundle_files(
         manifest: as JSON.
         cubins: by the names that the manifest uses.
         sources: likewise.
+
+    Raises:
+        BundleError: the manifest is beyond a limit of the launchers.
     """
     kernel = manifest["kernel"]
     package = f"kernel_tune_{kernel}"
+    text = f"{canonical_json(manifest)}\n".encode()
+    require_within_limits(text)
     return {
-        MANIFEST: f"{canonical_json(manifest)}\n".encode(),
+        MANIFEST: text,
         **{f"cubin/{digest}.cubin": content for digest, content in cubins.items()},
         **{f"src/{digest}.cu": content for digest, content in sources.items()},
         **_launchers(),
@@ -60,7 +66,7 @@ def _launchers() -> dict[str, bytes]:
         f"include/kernel_tune/{path.name}": path
         for path in (runtime / "include" / "kernel_tune").glob("*.hpp")
     }
-    others = ("core/__init__.py", "core/errors.py", "py.typed")
+    others = ("core/__init__.py", "core/errors.py", "core/reading.py", "py.typed")
     files |= headers | {name: package / name for name in others}
     return {name: path.read_bytes() for name, path in files.items()}
 

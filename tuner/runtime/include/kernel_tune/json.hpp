@@ -22,6 +22,7 @@ namespace detail {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxJsonValues = 2000000;
+constexpr const char* kTooManyValues = "manifest.json has more than 2000000 values, which is the limit: make a smaller bundle";
 constexpr int kMaxJsonDepth = 200;
 
 struct Json {
@@ -49,7 +50,6 @@ public:
     // Read a text. The message is empty if it is JSON.
     static std::string read(const std::string& text, Json& value) {
         JsonReader reader(text);
-        if (text.size() > kMaxJsonBytes) return "it is too long";
         reader.skip_space();
         if (!reader.value(value, 0)) return reader.message();
         reader.skip_space();
@@ -80,7 +80,7 @@ private:
 
     bool value(Json& out, int depth) {
         if (depth > kMaxJsonDepth) return wrong("values nested too deep");
-        if (++values_ > kMaxJsonValues) return wrong("too many values");
+        if (++values_ > kMaxJsonValues) return wrong(kTooManyValues);
         switch (peek()) {
             case '{': return object(out, depth);
             case '[': return array(out, depth);

@@ -25,10 +25,10 @@ public:
     // Read a bundle's manifest; it needs no GPU. Cubins are read when a plan is prepared.
     static Status open(const std::string& folder, Bundle& out) {
         std::string text;
-        if (!detail::read_file(folder + "/manifest.json", detail::kMaxJsonBytes, text))
-            return {Code::damaged, folder + "/manifest.json cannot be read: is it the folder of a bundle?"};
+        Status status = detail::read_file(folder + "/manifest.json", detail::kMaxJsonBytes, "is it the folder of a bundle?", text);
+        if (!status.ok()) return status;
         auto manifest = std::make_shared<detail::Manifest>();
-        Status status = detail::ManifestReader::read(text, *manifest);
+        status = detail::ManifestReader::read(text, *manifest);
         if (!status.ok()) return {status.code(), folder + ": " + status.message()};
         out.folder_ = folder;
         out.manifest_ = std::move(manifest);

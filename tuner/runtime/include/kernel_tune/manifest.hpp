@@ -149,6 +149,7 @@ public:
     static Status read(const std::string& text, Manifest& manifest) {
         Json json;
         const std::string problem = JsonReader::read(text, json);
+        if (problem.rfind(kTooManyValues, 0) == 0) return {Code::damaged, kTooManyValues};
         if (!problem.empty()) return damaged("it is no JSON: " + problem);
         const Json* format = json.find("format");
         const Json* version = json.find("version");

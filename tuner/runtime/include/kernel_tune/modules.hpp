@@ -2,7 +2,10 @@
 #ifndef KERNEL_TUNE_MODULES_HPP
 #define KERNEL_TUNE_MODULES_HPP
 
-#include <cstdio>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <mutex>
 #include <tuple>
 
@@ -15,17 +18,19 @@ namespace kernel_tune {
 inline namespace KERNEL_TUNE_NAMESPACE {
 namespace detail {
 
-// Read a whole file; false if it cannot be read or is larger than `most` bytes.
-inline bool read_file(const std::string& path, std::size_t most, std::string& out) {
-    std::FILE* file = std::fopen(path.c_str(), "rb");
-    if (!file) return false;
-    char part[16384];
-    std::size_t count = 0;
-    out.clear();
-    while (out.size() <= most && (count = std::fread(part, 1, sizeof part, file)) > 0) out.append(part, count);
-    const bool good = !std::ferror(file) && out.size() <= most;
-    std::fclose(file);
-    return good;
+// Read a whole plain file of at most `most` bytes; a pipe, for which a program would wait, is none.
+inline Status read_file(const std::string& path, std::size_t most, const char* remedy, std::string& out) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat status {};
+    const bool plain = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+    const std::size_t size = plain ? static_cast<std::size_t>(status.st_size) : 0;
+    out.resize(size <= most ? size : 0);
+    std::size_t done = 0;
+    for (ssize_t count = 1; done < out.size() && count > 0; done += count > 0 ? static_cast<std::size_t>(count) : 0)
+        count = ::read(file, &out[done], out.size() - done);
+    if (file >= 0) ::close(file);
+    if (size > most) return {Code::damaged, path + " has more than " + std::to_string(most >> 20) + " MiB: " + remedy};
+    return plain && done == size ? Status() : Status(Code::damaged, path + " cannot be read: " + remedy);
 }
 
 // A launch's attributes; a configuration for cuLaunchKernelEx refers to them.
@@ -115,7 +120,7 @@ private:
         if (found == modules_.end()) {
             std::string image;
             const std::string path = folder + "/cubin/" + launch.cubin + ".cubin";
-            if (!read_file(path, std::size_t{256} << 20, image)) return {Code::damaged, path + " cannot be read: make the bundle again"};
+            if (Status status = read_file(path, std::size_t{256} << 20, "make the bundle again", image); !status.ok()) return status;
             if (Sha256::of(image).compare(0, 32, launch.cubin) != 0)
                 return {Code::damaged, path + " is damaged: make the bundle again"};
             CUmodule module = nullptr;

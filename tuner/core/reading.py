@@ -1,0 +1,43 @@
+"""Files of any size and kind, of which never more than a limit is read. A bundle has a copy of this module."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_beginning(path: Path, size_bytes: int) -> bytes:
+    """Return so many bytes of a file, or all if it has fewer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(size_bytes)
+
+
+def read_at_most(path: Path, most_bytes: int, *, pipes: bool = False) -> bytes:
+    """Return what a file holds.
+
+    Args:
+        path: of the file.
+        most_bytes: that it may hold; no more are ever read.
+        pipes: whether it may be a pipe, such as a shell's ``<(command)``, for which is waited.
+
+    Raises:
+        OSError: it cannot be read, is larger, or is a folder, a device or a pipe.
+    """
+    with path.open("rb") if pipes else open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not (pipes or stat.S_ISREG(status.st_mode)):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        data = file.read(most_bytes + 1) if status.st_size <= most_bytes else b""
+    if status.st_size > most_bytes or len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
+    return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
