@@ -70,7 +70,7 @@ def require_within_limits(data: bytes) -> None:
 
 
 def _values(data: bytes) -> int:
-    """Return how many values JSON has: each has a comma behind it, or ends its container. 0: clearly below the limit."""
+    """Return how many values JSON has, 0 if clearly few: each has a comma behind it, or ends its container."""
     if 1 + sum(map(data.count, (b",", b"[", b"{"))) <= MAX_VALUES:
         return 0
     bare = _TEXTS.sub(b"", data)
