@@ -5,8 +5,7 @@
 
 ``simulate`` needs no GPU: simulated cards answer with the recorded spaces and the noise of an H200
 (``scripts/reproducing/simulated.py``). Each problem is tuned once on each card, and every pair of runs is compared: by
-the fastest of the race, as the tuner chose before it had a margin; by its decision; and by the initial configurations
-alone.
+the fastest of the race, by the tuner's decision with ``--margin 0.75``, and by the initial configurations alone.
 
 ``gpu`` tunes 40 problems on each of two GPUs of this host (twice on one with ``--device cuda:0 cuda:0``), with
 a seed and a database of its own for each, so that neither knows of the other. Problems with two winners are tuned on

@@ -27,9 +27,12 @@ from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 
-# A shell starts what it puts into the background like this.
+# A shell starts what it puts into the background without Ctrl-C, and nohup without SIGHUP: children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # The tests' own process outlives its terminal, as nohup wants it.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 builtin_kernels.read_once()
 

@@ -31,6 +31,7 @@ from tuner.devices.choose import open_device
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
+from tuner.tuning.decision import TABLE_MARGIN
 from tuner.tuning.race import compete
 from tuner.tuning.state import fastest
 
@@ -140,7 +141,8 @@ class Study:
                 continue
             command = [
                 *TUNE, "run", "--kernel", kernel, *left, "--device", self._devices[turn], "--seed",
-                str(seed), "--trials", str(trials), "--db", str(database), "--quiet",
+                str(seed), "--trials", str(trials), "--margin", f"{100 * TABLE_MARGIN:g}", "--db", str(database),
+                "--quiet",
                 *(("--jobs", str(self._given.jobs)) if self._given.jobs else ()),
             ]  # fmt: skip
             with database.with_name(f"{database.stem}-{kernel}.log").open("a") as log:

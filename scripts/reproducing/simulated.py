@@ -39,7 +39,7 @@ from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.kernel.default import simplicity
 from tuner.kernel.load import load_kernel
-from tuner.tuning.decision import preference
+from tuner.tuning.decision import TABLE_MARGIN, preference
 from tuner.tuning.race import FinalRace
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
@@ -167,7 +167,7 @@ def run(study: Study, path: Path, problem: Problem, card: int) -> Run:
     prefer = preference(simplicity(kernel, state.space.default, initial), {})
     winners = {
         "fastest": finish(),
-        "decision": finish(initial=initial, prefer=prefer),
+        "decision": finish(initial=initial, prefer=prefer, margin=TABLE_MARGIN),
     }
     started = [state.default, *(trial for trials in state.initial_trials.values() for trial in trials)]
     timed = [trial for trial in started if trial is not None and trial.status is Status.OK and trial.time_ns]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
@@ -9,8 +13,8 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.decision import Preference
-from tuner.tuning.elimination import HEATS
+from tuner.tuning.decision import TABLE_MARGIN, Preference, choose
+from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import FINALISTS
 
 # -- the winner
@@ -38,39 +42,90 @@ def test_the_preferred_of_the_equal_wins() -> None:
     assert finish(device, trials).winner.number == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("slower", "winner"), [(0.003, 1), (0.007, 0)])
+def test_the_preferred_wins_a_tie_and_nothing_else(slower: float, winner: int) -> None:
+    """The noise floor is 0.5 %."""
+    device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=by_number(1, 0))
+    assert ended is not None
+    assert ended.winner.number == winner
+    assert ended.race_verdict is (Verdict.SAME if winner else Verdict.FASTER)
+    assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
+
+
+def raced(draw: random.Random, times: Sequence[float], noise: float, floor: float) -> Standing:
+    """Race kernels, whose times a load moves by half of the noise floor."""
+    loaded = [time * (1 + draw.gauss(0, floor / 2)) for time in times]
+
+    def measure(left: Sequence[int], rounds: int, _: int) -> Mapping[int, Groups]:
+        return {i: [[loaded[i] * (1 + draw.gauss(0, noise))] * 3 for _ in range(rounds)] for i in left}
+
+    return eliminate(len(times), measure, floor, heats=(12, 24))
+
+
+@pytest.mark.parametrize("modes", [1, 2])
+def test_no_finalist_is_faster_than_the_winner_beyond_the_noise(modes: int) -> None:
+    """Whatever is preferred, however close they are, and however much it is worth in a mode."""
+    not_the_fastest = 0
+    for seed in range(30):
+        draw = random.Random(seed)
+        spread, floor = draw.choice([0.001, 0.005, 0.02]), draw.choice([0.0, 0.002, 0.01])
+        noise = draw.choice([1e-4, 2e-3, 1e-2])
+        times = [[100 * (1 + abs(draw.gauss(0, spread))) for _ in range(6)] for _ in range(modes)]
+        standings = [raced(draw, in_mode, noise, floor) for in_mode in times]
+        order = draw.sample(range(6), 6)
+        trials = [trial(i, 100.0) for i in range(6)]
+        winner = choose(trials, standings, by_number(*order))
+        if modes == 1:
+            assert all(standings[0].compare(winner, i) is not Verdict.SLOWER for i in range(6) if i != winner)
+        ratios = [[standing.ratio(winner, i) for standing in standings] for i in range(6)]
+        for ratio in ratios:
+            assert math.prod(one.median for one in ratio) ** (1 / modes) <= 1 + floor or any(
+                one.low <= 1 for one in ratio
+            )
+        means = [math.prod(in_mode[i] for in_mode in times) ** (1 / modes) for i in range(6)]
+        assert means[winner] <= min(means) * (1 + 3 * floor + noise), seed
+        not_the_fastest += means[winner] > min(means)
+    assert not_the_fastest > 5, "ties are settled by preference"
+
+
 @pytest.mark.parametrize(("slower", "winner"), [(0.006, 1), (0.009, 0)])
-def test_a_preferred_one_wins_that_is_surely_slower_but_within_the_margin(slower: float, winner: int) -> None:
+def test_with_a_margin_a_preferred_one_wins_that_is_surely_slower(slower: float, winner: int) -> None:
     """Another run may not have seen the faster one; the margin is 0.75 %, or the noise floor where that is higher."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(device, trials, prefer=by_number(1, 0))
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
     assert ended is not None
     assert ended.winner.number == winner
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
     device.calibration = Calibration({str(Conditions()): 0.01})
-    ended = finish(device, trials, prefer=by_number(1, 0))
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
     assert ended is not None
     assert ended.winner.number == 1
     device.calibration = Calibration({str(Conditions()): 0.0})
-    ended = finish(device, trials, prefer=by_number(1, 0))
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
     assert ended is not None
     assert ended.winner.number == 0, "without a noise floor only the time counts"
 
 
-def test_in_one_mode_a_third_contestant_changes_nothing_between_two() -> None:
+def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
     """Without it, and with one that is faster, but has to be faster by more."""
     truth = {0: 1000.0, 1: 1003.0}
     for times in (truth, {**truth, 2: 998.0}):
         device = Track(truth=times, noise=1e-4)
-        ended = finish(device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0))
+        ended = finish(
+            device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0), margin=TABLE_MARGIN
+        )
         assert ended is not None
         assert ended.winner.number == 1
 
 
-def test_what_is_much_slower_does_not_win_however_it_is_preferred() -> None:
+def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred() -> None:
     device = Track(truth={0: 1000.0, 1: 1035.0}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),))
+    ended = finish(
+        device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=TABLE_MARGIN
+    )
     assert ended is not None
     assert ended.winner.number == 0
 
@@ -79,10 +134,14 @@ def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> N
     device = Track()
     trials = [trial(i, 1000.0 + i / 10) for i in range(20)]
     named = {"initial": [trials[12].configuration], "known_winners": [trials[13].configuration]}
-    finish(device, trials, prefer=by_number(15), **named)
+    finish(device, trials, prefer=by_number(15), margin=TABLE_MARGIN, **named)
     raced = set(numbers(device.races[0]))
     assert {*range(FINALISTS), 12, 13, 15} <= raced
     assert 19 not in raced
+    finish(device, trials, prefer=by_number(15), **named)
+    assert set(numbers(device.races[-1])) == {*range(FINALISTS), 12, 13}, (
+        "without a margin only what is known"
+    )
     slow = trial(30, 1100.0)
     finish(device, [*trials, slow], known_winners=[slow.configuration])
     assert 30 not in numbers(device.races[-1]), "it could not be chosen"

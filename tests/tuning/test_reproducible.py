@@ -16,7 +16,8 @@ from tuner.database.database import Database
 from tuner.kernel.default import simplicity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.tuning.decision import preference
+from tuner.report.summary import summary
+from tuner.tuning.decision import TABLE_MARGIN, preference
 from tuner.tuning.state import Result
 
 
@@ -32,8 +33,18 @@ class Card(StubDevice):
         return self.time_ns(configuration)
 
 
-def tuned(kernel: KernelSpec, database: Database, card: Card, seed: int, *, again: bool = False) -> Result:
-    return run(kernel, database, card, seed=seed, sampler="random", trials=30, from_scratch=not again)
+def tuned(
+    kernel: KernelSpec,
+    database: Database,
+    card: Card,
+    seed: int,
+    *,
+    again: bool = False,
+    margin: float | None = TABLE_MARGIN,
+) -> Result:
+    return run(
+        kernel, database, card, seed=seed, sampler="random", trials=30, from_scratch=not again, margin=margin
+    )
 
 
 def test_the_simplest_has_the_fewest_values_that_are_not_the_defaults(tmp_path: Path) -> None:
@@ -84,13 +95,17 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     assert second.finish is not None
     assert second.finish.winner.configuration == chosen
     assert list(second.state.known_winners) == [chosen]
-    closer = {chosen: 103.7e3, default: 103e3}
-    narrow = run(
-        *(kernel, database, Card(lambda c: closer.get(c, 125e3))), seed=50, sampler="random", trials=30,
-        from_scratch=False, margin=0.0,
-    )  # fmt: skip
+    assert "the known winner was kept: 0.49 % behind" in summary(second, Path("x.db"))
+    narrow = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50, again=True, margin=None)
     assert narrow.finish is not None
-    assert narrow.finish.winner.configuration == default, "within the noise floor for each value"
+    assert narrow.finish.winner.configuration == default, "without a margin nothing that is slower wins"
+    assert "fastest finalist" not in summary(narrow, Path("x.db"))
+    tied = tuned(kernel, database, Card(lambda c: 103e3 if c == default else 102.8e3), 50, margin=None)
+    assert tied.finish is not None
+    assert tied.finish.winner.configuration == default
+    assert "of those tied within the noise the simplest was chosen: 0.19 % behind" in summary(
+        tied, Path("x.db")
+    )
     scratch = tuned(kernel, database, Card(lambda c: on_second.get(c, 125e3)), 50)
     assert scratch.finish is not None
     assert scratch.finish.winner.configuration == default, "--from-scratch knows of no winner"
@@ -166,13 +181,19 @@ def test_of_equally_fast_earlier_winners_the_simplest_wins_again(
 
 
 def test_what_differs_in_several_values_wins_if_it_is_worth_it(database: Database, tmp_path: Path) -> None:
-    """Two values differ: two margins of 0.75 %, or of 2 %."""
+    """Two values differ: no margin, two margins of 0.75 %, or of 2 %."""
     kernel = scale_kernel(tmp_path / "kernel", blocks=[32, 64, 128, 256], items=[1, 2, 4])
-    times = {plain(256, 4): 98.0e3, plain(32, 1): 100e3}
-    for margin, winner in ((None, plain(256, 4)), (0.02, plain(32, 1))):
+    far, default = plain(256, 4), plain(32, 1)
+    for margin, time_ns, winner in (
+        (None, 99e3, far),
+        (TABLE_MARGIN, 99e3, default),
+        (TABLE_MARGIN, 98e3, far),
+        (0.02, 98e3, default),
+    ):
+        times = {far: time_ns, default: 100e3}
         finish = run(
-            *(kernel, database, Card(lambda c: times.get(c, 150e3))), sampler="random", trials=12, margin=margin,
-            from_scratch=True,
+            *(kernel, database, Card(lambda c, times=times: times.get(c, 150e3))), sampler="random", trials=12,
+            margin=margin, from_scratch=True,
         ).finish  # fmt: skip
         assert finish is not None
         assert finish.winner.configuration == winner

@@ -329,7 +329,7 @@ class RunOptions:
     one_mode: bool = False
     """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
     margin: float | None = None
-    """How much faster, as a share, a winner must be for each value; None: :data:`tuner.tuning.decision.MARGIN`."""
+    """How much faster, as a share, a winner must be for each value (:mod:`tuner.tuning.decision`); None as 0."""
     time_s: float | None = None
     mode: Mode | None = None
     """What the caches hold; None leaves it to the problem."""

@@ -39,8 +39,8 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
     if finish is None:
         pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
         return _block(state, pairs)
-    kept = finish.winner.configuration in state.known_winners
-    why_not = why_not_the_fastest(finish.behind, kept=kept)
+    known = finish.winner.configuration in state.known_winners
+    why_not = why_not_the_fastest(finish.behind, finish.noise_floor, run.options.margin, known=known)
     pairs = [
         ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
         ("", _figures(state, finish.time_ns)),

@@ -135,16 +135,21 @@ def warm_text(warm: WarmTime | None) -> str:
     )
 
 
-def why_not_the_fastest(behind: float, *, kept: bool) -> str:
+def why_not_the_fastest(behind: float, noise_floor: float, margin: float | None, *, known: bool) -> str:
     """Return why a run's winner is not the fastest finalist; empty if it is.
 
     Args:
         behind: its time over that of the fastest.
-        kept: whether it was a known winner.
+        noise_floor: of the race.
+        margin: of the run. Runs of before it was an option had one without saying so.
+        known: whether it was the winner of an earlier run.
     """
     if behind == 1.0:
         return ""
-    why = "the known winner was kept" if kept else "one nearer to an initial configuration was chosen"
+    if behind <= 1.0 + noise_floor and not margin:
+        why = "of those tied within the noise the simplest was chosen"
+    else:
+        why = "the known winner was kept" if known else "one nearer to an initial configuration was chosen"
     return (
         f"{why}: {f'{100 * (behind - 1):.2f} % behind' if behind > 1 else 'as fast as'} the fastest finalist"
     )

@@ -1,10 +1,12 @@
-"""The winner of a race: not the fastest at any price, but one that another run would choose as well.
+"""The winner of a race: no finalist is faster than it beyond the noise; of those that are tied the simplest wins.
 
-Two runs of a problem, with other seeds or on other cards of a model, race other finalists and see times that differ by
-the noise. If the fastest won, chance would choose among all that are close. So a configuration must be faster by a
-margin for each value in which it differs from what both runs have tried, the default and the initial configurations.
-Where two modes count, so does the mean of its ratios in both (the geometric one). So whether a third is in the race
-changes nothing but noise between two that are close to the fastest.
+A finalist is tied with the fastest if its time is longer by at most the noise floor, and none is surely faster than it.
+Where two modes count, its time over another's is the geometric mean of the ratios in both.
+
+With a margin (``--margin``) the winner may be slower, so that another run chooses it as well. Two runs of a problem,
+with other seeds or on other cards of a model, race other finalists and see times that differ by the noise. So then a
+configuration must be faster by the margin for each value in which it differs from what both runs have tried, the
+default and the initial configurations; and earlier winners are preferred.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from tuner.core.model import Configuration, Trial
+from tuner.core.stats import Ratio, Verdict, verdict
 from tuner.kernel.default import Simplicity
 from tuner.tuning.elimination import Standing
 
-MARGIN = 0.0075
-"""How much faster, as a share, a configuration must be for each value that differs; the noise floor if that is higher.
-Two simulated runs on recorded spaces (scripts/same_table.py simulate --margin), on cards that deviate by 0.1 %, chose
-the same one in 88 % with 0.5 %, and 93 % with 0.75 %; winners were 0.19 and 0.23 % slower than the best."""
+TABLE_MARGIN = 0.0075
+"""The margin for tables of winners that two runs agree on. Two simulated runs on recorded spaces, on cards that deviate
+by 0.1 % (scripts/same_table.py simulate), chose the same winner in 88 % with 0.5 %, and 93 % with 0.75 %; winners were
+0.19 and 0.23 % slower than the best."""
 MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
@@ -30,7 +33,8 @@ have won as often, the same one wins again. Two of an H100 were 0.15 % apart on 
 the four that race again (``KNOWN_WINNERS``) still has some of a margin before what is new."""
 
 Preference = Callable[[Configuration], tuple[float, *tuple[object, ...]]]
-"""Of a configuration the number of margins by which it must be faster, and what settles a tie: the first wins."""
+"""Of a configuration what settles a tie: the least wins. The first element is the number of margins by which it must be
+faster."""
 
 
 def alike(_: Configuration) -> tuple[float, *tuple[object, ...]]:
@@ -41,7 +45,7 @@ def alike(_: Configuration) -> tuple[float, *tuple[object, ...]]:
 def preference(
     simplicity: Callable[[Configuration], Simplicity], won: Mapping[Configuration, int]
 ) -> Preference:
-    """Return which configurations are preferred.
+    """Return which configurations are preferred by a margin.
 
     Args:
         simplicity: sorts simpler ones first; says first in how many values one differs, with a part for a place.
@@ -59,14 +63,14 @@ def preference(
     return prefer
 
 
-def margin_of(noise_floor: float, margin: float | None = None) -> float:
-    """Return how much faster a contestant must be for each value that differs, as a share.
+def margin_of(noise_floor: float, margin: float) -> float:
+    """Return how much faster a contestant must be for each value that differs, as a share; 0 where only time counts.
 
     Args:
-        noise_floor: of the times; 0 where nothing is known of it: then only the time counts.
-        margin: what it is at least; None for :data:`MARGIN`.
+        noise_floor: of the times; 0 where nothing is known of it.
+        margin: what it is at least; 0 for none.
     """
-    return max(noise_floor, MARGIN if margin is None else margin) if noise_floor else 0.0
+    return max(noise_floor, margin) if noise_floor and margin else 0.0
 
 
 def penalized(time: float, preferred: tuple[float, *tuple[object, ...]], margin: float) -> tuple[object, ...]:
@@ -75,35 +79,42 @@ def penalized(time: float, preferred: tuple[float, *tuple[object, ...]], margin:
 
 
 def choose(
-    contestants: Sequence[Trial],
-    standings: Sequence[Standing],
-    prefer: Preference,
-    margin: float | None = None,
+    contestants: Sequence[Trial], standings: Sequence[Standing], prefer: Preference, margin: float = 0.0
 ) -> int:
     """Return the contestant that wins.
 
     Args:
         contestants: of the race.
         standings: of the race in each mode that counts, the run's first; the same contestants have not failed in them.
-        prefer: says what each has to gain.
-        margin: of :func:`margin_of`.
+        prefer: settles ties; with a margin it says what each has to gain.
+        margin: as a share; 0 where no winner may be slower than the fastest beyond the noise.
     """
-    fastest = standings[0].left[0]
+    leader, raced = standings[0].left[0], standings[0].groups
+    fastest = (
+        leader  # an eliminated one had fewer rounds, and is not faster; in the other mode it may be
+        if len(standings) == 1
+        else min(raced, key=lambda i: (_ratio(standings, i, leader).median, i != leader))
+    )
+    behind = {i: max(1.0, _ratio(standings, i, fastest).median) for i in raced}
     floors = [standing.noise_floor for standing in standings]
-    noise_floor = max(floors) if all(floors) else 0.0
-    step = margin_of(noise_floor, margin)
+    preferred = {i: prefer(contestants[i].configuration) for i in raced}
+    if step := margin_of(max(floors) if all(floors) else 0.0, margin):
+        close = [i for i in raced if behind[i] <= 1.0 + max(*floors, MOST * margin)]
+        return min(close, key=lambda i: penalized(behind[i], preferred[i], step))
+    floor = _mean([1.0 + floor for floor in floors]) - 1.0
 
-    def behind(i: int) -> float:
-        if i == fastest:
-            return 1.0
-        if (
-            len(standings) == 1
-        ):  # an eliminated one had fewer rounds, and is not faster; in the other mode it may be
-            return max(1.0, standings[0].ratio(i, fastest).median)
-        return prod(standing.ratio(i, fastest).median for standing in standings) ** (1 / len(standings))
+    def is_beaten(i: int) -> bool:
+        return any(verdict(_ratio(standings, i, j), floor) is Verdict.SLOWER for j in raced if j != i)
 
-    ratios = {i: behind(i) for i in standings[0].groups}
-    best = min(ratios, key=lambda i: (ratios[i], i != fastest))
-    limit = 1.0 + max(noise_floor, MOST * (MARGIN if margin is None else margin))
-    close = [i for i in ratios if ratios[i] <= limit * ratios[best]] if step else [best]
-    return min(close, key=lambda i: penalized(ratios[i], prefer(contestants[i].configuration), step))
+    tied = [i for i in raced if behind[i] <= 1.0 + floor and not is_beaten(i)]
+    return min(tied, key=lambda i: (preferred[i], behind[i], i != fastest), default=fastest)
+
+
+def _ratio(standings: Sequence[Standing], contestant: int, other: int) -> Ratio:
+    """Return a contestant's time over another's: the geometric mean over the modes, and of the intervals' ends."""
+    ratios = [standing.ratio(contestant, other) for standing in standings]
+    return Ratio(*(_mean([getattr(ratio, end) for ratio in ratios]) for end in ("median", "low", "high")))
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return ratios[0] if len(ratios) == 1 else prod(ratios) ** (1 / len(ratios))

@@ -31,10 +31,11 @@ WARM_FACTOR = 1.25
 """Only candidates this close to the best are timed warm: one further behind would have to gain as much there."""
 
 PREFERRED = 4
-"""Preferred trials that race although others are faster. They are what another run most likely chooses, too."""
+"""Preferred trials that race although others are faster, where a margin counts. They are what another run most likely
+chooses, too."""
 NEAR_FACTOR = 1.04
-"""Only these, and the initial configurations and known winners, this close to the best: a winner may be 3 % behind
-(:mod:`tuner.tuning.decision`), and the search's figures are off by a percent."""
+"""Only these, and the initial configurations and known winners, this close to the best: with a margin a winner may be
+3 % behind (:mod:`tuner.tuning.decision`), and the search's figures are off by a percent."""
 
 WARM_ROUNDS, WARM_SAMPLES = 3, 3
 """For choosing finalists among some 40 candidates, within about a second: the races decide."""
@@ -71,16 +72,17 @@ def reproducible(
     margin: float,
     warm_ns: Mapping[Configuration, float] | None = None,
 ) -> list[Trial]:
-    """Return those to race beside the finalists so that another run has the same choice; best first.
+    """Return those to race beside the finalists; best first.
 
-    They are the initial configurations and known winners, and the preferred trials, that are near the best.
+    They are the initial configurations and known winners that are near the best; with a margin also the preferred
+    trials, so that another run has the same choice.
 
     Args:
         trials: of the run, rejected ones left out.
         chosen: the finalists.
         named: initial configurations and known winners.
         prefer: says how many margins each has to gain.
-        margin: for each of them, as a share.
+        margin: for each of them, as a share; 0 for none.
         warm_ns: times in the mode warm if that counts as well: then only what has one, and the mean of both counts.
     """
     racing = {trial.configuration for trial in chosen}
@@ -90,7 +92,7 @@ def reproducible(
     near = [trial for trial in timed if means[trial.configuration] <= limit] if chosen else []
     preferred = sorted(
         near, key=lambda trial: penalized(means[trial.configuration], prefer(trial.configuration), margin)
-    )[:PREFERRED]
+    )[: PREFERRED if margin else 0]
     return [
         trial
         for trial in near

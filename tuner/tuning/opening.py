@@ -139,7 +139,7 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
     if request.options.max_error not in (None, bound):
         began = "without a bound on the error" if bound is None else f"with --max-error {bound:g}"
         raise TunerError(f"the interrupted run of {problem} began {began}", "leave out --resume")
-    if request.options.margin not in (None, run.options.margin):
+    if request.options.margin not in (None, run.options.margin or 0.0):
         raise TunerError(
             f"the interrupted run of {problem} began with another --margin", "leave out --resume"
         )

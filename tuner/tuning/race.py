@@ -101,9 +101,9 @@ class FinalRace:
     known_winners: Collection[Configuration] = ()
     """Winners of earlier runs, on this card or others of its model."""
     prefer: Preference = alike
-    """How many margins each configuration has to gain to win; without it the fastest wins."""
-    margin: float | None = None
-    """The margin, as a share: see :func:`tuner.tuning.decision.margin_of`."""
+    """Settles ties, and says how many margins each configuration has to gain to win; without it the fastest wins."""
+    margin: float = 0.0
+    """As a share: see :func:`tuner.tuning.decision.choose`."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.

@@ -118,7 +118,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     before = state.best_before[0] if state.best_before else None
     incumbent = next((trial for trial in reversed(trials) if trial.configuration == before), None)
     best_ns = state.incumbent.time_ns if state.incumbent else None
-    order = simplicity(kernel, state.space.default, tuple(state.initial.sources))
+    margin, known = run.options.margin or 0.0, state.known_winners
+    order = simplicity(kernel, state.space.default, tuple(state.initial.sources) if margin else ())
+    prefer = preference(order, known) if margin else order
     race = FinalRace(
         loop.device,
         run.problem,
@@ -130,11 +132,9 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         run.options.max_error,
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
         initial=state.initial.sources,
-        known_winners=state.known_winners,
-        prefer=alike
-        if run.foreign
-        else preference(order, state.known_winners),  # no card has to agree on those
-        margin=run.options.margin,
+        known_winners=known,
+        prefer=alike if run.foreign else prefer,  # no card has to agree on those
+        margin=margin,
     )
     if (finish := race.run(trials)) is None:
         return None, None

@@ -36,8 +36,8 @@ class InRace:
     behind: float = 1.0
     """Its time over that of the fastest finalist."""
     race_verdict: Verdict = Verdict.AMBIGUOUS
-    """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some where it was
-    chosen because another mode counts, too, or because it differs less from an initial configuration."""
+    """Faster than every other, the same as some, or ambiguous: rounds or time ran out. Slower than some only where it
+    was chosen because another mode counts, too, or by a margin."""
     medians_ns: list[tuple[Configuration, float]] = field(default_factory=list)
     """Of every contestant that did not fail, the fastest first; an eliminated one has fewer samples behind it."""
     noise_floor: float = 0.0

@@ -133,8 +133,9 @@ class RunArguments:
         type=Amount(min=0, max=2),
         callback=lambda _, __, percent: None if percent is None else percent / 100,
         metavar="PERCENT",
-        help="How much faster a winner must be for each value in which it differs from the default or an initial "
-        "configuration; 0.75 by default. At most four times that in all.",
+        help="For tables that several runs agree on, such as 0.75: how much faster a winner must be for each value in "
+        "which it differs from the default or an initial configuration, at most four times that in all. 0 by default: "
+        "then no finalist is faster than the winner beyond the noise.",
     )
     no_cache: bool = flag("--no-cache", help_="Do not use the cache of compiled kernels.")
     plot: Path | None = file_option(

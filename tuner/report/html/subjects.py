@@ -132,7 +132,8 @@ class TunedProblem:
         earlier = [
             one.winner.configuration for one in self.winners if one.created_at < self.winner.created_at
         ]
-        return why_not_the_fastest(behind, kept=self.winner.winner.configuration in earlier)
+        known, floor = self.winner.winner.configuration in earlier, self.race.noise_floor or 0.0
+        return why_not_the_fastest(behind, floor, self.run.options.margin, known=known)
 
     def configuration_name(self, trial: Trial) -> str:
         """Return what differs from the winner's configuration; the variant where that differs."""
