@@ -44,7 +44,7 @@ from scripts.harness import ROOT, listed, say, today
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
-from tuner.inspect.tools.locate import SANITIZER, find
+from tuner.inspect.tools.nvidia import SANITIZER, find
 
 STEPS = ("size", "imports", "cold", "host", "races", "sanitize")
 TEN = 10

@@ -31,12 +31,12 @@ from scripts import harness
 from scripts.harness import Kept, quantiles
 from tuner.cli.commands.winners import BundleArguments
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.cli.stopping import stopping
 from tuner.cli.winners import bundle as write_bundle
 from tuner.core import paths
 from tuner.core.errors import Interrupted, TunerError, UsageError
 from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.core.observer import Observer
+from tuner.core.signals import stopping
 from tuner.core.stats import paired_ratio
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner

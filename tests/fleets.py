@@ -16,6 +16,7 @@ from tuner.fleet.cards import Card, Job, Phase
 from tuner.fleet.head import Head
 from tuner.fleet.links import ChildLink
 from tuner.fleet.messages import OpenDevice, Task, TaskDone
+from tuner.fleet.progress import Announcer
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 
@@ -23,10 +24,11 @@ RECORDING = Path(__file__).parents[1] / "results" / "recorded" / "vector_add-H20
 OPENER = "tests.faults.simulated_device:open_simulated"
 
 
-class Seen:
+class Seen(Announcer):
     """A watcher that remembers."""
 
     def __init__(self) -> None:
+        super().__init__(self.keep, self.keep_failure, quiet=True)
         self.texts: list[str] = []
         self.began_on: list[tuple[str, str]] = []
         """Device and problem, in order."""
@@ -45,14 +47,14 @@ class Seen:
         self.began_on.append((card.name, job.name))
         self.order.append(("began", job.number))
 
-    def done(self, card: Card, job: Job, result: TaskDone) -> None:
+    def keep(self, job: Job, result: TaskDone) -> None:
         self.results[job.number] = result
         self.order.append(("done", job.number))
 
-    def failed(self, job: Job, error: str) -> None:
+    def keep_failure(self, job: Job, error: str) -> None:
         self.failures[job.number] = error
 
-    def tick(self, head: Head) -> None:
+    def step(self, head: Head) -> None:
         self.searching.append(max((len(card.of(Phase.SEARCHING)) for card in head.cards), default=0))
         self.on_tick(head)
 
@@ -86,7 +88,7 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
         return Card(
             name,
             lambda events, facts: ChildLink(
-                events, OpenDevice(name, "vector_add", None, None, facts, OPENER)
+                events.put, OpenDevice(name, "vector_add", None, None, facts, OPENER)
             ),
             overlap,
         )

@@ -28,6 +28,7 @@ from tuner.cli.commands.results import best, query, table, trial
 from tuner.cli.commands.winners import export
 from tuner.core.model import Problem, RunOptions, Trial
 from tuner.database.database import Database
+from tuner.database.records import StoredTrial
 from tuner.kernel.load import load_kernel
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -245,11 +246,11 @@ def test_trial_parts(path: Path) -> None:
 def test_trial_again_compares(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def rerun(database: Database, trial_id: int, device: str) -> Trial:
-        calls.append((trial_id, device))
-        return replace(database.trial(trial_id).trial, time_ns=380_200.0)
+    def timed_again(stored: StoredTrial, device: str) -> Trial:
+        calls.append((stored.trial.id, device))
+        return replace(stored.trial, time_ns=380_200.0)
 
-    monkeypatch.setattr("tuner.cli.trial.rerun", rerun)
+    monkeypatch.setattr("tuner.cli.trial._timed_again", timed_again)
     output = call(trial, "1", "--again", "--device", "cuda:1").output
     assert "190.1 us" in output
     assert "380.2 us" in output

@@ -220,7 +220,7 @@ def test_ctrl_c_prints_what_there_is(
 
         def signal(self, *arguments: object) -> None: ...
 
-    monkeypatch.setattr(importlib.import_module("tuner.cli.stopping"), "Stop", Stop)
+    monkeypatch.setattr(importlib.import_module("tuner.core.signals"), "Stop", Stop)
     said = ladder("--sweep", "n=1024..8192", "-q")
     assert said.code == 130
     assert "scale n=1024" in said.out

@@ -99,8 +99,8 @@ def test_options_repeat_what_their_bodies_know() -> None:
     """They are written out, because the modules that define them take long to import."""
     assert values(query, "mode") == [str(mode) for mode in Mode]
     assert values(query, "regime") == [str(regime) for regime in Regime]
-    assert values(run, "mode_name") == ["auto", *(str(mode) for mode in Mode)]
-    assert values(run, "regime_name") == [str(regime) for regime in Regime]
+    assert values(run, "mode") == ["auto", *(str(mode) for mode in Mode)]
+    assert values(run, "regime") == [str(regime) for regime in Regime]
     assert values(run, "initial") == [*initial.CHOICES]
     (sort,) = (option for option in query.params if option.name == "sort")
     assert isinstance(sort, click.Option)

@@ -16,7 +16,7 @@ from tests.faults.bench_device import remember
 from tests.faults.fake_tools import fake_ncu
 from tests.faults.kernels import configuration, scale_kernel
 from tests.ncu_output import wide
-from tuner.cli import profile as body
+from tuner.cli import explain as body
 from tuner.cli.commands.inspection import profile as command
 from tuner.core.conditions import Conditions, Mode
 from tuner.database.database import Database
@@ -182,7 +182,7 @@ def test_a_profile_that_hangs_is_ended(run: Run, kernel: KernelSpec) -> None:
 def test_another_tuner_on_the_gpu_is_no_hang(
     run: Run, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.inspect.tools.watched.LOCK_S", 1.0)
+    monkeypatch.setattr("tuner.inspect.tools.nvidia.LOCK_S", 1.0)
     assert_refused(run(str(kernel.file), locked=True), 1, "another tuner keeps the GPU to itself")
 
 
@@ -190,7 +190,7 @@ def test_without_ncu_nothing_is_started(
     run: Run, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("tuner.inspect.tools.locate._folders", lambda tool: iter([]))
+    monkeypatch.setattr("tuner.inspect.tools.nvidia._folders", lambda tool: iter([]))
     monkeypatch.setattr(body, "describe_gpu", lambda device: pytest.fail("the GPU was asked"))
     assert_refused(run(str(kernel.file)), 1, "Nsight Compute (ncu) is not installed", "--ncu PATH")
     assert_refused(run(str(kernel.file), "--size", "q=1"), 2, "no size 'q'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cli.sweep import MOST, make_sweep
+from tuner.cli.ladder import MOST, make_sweep
 from tuner.core.errors import UsageError
 from tuner.kernel.load import load_kernel
 

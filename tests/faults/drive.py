@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tuner.cli.stopping import stopping
 from tuner.core.errors import TunerError
 from tuner.core.model import RunOptions
 from tuner.core.observer import Observer
+from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.cli import main, stopping
+from tuner.cli import main
+from tuner.core import signals
 from tuner.devices import choose
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
@@ -27,7 +28,7 @@ def run(arguments: list[str] | None = None) -> None:
     for module in list(sys.modules.values()):  # a fork has the commands' modules already
         if getattr(module, "open_device", None) is real:
             module.open_device = open_fake  # type: ignore[attr-defined]
-    stopping.PATIENCE_S = float(os.environ.get("FAKE_PATIENCE_S", stopping.PATIENCE_S))
+    signals.PATIENCE_S = float(os.environ.get("FAKE_PATIENCE_S", signals.PATIENCE_S))
     main(arguments)
 
 

@@ -119,7 +119,7 @@ def test_a_cluster_without_a_worker_says_what_it_waits_for(
 ) -> None:
     monkeypatch.setattr("tuner.fleet.progress.PLAIN_EVERY_S", 0.0)
     announcer = Announcer(lambda *_: None, lambda *_: None, quiet=False)
-    announcer.tick(Head(database, jobs(1), [], announcer))
+    announcer.step(Head(database, jobs(1), [], announcer))
     assert "waiting for a worker" in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kernels import write_kernel
-from tuner.inspect.tools.locate import NCU, SANITIZER, Tool, ToolMissingError, find
+from tuner.inspect.tools.nvidia import NCU, SANITIZER, Tool, ToolMissingError, find
 from tuner.inspect.tools.sanitizer import TOOLS
 
 BEYOND = """\

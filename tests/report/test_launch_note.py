@@ -24,7 +24,7 @@ from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch
 from tuner.kernel.spec import KernelSpec
-from tuner.report.launches import launch_note
+from tuner.report.configurations import launch_note
 from tuner.report.summary import result_as_json, summary
 from tuner.studies.bench import bench
 from tuner.studies.bench_report import bench_as_json, show_bench

@@ -16,8 +16,7 @@ from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.core.stats import Verdict
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.ablation import Ablation, AblationRequest, ablate
-from tuner.studies.ablation_changes import changes
+from tuner.studies.ablation import Ablation, AblationRequest, ablate, changes, worth
 
 BEST = configuration("ok", 256, 2)
 LIMITED = """
@@ -57,11 +56,7 @@ def run(
 
 
 def outcomes(found: Ablation) -> dict[str, str]:
-    return {
-        one.change.name: str(one.verdict) if one.verdict else one.error
-        for choice in found.parameters
-        for one in choice.alternatives
-    }
+    return {one.name: str(one.verdict) if one.verdict else one.error for one in found.alternatives}
 
 
 # -- which changes there are
@@ -150,11 +145,11 @@ def test_verdicts(kernel: KernelSpec, device: BenchDevice) -> None:
     assert found.complete and not found.error
     assert found.itself is not None
     assert found.itself.time_ns == pytest.approx(1e5, rel=0.002)
-    assert [one.change.name for one in found.faster] == ["items=4"]
-    worth = {choice.parameter: choice.worth for choice in found.parameters}
-    assert worth["block_size"] is not None and worth["block_size"].change.value == 128
-    assert worth["items"] is not None and worth["items"].change.value == 4
-    ratio = next(one.ratio for one in found.parameters[0].alternatives if one.change.value == 64)
+    assert [one.name for one in found.faster] == ["items=4"]
+    least = {name: worth(alternatives) for name, alternatives in found.choices.items()}
+    assert least["block_size"] is not None and least["block_size"].value == 128
+    assert least["items"] is not None and least["items"].value == 4
+    ratio = next(one.ratio for one in found.alternatives if one.value == 64)
     assert ratio is not None and ratio.median == pytest.approx(1.5, rel=0.002)
     assert ratio.low <= ratio.median <= ratio.high
     assert steps.steps == len(steps.begun) == 2
@@ -250,7 +245,7 @@ def test_stopped_between_two_comparisons(
 def test_a_verdict_is_of_the_configuration_itself(kernel: KernelSpec, device: BenchDevice) -> None:
     """Slower means: the alternative is faster. The words are those of `tune bench`."""
     found = run(kernel, device, "items")
-    faster = next(one for one in found.parameters[0].alternatives if one.change.value == 4)
+    faster = next(one for one in found.alternatives if one.value == 4)
     assert faster.verdict is Verdict.SLOWER
     assert faster.ratio is not None and faster.ratio.median < 1
 

@@ -62,7 +62,7 @@ def test_contestants_race_together_and_are_compared(database: Database, kernel: 
         assert compared.ratio.median == pytest.approx(ratio, rel=2e-3)
         assert compared.ratio.low <= compared.ratio.median <= compared.ratio.high
         assert compared.verdict is verdict, name
-    assert found.comparison.tags == ("power_cap",)
+    assert found.tags == ("power_cap",)
     assert all(low <= entry.time_ns <= high for entry in found.timings for low, high in [entry.interval_ns])
     assert len(by_name["torch"].samples_ns) == 20 * 8
 
@@ -83,7 +83,7 @@ def test_difference_below_the_noise_floor_is_none(
     device = BenchDevice({BEST: 1e5, "torch": 1.03e5}, noise=1e-4)
     device.calibration = calibration
     found = run(device, target_of(database, kernel), "torch")
-    assert found.comparison.reference_noise == pytest.approx(0.05, rel=1e-3)
+    assert found.reference_noise == pytest.approx(0.05, rel=1e-3)
     assert verdict_of(found) is Verdict.SAME
 
 

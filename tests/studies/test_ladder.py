@@ -186,7 +186,7 @@ def test_speed_up_over_the_first_step(kernel: KernelSpec, device: LadderDevice, 
         assert found is not None
         over = level.speed_up(*found, first)
         assert over is not None
-        return over.ratio.median, over.paired
+        return over[0].median, over[1]
 
     assert speed_up("one warp") == (pytest.approx(1.0), True)
     assert speed_up("more") == (pytest.approx(3.0, rel=0.01), True)

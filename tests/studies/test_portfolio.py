@@ -159,7 +159,7 @@ def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
     with Database.open(path, write=False) as database:
         database.backup(tmp_path / "copy.db")
     with Database.open(tmp_path / "copy.db") as database:
-        few = build(request(most_cubins=built.cubins - 2), SimulatedGpu(), database, Observer())
+        few = build(request(cubins=built.cubins - 2), SimulatedGpu(), database, Observer())
         stored = stored_portfolios(database, GEMM)
         timings = {kind_of(one.problems[0]): one for one in stored}
         assert [one.members for one in stored] == [one.members for one in few.portfolios]

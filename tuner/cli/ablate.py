@@ -6,14 +6,15 @@ import uuid
 from contextlib import closing
 
 from tuner.cli.commands.studies import AblateArguments
-from tuner.cli.configuration import ChosenConfiguration, choose, refuse_wrong_names
+from tuner.cli.configuration import choose, refuse_wrong_names
 from tuner.cli.gpu import open_gpu
-from tuner.cli.stopping import stopping
-from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.cli.loader import part
+from tuner.core.conditions import Conditions, Regime
 from tuner.core.errors import Interrupted, TunerError, UsageError
+from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
-from tuner.report.configurations import Texts
+from tuner.report.configurations import ChosenConfiguration, Texts
 from tuner.report.tables import say, show_json
 from tuner.studies.ablation import AblationRequest, records_of
 from tuner.studies.ablation import ablate as time_changes
@@ -42,20 +43,19 @@ def ablate(asked: AblateArguments) -> None:
     ):
         chosen = choose(asked, device.gpu)
         texts = Texts.of_kernel(chosen.kernel, full=asked.full)
-        conditions, why = _conditions(device, chosen, asked.mode, asked.regime)
+        conditions, why = _conditions(device, chosen, asked)
         if not asked.quiet:
             say(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
-        known_ns = chosen.time_ns if conditions == chosen.conditions else None
-        request = AblationRequest(
-            chosen.kernel,
-            chosen.problem,
-            conditions,
-            why,
-            chosen.configuration,
-            asked.rounds,
-            asked.seed,
-            names,
-            known_ns,
+        request = part(
+            asked,
+            AblationRequest,
+            kernel=chosen.kernel,
+            problem=chosen.problem,
+            conditions=conditions,
+            why=why,
+            configuration=chosen.configuration,
+            only=names,
+            known_ns=chosen.time_ns if conditions == chosen.conditions else None,
         )
         ablated = time_changes(device, request, make_progress(quiet=asked.quiet, every_s=0.0), stop)
         if rows := records_of(ablated, device, str(uuid.uuid4())):
@@ -74,11 +74,10 @@ def ablate(asked: AblateArguments) -> None:
 
 
 def _conditions(
-    device: Device, chosen: ChosenConfiguration, mode: str | None, regime: str | None
+    device: Device, chosen: ChosenConfiguration, asked: AblateArguments
 ) -> tuple[Conditions, str]:
     """Return how it is timed, and why: as it was tuned, unless that is unknown or the command line says otherwise."""
-    if chosen.conditions is not None and mode is None and regime is None:
+    if chosen.conditions is not None and asked.mode is None and asked.regime is None:
         return chosen.conditions, "as it was tuned"
-    return device.choose_conditions(
-        chosen.kernel, chosen.problem, Mode(mode) if mode else None, Regime(regime or Regime.RESTED)
-    )
+    regime = asked.regime or Regime.RESTED
+    return device.choose_conditions(chosen.kernel, chosen.problem, asked.mode, regime)

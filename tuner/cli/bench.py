@@ -14,7 +14,7 @@ from tuner.cli.filters import problem_filter
 from tuner.cli.loader import given_options, part
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
-from tuner.core.conditions import Mode, Regime
+from tuner.core.conditions import Mode
 from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError
 from tuner.core.model import Problem
 from tuner.database.database import Database
@@ -200,7 +200,6 @@ class _Benches:
                 raise UsageError(nothing, f"there is nothing to check; find one with: tune --kernel {name}")
             raise DatabaseError(nothing, f"find one with: tune --kernel {name}, or give a --size")
         modes = [None if mode == "auto" else Mode(mode) for mode in self.options.modes or ("auto",)]
-        regime = Regime(self.options.regime) if self.options.regime else None
         targets: list[Target] = []
         for problem, stored in to_do:
             with self.continuing(str(problem), len(to_do)):
@@ -209,7 +208,7 @@ class _Benches:
                 timed = [
                     target
                     for mode in modes
-                    for target in targets_of(device, kernel, problem, winners.rows, mode, regime)
+                    for target in targets_of(device, kernel, problem, winners.rows, mode, self.options.regime)
                 ]
                 targets += {target.conditions: target for target in timed}.values()
         if checking and targets and not any(target.comparable for target in targets):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tuner.cli.best import measured_else_replayed
 from tuner.cli.options import ConfigurationArguments
 from tuner.cli.problems import make_problem
-from tuner.cli.stored_winners import measured_else_replayed
-from tuner.core.conditions import Conditions
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.database.database import Database
@@ -22,29 +21,10 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.report.configurations import ChosenConfiguration
 from tuner.report.tables import si
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.winners.current import best_winners, changes_since
-
-
-@dataclass(frozen=True)
-class ChosenConfiguration:
-    """One configuration, ready to be planned and compiled."""
-
-    kernel: KernelSpec
-    problem: Problem
-    gpu: Gpu
-    configuration: Configuration
-    source: str
-    """Where the configuration comes from, for people: ``winner, trial 12``, ``trial 12``, ``as given``, ``default``."""
-    time_ns: float | None = None
-    """Its stored time for this problem on a GPU of this name; None where there is none."""
-    conditions: Conditions | None = None
-    """Under which that time was taken."""
-    trial_id: int | None = None
-    """The row that it comes from, if any."""
-    notes: tuple[str, ...] = ()
-    """What a reader should know about the choice."""
 
 
 def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguration:

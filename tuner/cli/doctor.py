@@ -20,7 +20,7 @@ from tuner.core.version import __version__
 from tuner.database.schema import SAFE_WAL_VERSION
 from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
-from tuner.inspect.tools.locate import NCU, SANITIZER, ToolMissingError, find
+from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
 from tuner.report.tables import show_json, show_text
 from tuner.search import matmul_heuristics
 

@@ -283,7 +283,7 @@ def _cards(asked: RunArguments, devices: Sequence[str], kernel: str, slots: Path
 
     def card(device: str) -> Card:
         def start(events: Events, facts: GpuFacts | None) -> Link:
-            return ChildLink(events, OpenDevice(device, kernel, asked.cache, compilers, facts, OPENER))
+            return ChildLink(events.put, OpenDevice(device, kernel, asked.cache, compilers, facts, OPENER))
 
         return Card(device, start, not asked.no_overlap)
 

@@ -34,10 +34,7 @@ from tuner.tuning.request import Request
 MOST_SHARDS = 100_000
 
 
-KEPT = (
-    *("trials", "sampler", "seed", "variants", "fixes", "from_scratch", "stop"),
-    *("mode_name", "regime_name"),
-)
+KEPT = ("trials", "sampler", "seed", "variants", "fixes", "from_scratch", "stop", "mode", "regime")
 """Options that a resumed run keeps from its beginning, by parameter."""
 
 
@@ -50,8 +47,7 @@ def say_what_is_kept() -> None:
 def say_what_counts(conditions: Conditions) -> None:
     """Name the conditions of the command line that have no effect: dtypes that are done were timed under others."""
     values = click.get_current_context().params
-    kept = {"mode_name": conditions.mode, "regime_name": conditions.regime}
-    others = [name for name, value in kept.items() if values[name] not in ("auto", str(value))]
+    others = [name for name, kept in vars(conditions).items() if values[name] not in (None, kept)]
     ignored = [f"{option} {values[name]}" for name in others for option in given_options(name)]
     if ignored:
         click.echo(

@@ -7,13 +7,15 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.kernel_name import kernel_argument, kernel_option
-from tuner.cli.loader import flag, option, texts
+from tuner.cli.loader import flag, kernel_argument, kernel_option, option, texts
 from tuner.core import paths
+
+if TYPE_CHECKING:
+    from tuner.core.conditions import Mode, Regime
 
 MOST = 2**31 - 1
 """The largest count or number that an option takes: more than any use needs, and SQLite's integers hold it."""
@@ -115,11 +117,25 @@ def output_option(metavar: str, help_: str = "The file; - for standard output.",
     return option("-o", "--output", "--out", type=path, required=True, metavar=metavar, help=help_)
 
 
+def _mode(_: click.Context, __: click.Parameter, text: str | None) -> Mode | None:
+    """Return the mode that an option names; None for auto, or where it is left out."""
+    from tuner.core.conditions import Mode  # not for help
+
+    return None if text in (None, "auto") else Mode(text)
+
+
+def _regime(_: click.Context, __: click.Parameter, text: str | None) -> Regime | None:
+    from tuner.core.conditions import Regime
+
+    return None if text is None else Regime(text)
+
+
 mode_option = partial(
     shown_option,
     "--mode",
     default="auto",
     type=MODES_OR_AUTO,
+    callback=_mode,
     help="What the caches hold when a timed kernel starts.",
 )
 regime_option = partial(
@@ -127,6 +143,7 @@ regime_option = partial(
     "--regime",
     default="rested",
     type=REGIMES,
+    callback=_regime,
     help="rested: pauses keep the card below its power limit; sustained: no pauses.",
 )
 
@@ -138,8 +155,10 @@ def device_option(gpus: str) -> Any:
 
 
 gpu_option = partial(shown_option, "--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N.")
-mode_as_tuned = partial(option, "--mode", type=MODES, help="By default as it was tuned.")
-regime_as_tuned = partial(option, "--regime", type=REGIMES, help="By default as it was tuned.")
+mode_as_tuned = partial(option, "--mode", type=MODES, callback=_mode, help="By default as it was tuned.")
+regime_as_tuned = partial(
+    option, "--regime", type=REGIMES, callback=_regime, help="By default as it was tuned."
+)
 rounds_option = partial(
     shown_option, "--rounds", default=20, type=Whole(6, 1000), help="Rounds in which contestants take turns."
 )

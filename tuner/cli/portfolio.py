@@ -8,9 +8,8 @@ from tuner.cli.commands.studies import PortfolioArguments
 from tuner.cli.gpu import open_gpu, refuse_without_gpu
 from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.cli.stopping import stopping
-from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import UsageError
+from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import say_nothing
 from tuner.kernel.load import load_kernel
@@ -44,18 +43,7 @@ def portfolio(asked: PortfolioArguments) -> None:
         )
     if len(problems) > MAX_POINTS // 2:  # as many between them are measured, too
         raise UsageError(f"{len(problems)} problems are too many", f"give at most {MAX_POINTS // 2}")
-    request = PortfolioRequest(
-        kernel,
-        tuple(problems),
-        asked.bound,
-        asked.cubins,
-        asked.searched,
-        asked.trials,
-        asked.time_s,
-        None if asked.mode_name == "auto" else Mode(asked.mode_name),
-        Regime(asked.regime_name),
-        asked.seed,
-    )
+    request = part(asked, PortfolioRequest, kernel=kernel, problems=tuple(problems))
     tell = say_nothing if asked.quiet else say
     with (
         closing(open_gpu(asked.device_name, kernel.name, asked.jobs, tell)) as device,

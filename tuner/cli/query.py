@@ -25,7 +25,7 @@ from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.report import tables
-from tuner.report.configurations import StoredTexts, head_of
+from tuner.report.configurations import StoredTexts
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
 COLUMNS: dict[str, tuple[str, Cell]] = {
@@ -139,7 +139,8 @@ def _rows(
 
 
 def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -> None:
-    texts, head = StoredTexts(full=full), head_of("configuration", full=full)
+    texts = StoredTexts(full=full)
+    head = f"configuration{texts.note}"
     heads = [COLUMNS[name][0] if name in COLUMNS else name.rpartition(".")[2] for name in chosen]
     heads = [name if heads.count(head) > 1 else head for name, head in zip(chosen, heads, strict=True)]
     heads = [head if name == "configuration" else text for name, text in zip(chosen, heads, strict=True)]

@@ -11,12 +11,18 @@ from typing import Any
 import click
 
 from tuner.cli.commands.inspection import RenderArguments
-from tuner.cli.configuration import ChosenConfiguration, choose, launching
+from tuner.cli.configuration import choose, launching
 from tuner.cli.gpu import named_gpu
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
-from tuner.report.launches import arguments_text, buffer_record, launch_record, shape_text
+from tuner.report.configurations import (
+    ChosenConfiguration,
+    arguments_text,
+    buffer_record,
+    launch_record,
+    shape_text,
+)
 from tuner.report.tables import configuration_record, say, show_json
 from tuner.report.terminal import print_exactly, printable
 

@@ -24,7 +24,7 @@ from tuner.database.database import Database
 from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted, small_problems
 from tuner.inspect.tools.cases import sample as draw_sample
 from tuner.inspect.tools.checking import Checker, ToolVerdict
-from tuner.inspect.tools.locate import SANITIZER, find
+from tuner.inspect.tools.nvidia import SANITIZER, find
 from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_json, show_checked
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
 from tuner.kernel.plan import invalid_reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -11,17 +12,26 @@ import click
 from tuner.cli.commands.results import TrialArguments
 from tuner.cli.configuration import choose
 from tuner.cli.options import ConfigurationArguments
+from tuner.core import paths
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import whole_folder
+from tuner.core.model import Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
+from tuner.devices.choose import open_device
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import kernel_of_run
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry
 from tuner.report import tables
-from tuner.report import trial_details as details
-from tuner.report.launches import launch_record
+from tuner.report.configurations import launch_record, shape_text
 from tuner.report.terminal import print_exactly, printable
-from tuner.studies.targets import rerun
+from tuner.runtime.launches import Launch
+from tuner.tuning.state import bounded
+
+Launches = tuple[Sequence[tuple[str, Launch]], str]
+"""Entry and launch of each of a trial's, as its kernel's file has them; and why there are none, or may be others."""
+POLL_S = 0.1
 
 
 def trial(asked: TrialArguments) -> None:
@@ -34,8 +44,7 @@ def trial(asked: TrialArguments) -> None:
         stored = database.trial(asked.number)
         if asked.again:
             device = asked.device or (stored.run.device if stored.run.replayed else "cuda:0")
-            new = rerun(database, asked.number, device)
-            details.show_again(stored.trial, new, as_json=asked.as_json)
+            _show_again(stored.trial, _timed_again(stored, device), as_json=asked.as_json)
             return
     if asked.as_json:
         tables.show_json(_as_json(stored, _recomputed(stored, asked.db)))
@@ -48,7 +57,7 @@ def trial(asked: TrialArguments) -> None:
     elif asked.only_log:
         print_exactly(stored.trial.compile_log)
     else:
-        details.show_trial(stored, _recomputed(stored, asked.db))
+        _show(stored, _recomputed(stored, asked.db))
 
 
 def _print_source(number: int, sources: Sequence[str], launch: int | None) -> None:
@@ -87,7 +96,25 @@ def _no_source(number: int) -> str:
     return f"no source is kept of trial {number}"
 
 
-def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:
+def _timed_again(stored: StoredTrial, device: str) -> Trial:
+    """Measure a recorded trial again, alone, on a device by name; nothing is written.
+
+    Raises:
+        TunerError: the kernel is not there any more, or has changed.
+    """
+    run, trial = stored.run, stored.trial
+    kernel = kernel_of_run(run)
+    with closing(open_device(device, kernel.name, 1, paths.cubins())) as opened:
+        if not KernelIdentity(kernel).current(run, trial):
+            raise TunerError(f"{kernel.name} has changed since trial {trial.id}", "tune it again")
+        opened.prepare(kernel, run.problem, run.options.seed, run.conditions, run.options.truth)
+        opened.submit(trial.number, trial.configuration)
+        while not (trials := opened.collect(POLL_S)):
+            pass
+        return bounded(trials[0], run.options.max_error)
+
+
+def _recomputed(stored: StoredTrial, db: Path) -> Launches:
     """Return a trial's launches by its kernel's file, which the database does not keep; or why there are none."""
     try:
         chosen = choose(ConfigurationArguments("", trial=stored.trial.id, db=db), None)
@@ -95,17 +122,16 @@ def _recomputed(stored: StoredTrial, db: Path) -> details.Launches:
         plan = make_plan(kernel, problem, gpu, configuration)
         names = context(problem, gpu, configuration.values)
         specs = kernel.launches(problem, gpu, configuration)
-        entries = [
-            render_entry(kernel, spec, names) for spec in specs
-        ]  # templates may never end: not the sources
+        # Not the sources: templates may never end.
+        entries = [render_entry(kernel, spec, names) for spec in specs]
     except TunerError as error:
-        return details.Launches((), f"not known: {error.problem}")
+        return (), f"not known: {error.problem}"
     except MemoryError:
-        return details.Launches((), "not known: out of memory while rendering the names of the kernels")
-    return details.Launches(tuple(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes))
+        return (), "not known: out of memory while rendering the names of the kernels"
+    return list(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes)
 
 
-def _as_json(stored: StoredTrial, launches: details.Launches) -> dict[str, object]:
+def _as_json(stored: StoredTrial, launches: Launches) -> dict[str, object]:
     """Return everything about a trial for programs, with sources and samples."""
     trial = stored.trial
     verification = dict(vars(trial.verification)) if trial.verification else None
@@ -120,6 +146,104 @@ def _as_json(stored: StoredTrial, launches: details.Launches) -> dict[str, objec
         "compile_log": trial.compile_log,
         "samples_ns": trial.samples_ns,
         "sources": trial.sources,
-        "launches": [launch_record(entry, launch) for entry, launch in launches.launches],
-        "launches_note": launches.note,
+        "launches": [launch_record(entry, launch) for entry, launch in launches[0]],
+        "launches_note": launches[1],
     }
+
+
+def _show(stored: StoredTrial, launches: Launches) -> None:
+    """Print everything that is known about a trial."""
+    trial, run = stored.trial, stored.run
+    resources = vars(trial.resources) if trial.resources else {}
+    tables.show_pairs(
+        [
+            ("trial", f"{trial.id}: number {trial.number} of run {run.id}"),
+            ("problem", run.problem),
+            ("GPU", f"{run.gpu.name} (cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}), {run.device}"),
+            ("timed", f"{run.conditions}{'; replayed from a recording' if run.replayed else ''}"),
+            *(("note", note) for note in (run.calibration.notes if run.calibration else ())),
+            ("status", trial.status),
+            ("error", "; ".join(filter(None, map(str.strip, trial.error.splitlines())))),
+            ("time", tables.duration(trial.time_ns)),
+            ("95 % interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
+            ("rate", tables.throughput(stored.metrics)),
+            ("speed of light", tables.percent(stored.metrics.speed_of_light)),
+            ("verified", _verification_text(trial.verification, run.replayed)),
+            ("true error", _true_error_text(trial.verification)),
+            ("variant", trial.configuration.variant),
+            *((f"  {name}", value) for name, value in trial.configuration.parameters),
+            *(
+                (f"launch {i}", f"{of}: {shape_text(launch)}")
+                for i, (of, launch) in enumerate(launches[0], 1)
+            ),
+            ("launches", launches[1]),
+            ("samples", _samples_text(trial)),
+            ("outliers", f"{stored.outliers} of {len(trial.samples_ns)}" if trial.samples_ns else ""),
+            ("SM clock", f"{trial.sm_clock_hz / 1e9:.3f} GHz" if trial.sm_clock_hz else ""),
+            ("capped samples", _capped_text(trial)),
+            *((name.replace("_", " "), value) for name, value in resources.items()),
+            ("source", _sources_text(trial)),
+            ("tags", ", ".join(trial.tags)),
+            ("compiled in", f"{trial.compile_s:.3g} s" if trial.compile_s else ""),
+            ("GPU occupied", f"{trial.measure_s:.3g} s" if trial.measure_s else ""),
+            ("when", f"{stored.created_at[:19].replace('T', ' ')} UTC"),
+        ]
+    )
+    if trial.compile_log:
+        click.echo("\n--- compiler log")
+        lines = trial.compile_log.splitlines()
+        click.echo("\n".join(printable(line.replace("\t", "    ")) for line in lines))
+
+
+def _sources_text(trial: Trial) -> str:
+    if not trial.sources:
+        return ""
+    lines = [len(source.splitlines()) for source in trial.sources]
+    return f"{' + '.join(map(str, lines))} lines; --source prints {'it' if len(lines) == 1 else 'one'}"
+
+
+def _samples_text(trial: Trial) -> str:
+    if not trial.samples_ns:
+        return ""
+    ends = tables.interval(min(trial.samples_ns), max(trial.samples_ns))
+    return f"{len(trial.samples_ns)}, from {ends}; --json lists them"
+
+
+def _capped_text(trial: Trial) -> str:
+    """Return how many samples were capped; empty if the clock was not read."""
+    if not trial.capped_samples:
+        return "none" if trial.sm_clock_hz else ""
+    return f"{trial.capped_samples} of {len(trial.samples_ns)}: the power limit held the clock down"
+
+
+def _true_error_text(verification: Verification | None) -> str:
+    if verification is None or verification.true_error is None:
+        return ""
+    return f"{verification.true_error:.3g} of the norm of the exact result"
+
+
+def _verification_text(verification: Verification | None, replayed: bool) -> str:
+    if verification is None or not verification.checked:
+        return "no"
+    if verification.passed and replayed:
+        return "when it was recorded"
+    if verification.passed:
+        worst, norm = verification.worst_ratio, verification.norm_error
+        return f"yes: largest error {worst:.3g} of the allowed, norm {norm:.3g}"
+    return f"WRONG: {verification.mismatches} elements, {verification.message}"
+
+
+def _show_again(old: Trial, new: Trial, *, as_json: bool) -> None:
+    """Print a trial's time then and now."""
+    change = new.time_ns / old.time_ns if new.time_ns and old.time_ns else None
+    if as_json:
+        then, now = (tables.picked(one, "status time_ns ci_low_ns ci_high_ns") for one in (old, new))
+        tables.show_json({"old": then, "new": now, "new_over_old": change, "error": new.error})
+        return
+    rows = [
+        (name, t.status, tables.duration(t.time_ns), tables.interval(t.ci_low_ns, t.ci_high_ns), t.error)
+        for name, t in (("then", old), ("now", new))
+    ]
+    tables.show(("", "status", "time", "95 % interval", "error"), rows)
+    if change is not None:
+        click.echo(f"now takes {change:.3f} times as long as then")

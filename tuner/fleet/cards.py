@@ -125,6 +125,12 @@ class Lane:
     moved: float = field(default_factory=time.monotonic)
     """When it last sent more than a heartbeat, or its measuring process worked."""
 
+    def hear(self, message: FromSearcher | SearcherGone) -> None:
+        """Keep that the searcher has sent a message."""
+        first, self.heard, self.silent = self.silent, time.monotonic(), False
+        if first or not isinstance(message, Alive) or message.working:
+            self.moved = self.heard
+
 
 @dataclass(eq=False)
 class Card:
@@ -189,36 +195,27 @@ class Card:
         return next(iter(self.of(Phase.IDLE)), None)
 
 
-class Heartbeats:
-    """Finds stalled searchers: the process is stopped, its disk or its GPU does not answer, or its loop hangs.
+def stalled(cards: Sequence[Card], away_s: float) -> Iterator[tuple[Card, Lane, str]]:
+    """Return the stalled searchers, each with the reason: the process is stopped, its disk or GPU hangs, or its loop.
 
     Each searcher sends a heartbeat every :data:`BEAT_S`, from a thread of its own. A search also reports its progress
     five times a second while other processes compile and measure, so that neither counts as a stall. Heartbeats say
     whether the measuring process works: it may take 600 s for the data of a large problem, and its guard kills it when
     a step takes longer than announced.
+
+    Args:
+        cards: the devices.
+        away_s: seconds since this was last asked.
     """
-
-    def __init__(self) -> None:
-        self._looked = time.monotonic()
-
-    def note(self, lane: Lane, message: FromSearcher | SearcherGone) -> None:
-        """Keep that a searcher has sent a message."""
-        first, lane.heard, lane.silent = lane.silent, time.monotonic(), False
-        if first or not isinstance(message, Alive) or message.working:
-            lane.moved = lane.heard
-
-    def stalled(self, cards: Sequence[Card]) -> Iterator[tuple[Card, Lane, str]]:
-        """Return the stalled searchers, each with the reason."""
-        now = time.monotonic()
-        away_s, self._looked = now - self._looked, now
-        for card in cards:
-            for lane in [*card.lanes]:
-                if away_s > PAUSE_S:
-                    lane.heard, lane.moved = lane.heard + away_s, lane.moved + away_s
-                if lane.phase in (Phase.READY, Phase.IDLE):  # it waits for the head
-                    lane.moved = now
-                if reason := _reason(lane, now):
-                    yield card, lane, reason
+    now = time.monotonic()
+    for card in cards:
+        for lane in [*card.lanes]:
+            if away_s > PAUSE_S:
+                lane.heard, lane.moved = lane.heard + away_s, lane.moved + away_s
+            if lane.phase in (Phase.READY, Phase.IDLE):  # it waits for the head
+                lane.moved = now
+            if reason := _reason(lane, now):
+                yield card, lane, reason
 
 
 def _reason(lane: Lane, now: float) -> str:

@@ -123,7 +123,7 @@ class Relay:
         from distributed.core import Status
 
         said = _Said()
-        link = ChildLink(said, self._opening(message))
+        link = ChildLink(said.put, self._opening(message))
         listening = asyncio.ensure_future(_listen(comm, key, link))
         self.searchers += 1
         try:

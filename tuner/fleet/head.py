@@ -6,13 +6,13 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tuner.core.errors import Interrupted
 from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.guard import AWAITED
-from tuner.fleet.cards import REST_S, Card, Heartbeats, Job, Lane, Phase
+from tuner.fleet.cards import REST_S, Card, Job, Lane, Phase, stalled
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import (
@@ -20,7 +20,6 @@ from tuner.fleet.messages import (
     Calls,
     DeviceFailed,
     DeviceReady,
-    GpuAwaited,
     GpuFacts,
     Prepared,
     Progress,
@@ -30,6 +29,10 @@ from tuner.fleet.messages import (
     TaskFailed,
     TaskStopped,
 )
+
+if TYPE_CHECKING:
+    from tuner.fleet.progress import Announcer
+    from tuner.fleet.workers import WorkersAsCards
 
 POLL_S = 0.1
 OUT_OF_TIME = "left out, the time is over; go on with --resume"
@@ -43,36 +46,6 @@ AWAITED_S = 15.0
 """How long another program may have a device before its problem goes to another device."""
 STEAL_BELOW = 0.7
 """A problem that is prepared on one device goes to an idle one if the search before it has done less than this."""
-
-
-class Watcher(Protocol):
-    """Told of everything that a user wants to know."""
-
-    def said(self, card: Card, text: str) -> None:
-        """A device or the head says something."""
-
-    def began(self, card: Card, job: Job, lines: Sequence[str]) -> None:
-        """A search begins."""
-
-    def done(self, card: Card, job: Job, result: TaskDone) -> None:
-        """A problem is tuned."""
-
-    def failed(self, job: Job, error: str) -> None:
-        """A problem could not be tuned."""
-
-    def tick(self, head: Head) -> None:
-        """Some time passed."""
-
-
-class Members(Protocol):
-    """Devices that come and go while a head works."""
-
-    @property
-    def expecting(self) -> bool:
-        """Whether it is worth waiting for a device although there is none."""
-
-    def update(self, head: Head) -> None:
-        """Add the devices that have come, and leave out those that are gone; called often."""
 
 
 class Head:
@@ -92,9 +65,9 @@ class Head:
         database: Database,
         jobs: Sequence[Job],
         cards: Sequence[Card],
-        watcher: Watcher,
+        watcher: Announcer,
         stop: Callable[[], bool] = lambda: False,
-        members: Members | None = None,
+        members: WorkersAsCards | None = None,
     ) -> None:
         self.members = members
         self.ledger = Ledger(database)
@@ -106,7 +79,8 @@ class Head:
         self.trials_before = sum(job.trials for job in jobs)
         """Trials that there were before this began."""
         self._stopping = False
-        self._heartbeats = Heartbeats()
+        self._looked = time.monotonic()
+        """When it last looked for stalled searchers."""
 
     def run(self) -> None:
         """Tune every problem.
@@ -126,11 +100,12 @@ class Head:
                 if not self._stopping:
                     self._give_out()
                 self._handle(self._next_events())
-                for card, lane, reason in self._heartbeats.stalled(self.cards):
+                away_s, self._looked = time.monotonic() - self._looked, time.monotonic()
+                for card, lane, reason in stalled(self.cards, away_s):
                     self._stalls(card, lane, reason)
                 for card in self.cards:
                     self._leave_alone(card)
-                self.watcher.tick(self)
+                self.watcher.step(self)
         except KeyboardInterrupt:
             self._stopping = True
         finally:
@@ -232,13 +207,13 @@ class Head:
                 self._note(*lanes[id(event.link)], event)
 
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
-        self._heartbeats.note(lane, event.what)
+        lane.hear(event.what)
         match event.what:
             case DeviceReady() as ready:
                 card.gpu, card.refusals, card.deaths, lane.phase = ready.gpu, 0, 0, Phase.IDLE
                 if card.facts is None:
-                    card.facts = GpuFacts(ready.notes, ready.calibration)
-                    for note in ready.notes:
+                    card.facts = ready.facts
+                    for note in ready.facts.notes:
                         self.watcher.said(card, note)
             case DeviceFailed(error=error, remedy=remedy):
                 card.refusals += 1
@@ -251,11 +226,9 @@ class Head:
             case Progress() as progress if lane.job is not None:
                 self._progressed(lane, progress)
             case Said(text=text):
-                self.watcher.said(card, text)
-            case GpuAwaited(what=what):
-                if lane.awaited_since is None:
+                if text.startswith(AWAITED) and lane.awaited_since is None:
                     lane.awaited_since = time.monotonic()
-                self.watcher.said(card, f"{AWAITED}{what}")
+                self.watcher.said(card, text)
             case TaskDone() as result if lane.job is not None:
                 self._done(card, lane, result)
             case TaskFailed() as failure if lane.job is not None:
@@ -280,7 +253,7 @@ class Head:
         self.ledger.take_back(lane.key, innocent=True)
         lane.job, lane.phase, card.stalls = None, Phase.IDLE, 0
         self.ended.append(job)
-        self.watcher.done(card, job, result)
+        self.watcher.done(job, result)
 
     # -- what goes wrong
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,23 +46,16 @@ class Event:
 Events = queue.SimpleQueue[Event]
 
 
-class Sink(Protocol):
-    """What gets events."""
-
-    def put(self, event: Event, /) -> None:
-        """Take an event; called by any thread."""
-
-
 class ChildLink:
     """A searcher that is a child process of this one.
 
     Args:
-        events: gets what it says.
+        tell: gets what it says, from a thread of its own.
         opening: the first message.
     """
 
-    def __init__(self, events: Sink, opening: ToSearcher) -> None:
-        self._events = events
+    def __init__(self, tell: Callable[[Event], None], opening: ToSearcher) -> None:
+        self._tell = tell
         self._child: Child[ToSearcher, FromSearcher] | None = None
         self._unsent: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
         self._unsent.put(opening)
@@ -88,7 +82,7 @@ class ChildLink:
         try:
             self._child = child = Child("tuner.fleet.searcher", SEARCHING)
         except OSError as error:
-            self._events.put(Event(self, SearcherGone(f"no process can be started: {error}")))
+            self._tell(Event(self, SearcherGone(f"no process can be started: {error}")))
             return
         reason = "it was ended"
         try:
@@ -96,14 +90,14 @@ class ChildLink:
                 child.stop()
             threading.Thread(target=self._write, args=(child,), daemon=True, name="to searcher").start()
             while (message := child.receive(None)) is not None:
-                self._events.put(Event(self, message))
+                self._tell(Event(self, message))
         except ChildDied as death:
             reason = death.reason
         finally:
             self._unsent.put(None)
             child.kill()
             self._child = None  # another process may get its number
-            self._events.put(Event(self, SearcherGone(reason)))
+            self._tell(Event(self, SearcherGone(reason)))
 
     def _write(self, child: Child[ToSearcher, FromSearcher]) -> None:
         """Pass messages on; a searcher that does not read keeps this thread waiting, and not the head."""

@@ -25,10 +25,10 @@ from tuner.database.records import Mark
 
 
 class GpuFacts(Record, frozen=True):
-    """What another searcher on the same GPU has found out: this one would see that one's processes."""
+    """What a searcher has found out of its GPU. Another one on it is told: that would see this one's processes."""
 
-    notes: tuple[str, ...]
-    calibration: Calibration | None
+    notes: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
 
 class Compilers(Record, frozen=True):
@@ -107,8 +107,7 @@ class DeviceReady(Message, frozen=True):
 
     name: str
     gpu: Gpu
-    notes: tuple[str, ...] = ()
-    calibration: Calibration | None = None
+    facts: GpuFacts = GpuFacts()
 
 
 class DeviceFailed(Message, frozen=True):
@@ -157,15 +156,9 @@ class Progress(Message, frozen=True):
 
 
 class Said(Message, frozen=True):
-    """What the device says."""
+    """What the device says; that another process has the GPU begins with :data:`tuner.devices.guard.AWAITED`."""
 
     text: str
-
-
-class GpuAwaited(Message, frozen=True):
-    """Another process has the GPU."""
-
-    what: str
 
 
 class TaskDone(Message, frozen=True):
@@ -216,7 +209,6 @@ FromSearcher = (
     | Prepared
     | Progress
     | Said
-    | GpuAwaited
     | TaskDone
     | TaskFailed
     | TaskStopped

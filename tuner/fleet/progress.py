@@ -32,12 +32,11 @@ class Announcer:
         *,
         quiet: bool,
     ) -> None:
-        self._on_done, self._on_failed = on_done, on_failed
         self._observer: Observer[Head] = Observer() if quiet else Progress(self._lines, PLAIN_EVERY_S)
         self._began = time.monotonic()
         self._said: set[tuple[str, str]] = set()
-        self.note = self._observer.note
-        self.close = self._observer.close
+        self.note, self.close = self._observer.note, self._observer.close
+        self.done, self.failed = on_done, on_failed
 
     def said(self, card: Card, text: str) -> None:
         """Print what a device says, once for each device."""
@@ -52,16 +51,7 @@ class Announcer:
         for line in lines[:1] if sys.stderr.isatty() else lines:
             self.note(f"{card.name}: {line}")
 
-    def done(self, card: Card, job: Job, result: TaskDone) -> None:
-        """Pass on a result."""
-        del card
-        self._on_done(job, result)
-
-    def failed(self, job: Job, error: str) -> None:
-        """Pass on a failure."""
-        self._on_failed(job, error)
-
-    def tick(self, head: Head) -> None:
+    def step(self, head: Head) -> None:
         """Show how far each device is, now and then."""
         self._observer.step(head)
 

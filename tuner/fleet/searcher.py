@@ -1,7 +1,6 @@
 """A searcher: tunes one problem after the other on one device, and sends every row to the head.
 
-It is a process of its own (``python -m tuner.fleet.searcher``), with the head at the other end of its pipe; elsewhere
-:func:`serve` runs over any other :class:`Wire`.
+It is a process of its own (``python -m tuner.fleet.searcher``), with the head at the other end of its pipe.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -48,7 +46,7 @@ from tuner.fleet.messages import (
     DeviceFailed,
     DeviceReady,
     FromSearcher,
-    GpuAwaited,
+    GpuFacts,
     OpenDevice,
     Prepared,
     Progress,
@@ -109,20 +107,6 @@ def shared_pool(message: OpenDevice) -> CompilePool:
     return CompilePool(compilers.share, message.cache, memory_limit_bytes=limit, slots=slots)
 
 
-class Wire(Protocol):
-    """The way to the head."""
-
-    def send(self, message: FromSearcher) -> None:
-        """Send a message; called from one thread at a time."""
-
-    def receive(self) -> ToSearcher | None:
-        """Wait for a message; None when the head is gone.
-
-        Raises:
-            msgspec.DecodeError: what it says cannot be read; it counts as gone.
-        """
-
-
 class Conversation:
     """Sends messages from any thread, and passes on what the head says.
 
@@ -131,7 +115,9 @@ class Conversation:
         on_end: called in the reading thread when the head is gone.
     """
 
-    def __init__(self, wire: Wire, on_end: Callable[[], None] = lambda: os._exit(0)) -> None:
+    def __init__(
+        self, wire: ParentPipe[ToSearcher, FromSearcher], on_end: Callable[[], None] = lambda: os._exit(0)
+    ) -> None:
         self._wire, self._on_end = wire, on_end
         self._sending = threading.Lock()
         self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
@@ -234,10 +220,8 @@ def serve(conversation: Conversation) -> None:
     """Open the device that the head names, and tune what it gives out, until it says no more or the device fails."""
 
     def say(text: str) -> None:
-        if not text.startswith(AWAITED):
+        if not text.startswith(AWAITED) or not _is_sibling(text):
             conversation.say(Said(text))
-        elif not _is_sibling(text):
-            conversation.say(GpuAwaited(text.removeprefix(AWAITED)))
 
     opening = conversation.work.get()
     if not isinstance(opening, OpenDevice):
@@ -249,7 +233,8 @@ def serve(conversation: Conversation) -> None:
         return
     with closing(device):
         conversation.working = lambda: device.working
-        conversation.say(DeviceReady(device.name, device.gpu, device.notes, device.calibration))
+        facts = GpuFacts(tuple(device.notes), device.calibration)
+        conversation.say(DeviceReady(device.name, device.gpu, facts))
         while isinstance(task := conversation.work.get(), Task):
             answer = _tuned(task, device, conversation)
             conversation.say(answer)

@@ -1,21 +1,46 @@
-"""A configuration as people read it: what differs from its variant's default, or all of it."""
+"""A configuration as people read it, what differs from its variant's default or all of it; and its launches."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
+from tuner.core.conditions import Calibration, Conditions
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Run, Value, value_text
+from tuner.core.model import Configuration, Gpu, Problem, Run, Value, value_text
 from tuner.formats.results import ABSENT
 from tuner.kernel.load import builtin_kernels, kernel_of_run, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
+from tuner.report.tables import duration, picked
+from tuner.runtime.launches import Buffer, Launch
 
 
-def head_of(name: str, *, full: bool) -> str:
-    """Return the head of a column of :meth:`Texts.cell`."""
-    return name if full else f"{name} (else default)"
+@dataclass(frozen=True)
+class ChosenConfiguration:
+    """One configuration, ready to be planned and compiled."""
+
+    kernel: KernelSpec
+    problem: Problem
+    gpu: Gpu
+    configuration: Configuration
+    source: str = ""
+    """Where the configuration comes from, for people: ``winner, trial 12``, ``trial 12``, ``as given``, ``default``."""
+    time_ns: float | None = None
+    """Its stored time for this problem on a GPU of this name; None where there is none."""
+    conditions: Conditions | None = None
+    """Under which that time was taken."""
+    trial_id: int | None = None
+    """The row that it comes from, if any."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know about the choice."""
+
+
+ELSE_DEFAULT = " (else default)"
+"""What the head of a column of :meth:`Texts.cell` says where not all parameters are named."""
 
 
 def differing(configuration: Configuration, defaults: Mapping[str, Value] | None) -> dict[str, Value]:
@@ -39,8 +64,8 @@ class Texts:
         self, defaults: Mapping[str, Mapping[str, Value]] | None = None, *, foreign: bool = False
     ) -> None:
         self._defaults, self._foreign = defaults or {}, foreign
-        self.full = not self._defaults
-        """Whether all parameters are named."""
+        self.note = ELSE_DEFAULT if self._defaults else ""
+        """Goes behind the name of a column of :meth:`cell`."""
 
     @classmethod
     def of_kernel(cls, kernel: KernelSpec | None, *, full: bool = False) -> Texts:
@@ -92,6 +117,7 @@ class StoredTexts:
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
+        self.note = "" if full else ELSE_DEFAULT
         self._texts: dict[tuple[str, str, str], Texts] = {}
 
     def of(self, run: Run) -> Texts:
@@ -104,3 +130,83 @@ class StoredTexts:
                     kernel = kernel_of_run(run)
             self._texts[key] = Texts(foreign=True) if run.foreign else Texts.of_kernel(kernel)
         return self._texts[key]
+
+
+def shape_text(launch: Launch) -> str:
+    """Return grid, block and whatever else a launch has besides its arguments."""
+    shared = f"{launch.shared_bytes} bytes of dynamic shared memory" if launch.shared_bytes else ""
+    cluster = f"clusters of {_sides(launch.cluster)}" if launch.cluster else ""
+    carveout = f"carveout {launch.carveout} %" if launch.carveout is not None else ""
+    cooperative = "cooperative" if launch.cooperative else ""
+    programmatic = "begins before the kernel before it ends" if launch.programmatic else ""
+    parts = [
+        f"grid {_sides(launch.grid)}",
+        f"block {_sides(launch.block)}",
+        cluster,
+        shared,
+        cooperative,
+        programmatic,
+        carveout,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def arguments_text(launch: Launch) -> str:
+    """Return a launch's arguments in order, each as its name or as its type and value."""
+    return ", ".join(_argument(*argument) for argument in launch.arguments)
+
+
+def launch_record(entry: str, launch: Launch) -> dict[str, Any]:
+    """Return a launch for ``--json``."""
+    return {
+        "entry": entry,
+        **picked(
+            launch, "grid block cluster shared_bytes cooperative carveout alignment resident programmatic"
+        ),
+        "arguments": [_argument_record(*argument) for argument in launch.arguments],
+    }
+
+
+def buffer_record(buffer: Buffer) -> dict[str, Any]:
+    """Return scratch memory for ``--json``."""
+    return picked(buffer, "name shape dtype size_bytes zeroed zeroed_once")
+
+
+def _sides(sides: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, sides))
+
+
+def _argument(kind: str, name: str, value: Value) -> str:
+    if kind == "buffer":
+        return name
+    if kind == "map":
+        return f"tensor map of {name}"
+    return f"order of clusters, by {value}" if kind == "cluster_order" else f"{name} {value}"
+
+
+def _argument_record(kind: str, name: str, value: Value) -> dict[str, Any]:
+    if kind == "buffer":
+        return {"kind": kind, "name": name}
+    if kind == "map":
+        return {"kind": kind, "name": name, "map": json.loads(str(value))}
+    if kind == "cluster_order":
+        return {"kind": "cluster_order", "size": value}
+    return {"kind": kind, "dtype": name, "value": value}
+
+
+def launch_note(
+    calibration: Calibration | None, conditions: Conditions, time_ns: float, *, tied: bool = False
+) -> str:
+    """Return the note that launch latency decides, with its time; empty if it does not, or was not measured.
+
+    Args:
+        calibration: of the GPU, where there is one.
+        conditions: under which the time was taken.
+        time_ns: of the fastest.
+        tied: whether others are statistically tied with it.
+    """
+    if calibration is None or not calibration.launch_decides(conditions, time_ns, tied=tied):
+        return ""
+    empty = duration(calibration.launch_ns[str(conditions.mode)])
+    same = ", and the fastest are statistically tied" if tied else ""
+    return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"

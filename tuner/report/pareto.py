@@ -9,13 +9,11 @@ from typing import Any
 import click
 
 from tuner.core.model import value_text
-from tuner.report.configurations import Texts, head_of
+from tuner.report.configurations import Texts
 from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
-from tuner.report.tables import duration, percent, picked, show, show_text, time_unit, trial_identity
+from tuner.report.tables import duration, percent, picked, show_rows, show_text, time_unit, trial_identity
 from tuner.report.terminal import printable
 from tuner.tuning.accuracy import Choice, Comparison, Point
-
-COLUMNS = ("dtype", "time", "confirmed", "error", "note", "trial")
 
 
 def show_front(comparison: Comparison, texts: Texts = Texts()) -> None:  # noqa: B008 - nothing changes it
@@ -24,22 +22,21 @@ def show_front(comparison: Comparison, texts: Texts = Texts()) -> None:  # noqa:
     timed = f"; timed {comparison.conditions}" if comparison.conditions else ""
     click.echo()
     show_text(f"{title(comparison)}: time against error, at most {bound} allowed{timed}", "", "  ")
-    shown = [*comparison.front, *comparison.others]
-    if shown:
-        rows = [
-            (
-                point.problem.dtype,
-                duration(point.time_ns),
-                duration(point.confirmed_ns),
-                error_text(point.error),
-                ", ".join(_marks(comparison, point)),
-                point.trial.id,
-                texts.cell(point.trial.configuration),
-            )
-            for point in shown
-        ]
-        head = head_of("configuration", full=texts.full)
-        show((*COLUMNS, head), rows, right=("time", "confirmed", "error", "trial"), stacked=(head,))
+    head = f"configuration{texts.note}"
+    rows = [
+        {
+            "dtype": point.problem.dtype,
+            "time": duration(point.time_ns),
+            "confirmed": duration(point.confirmed_ns),
+            "error": error_text(point.error),
+            "note": ", ".join(_marks(comparison, point)),
+            "trial": point.trial.id,
+            head: texts.cell(point.trial.configuration),
+        }
+        for point in (*comparison.front, *comparison.others)
+    ]
+    if rows:
+        show_rows(rows, right=("time", "confirmed", "error", "trial"), stacked=(head,))
     for problem, reason in comparison.skipped:
         show_text(f"{problem.dtype}: {reason}", "  ", "    ")
     show_text(_answer(comparison), "  ", "    ")

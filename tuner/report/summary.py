@@ -13,8 +13,7 @@ from msgspec import structs
 
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio, Verdict
-from tuner.report.configurations import Texts
-from tuner.report.launches import launch_note
+from tuner.report.configurations import Texts, launch_note
 from tuner.report.layout import pair_lines, wrapped
 from tuner.report.tables import (
     counted,

@@ -157,7 +157,7 @@ def why_not_the_fastest(behind: float, noise_floor: float, margin: float | None,
 
 def show(
     columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
+    rows: Iterable[Iterable[object]],
     *,
     right: Iterable[str] = (),
     stacked: Sequence[str] = (),
@@ -175,6 +175,11 @@ def show(
     cells = [[_text(cell) for cell in row] for row in rows]
     draw = block_lines if in_blocks else partial(table_lines, stacked=stacked)
     show_pieces(f"{line}\n" for line in draw(columns, cells, set(right)))
+
+
+def show_rows(rows: Sequence[Mapping[str, object]], **how: Any) -> None:
+    """Print a table of at least one row, each of which has its values by the columns' heads, as :func:`show` does."""
+    show(list(rows[0]), (row.values() for row in rows), **how)
 
 
 def _text(cell: object) -> str:

@@ -14,21 +14,23 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tuner.core.conditions import Conditions
-from tuner.core.model import Configuration, Problem, Trial, Value
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.roofline import roof_of, roof_under
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.ablation_changes import Change, changes
+from tuner.kernel.variant_spec import typed
 from tuner.studies.interleaved import (
     Compared,
     Comparison,
     Timing,
     blank_row,
     compare,
+    comparison_on,
     filled,
 )
 
@@ -43,15 +45,29 @@ WAIT_S = 0.2
 
 @dataclass(frozen=True)
 class Alternative:
-    """A change with its time."""
+    """One parameter with another value, and its time."""
 
-    change: Change
+    parameter: str
+    value: Value
+    configuration: Configuration
+    objection: str = ""
+    """Why the configuration is not valid; empty if it is."""
+    besides: tuple[str, Value] | None = None
+    """Another parameter that had to change with it, and its value."""
+    unsearched: str = ""
+    """Why a search would not try it; empty if it would."""
     timing: Timing | None = None
     """None if it has no time."""
     compared: Compared | None = None
     """The configuration itself against it."""
     error: str = ""
     """Why it has no time."""
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        besides = f" {self.besides[0]}={self.besides[1]}" if self.besides else ""
+        return f"{self.parameter}={self.value}{besides}"
 
     @property
     def ratio(self) -> Ratio | None:
@@ -62,23 +78,6 @@ class Alternative:
     def verdict(self) -> Verdict | None:
         """Of the configuration itself against it."""
         return self.compared.verdict if self.compared else None
-
-
-@dataclass(frozen=True)
-class AblatedParameter:
-    """One parameter: the chosen value, and the others."""
-
-    parameter: str
-    doc: str
-    value: Value
-    alternatives: tuple[Alternative, ...]
-    """In the order of the parameter's values."""
-
-    @property
-    def worth(self) -> Alternative | None:
-        """The fastest of the alternatives: what is left without this choice; None if none has a time."""
-        timed = [one for one in self.alternatives if one.ratio is not None]
-        return min(timed, key=lambda one: one.ratio.median if one.ratio else 0.0, default=None)
 
 
 @dataclass(frozen=True)
@@ -102,15 +101,13 @@ class AblationRequest:
     few samples before the comparisons."""
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """A configuration, and what each of its values is worth."""
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Comparison):
+    """A configuration alone, over all comparisons, and what each of its values is worth."""
 
     request: AblationRequest
-    comparison: Comparison
-    """The configuration itself alone, over all comparisons; without a timing if it has none."""
-    parameters: tuple[AblatedParameter, ...]
-    """In the order of the kernel's file."""
+    alternatives: tuple[Alternative, ...]
+    """In the order of the kernel's file, and of each parameter's values."""
     error: str = ""
     """Why the configuration itself has no time."""
     complete: bool = True
@@ -119,17 +116,26 @@ class Ablation:
     @property
     def itself(self) -> Timing | None:
         """The configuration itself; None if it has no time."""
-        return next(iter(self.comparison.timings), None)
+        return next(iter(self.timings), None)
 
     @property
-    def alternatives(self) -> list[Alternative]:
-        """The alternatives of all parameters."""
-        return [one for parameter in self.parameters for one in parameter.alternatives]
+    def choices(self) -> dict[str, list[Alternative]]:
+        """The alternatives to each value, by parameter."""
+        choices: dict[str, list[Alternative]] = {}
+        for one in self.alternatives:
+            choices.setdefault(one.parameter, []).append(one)
+        return choices
 
     @property
     def faster(self) -> list[Alternative]:
         """The alternatives that are faster beyond the noise: the configuration is not the best there is."""
         return [one for one in self.alternatives if one.verdict is Verdict.SLOWER]
+
+
+def worth(alternatives: Sequence[Alternative]) -> Alternative | None:
+    """Return the fastest of the alternatives to a value: what is left without this choice; None if none has a time."""
+    timed = [(one.ratio.median, number, one) for number, one in enumerate(alternatives) if one.ratio]
+    return min(timed)[-1] if timed else None
 
 
 def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark]:
@@ -139,16 +145,13 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
         return []
     row = replace(
         blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
-        noise_floor=ablation.comparison.reference_noise,
-        tags=ablation.comparison.tags,
+        noise_floor=ablation.reference_noise,
+        tags=ablation.tags,
     )
+    timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
     return [
         filled(row, ITSELF, request.configuration, ablation.itself),
-        *(
-            filled(row, one.change.name, one.change.configuration, one.timing, one.compared)
-            for one in ablation.alternatives
-            if one.timing is not None
-        ),
+        *(filled(row, one.name, one.configuration, timing, one.compared) for one, timing in timed),
     ]
 
 
@@ -175,9 +178,9 @@ def ablate(
     """
     kernel, problem, itself = request.kernel, request.problem, request.configuration
     every = changes(kernel, problem, device.gpu, itself, request.only)
-    valid = [change for change in every if not change.objection]
+    valid = [one for one in every if not one.objection]
     # Two changes that need each other lead to one configuration.
-    different = list(dict.fromkeys([itself, *(change.configuration for change in valid)]))
+    different = list(dict.fromkeys([itself, *(one.configuration for one in valid)]))
     progress.phase("", 1 + -(-len(valid) // TOGETHER))
     progress.step(f"compiling and checking {len(different)} configurations")
     device.prepare(kernel, problem, request.seed, request.conditions)
@@ -185,7 +188,7 @@ def ablate(
     complete, error = len(trials) == len(different), ""
     if itself in trials:
         error = _objection(trials[itself])
-    timed: dict[Change, Alternative] = {}
+    timed: dict[str, Alternative] = {}
     comparisons: list[Comparison] = []
     groups = _groups(valid, trials) if itself in trials and not error else []
     count = sum(map(len, groups))
@@ -200,75 +203,42 @@ def ablate(
             for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
         ]
         found = compare(device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1)
-        named = {change.name: change for change in group}
-        for failure in found.failures:
-            if failure.name == ITSELF:
-                error = failure.error
-            else:
-                timed[named[failure.name]] = Alternative(named[failure.name], error=failure.error)
-        if error:
+        named = {one.name: one for one in group}
+        failed = {failure.name: failure.error for failure in found.failures}
+        if error := failed.pop(ITSELF, ""):
             break
+        timed |= {name: replace(named[name], error=why) for name, why in failed.items()}
         comparisons.append(found)
         own, *others = found.timings
         for timing in others:
-            change = named[timing.name]
-            timed[change] = Alternative(change, timing, found.against(own, timing))
-    roof = roof_under(roof_of(kernel, problem, device.gpu), request.conditions.mode)
+            compared = found.against(own, timing)
+            timed[timing.name] = replace(named[timing.name], timing=timing, compared=compared)
+    tags = sorted({tag for comparison in comparisons for tag in comparison.tags})
     return Ablation(
-        request,
-        Comparison(
-            kernel,
-            problem,
-            device.gpu,
-            request.conditions,
-            roof,
-            device.calibration,
-            _joined(comparisons),
-            tags=tuple(sorted({tag for comparison in comparisons for tag in comparison.tags})),
-        ),
-        _by_parameter(
-            kernel,
-            itself,
-            [timed.get(change) or Alternative(change, error=_why_not(change, trials)) for change in every],
-        ),
-        error,
-        complete,
+        **vars(comparison_on(device, kernel, problem, _joined(comparisons), tags=tags)),
+        request=request,
+        alternatives=tuple(timed.get(one.name) or _untimed(one, trials) for one in every),
+        error=error,
+        complete=complete,
     )
 
 
-def _groups(valid: Sequence[Change], trials: Mapping[Configuration, Trial]) -> list[list[Change]]:
+def _groups(valid: Sequence[Alternative], trials: Mapping[Configuration, Trial]) -> list[list[Alternative]]:
     """Return what can be timed in groups of about the same length, so that no group is far longer than the others."""
     timeable = [
-        change
-        for change in valid
-        if change.configuration in trials and not _objection(trials[change.configuration])
+        one for one in valid if one.configuration in trials and not _objection(trials[one.configuration])
     ]
-    order = sorted(timeable, key=lambda change: _time_ns(trials[change.configuration]))
+    order = sorted(timeable, key=lambda one: _time_ns(trials[one.configuration]))
     return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
 
 
-def _joined(comparisons: Sequence[Comparison]) -> tuple[Timing, ...]:
-    """Return the configuration itself over all comparisons, in each of which it is the first."""
+def _joined(comparisons: Sequence[Comparison]) -> list[Timing]:
+    """Return the configuration itself over all comparisons, in each of which it is the first; nothing without any."""
     own = [comparison.timings[0] for comparison in comparisons]
     clocks_hz = [timing.sm_clock_hz for timing in own if timing.sm_clock_hz]
     groups_ns = [group for timing in own for group in timing.groups_ns]
     clock_hz = fmean(clocks_hz) if clocks_hz else 0.0
-    return tuple(Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1])
-
-
-def _by_parameter(
-    kernel: KernelSpec, configuration: Configuration, alternatives: Sequence[Alternative]
-) -> tuple[AblatedParameter, ...]:
-    parameters = kernel.variants[configuration.variant].parameters
-    return tuple(
-        AblatedParameter(
-            name,
-            parameters[name].doc,
-            configuration.values[name],
-            tuple(one for one in alternatives if one.change.parameter == name),
-        )
-        for name in dict.fromkeys(one.change.parameter for one in alternatives)
-    )
+    return [Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1]]
 
 
 def _trials(
@@ -306,9 +276,81 @@ def _objection(trial: Trial) -> str:
     return ": ".join(filter(None, (str(trial.status), error)))
 
 
-def _why_not(change: Change, trials: Mapping[Configuration, Trial]) -> str:
-    """Return why a change has no time."""
-    if change.objection:
-        return f"not valid: {change.objection}"
-    trial = trials.get(change.configuration)
-    return (_objection(trial) if trial else "") or "not timed"
+def _untimed(one: Alternative, trials: Mapping[Configuration, Trial]) -> Alternative:
+    """Return an alternative with the reason why it has no time."""
+    trial = trials.get(one.configuration)
+    reason = f"not valid: {one.objection}" if one.objection else _objection(trial) if trial else ""
+    return replace(one, error=reason or "not timed")
+
+
+# -- which changes there are: one parameter changes, and as little else as possible
+
+
+def changes(
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    configuration: Configuration,
+    only: Sequence[str] = (),
+) -> list[Alternative]:
+    """Return every other value of each parameter, with everything else as it is, or as little else changed as can be.
+
+    Args:
+        kernel: whose configuration it is.
+        problem: for which it is to be valid.
+        gpu: on which.
+        configuration: where to start.
+        only: names of parameters; all when empty.
+
+    Raises:
+        UsageError: no such parameter.
+    """
+    variant = kernel.variants[configuration.variant]
+    for name in only:
+        if name not in variant.parameters:
+            raise UsageError(
+                f"{variant.name} has no parameter {name!r}", suggestion(name, variant.parameters)
+            )
+    return [
+        _change(kernel, problem, gpu, configuration, name, value)
+        for name, parameter in variant.parameters.items()
+        if not only or name in only
+        for value in parameter.values
+        if typed(value) != typed(configuration.values[name])
+    ]
+
+
+def _change(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, name: str, value: Value
+) -> Alternative:
+    changed = Configuration.of(configuration.variant, {**configuration.values, name: value})
+    reason = invalid_reason(kernel, problem, gpu, changed)
+    besides = _companion(kernel, problem, gpu, changed, name) if reason else None
+    if besides is not None:
+        changed = Configuration.of(changed.variant, {**changed.values, besides[0]: besides[1]})
+        reason = ""
+    left_out = "" if reason else pruning_reason(kernel, problem, gpu, changed)
+    return Alternative(name, value, changed, reason, besides, left_out)
+
+
+def _companion(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, changed: Configuration, kept: str
+) -> tuple[str, Value] | None:
+    """Return the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
+    parameter's list of values, of equals the first in the kernel's file; None if there is none."""
+    steps: list[tuple[int, str, Value]] = []
+    for name, parameter in kernel.variants[changed.variant].parameters.items():
+        if name != kept:
+            here = next(
+                i for i, one in enumerate(parameter.values) if typed(one) == typed(changed.values[name])
+            )
+            steps += [
+                (abs(there - here), name, value)
+                for there, value in enumerate(parameter.values)
+                if there != here
+            ]
+    for _, name, value in sorted(steps, key=lambda step: step[0]):
+        other = Configuration.of(changed.variant, {**changed.values, name: value})
+        if not invalid_reason(kernel, problem, gpu, other):
+            return name, value
+    return None

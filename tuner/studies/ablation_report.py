@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.model import Value, value_text
@@ -12,14 +13,12 @@ from tuner.report.tables import (
     interval,
     percent,
     picked,
-    show,
+    show_rows,
     show_text,
     throughput,
 )
-from tuner.studies.ablation import ITSELF, AblatedParameter, Ablation, Alternative
+from tuner.studies.ablation import ITSELF, Ablation, AblationRequest, Alternative, worth
 from tuner.studies.bench_report import compared_text, head_record, show_head, time_record
-
-HEADS = ("choice", "instead", "time", "95 % interval", f"{ITSELF} is")
 
 
 def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tuple[str, ...] = ()) -> None:
@@ -32,21 +31,28 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
         notes: what a reader should know about the choice of it.
     """
     itself = (f"  {ITSELF}", f"{configuration} ({source})")
-    show_head(ablation.comparison, ablation.request.why, notes, [itself, ("  time", _time(ablation))])
+    show_head(ablation, ablation.request.why, notes, [itself, ("  time", _time(ablation))])
     rows = []
-    for choice in _by_worth(ablation):
-        name = f"{choice.parameter}={value_text(choice.value)}"
-        for alternative in choice.alternatives:
-            rows.append((name, _instead(alternative), *_cells(alternative)))
+    for parameter, alternatives in sorted(ablation.choices.items(), key=_least_cost):
+        name = f"{parameter}={value_text(ablation.request.configuration.values[parameter])}"
+        for alternative in alternatives:
+            timing = alternative.timing
+            rows.append(
+                {
+                    "choice": name,
+                    "instead": _instead(alternative),
+                    "time": duration(timing.time_ns) if timing else "",
+                    "95 % interval": interval(*timing.interval_ns) if timing else "",
+                    f"{ITSELF} is": compared_text(alternative.compared) if timing else alternative.error,
+                }
+            )
             name = ""
     if rows:
-        show(HEADS, rows, right=("time",), stacked=("95 % interval",))
-    if any(one.change.unsearched for one in ablation.alternatives):
+        show_rows(rows, right=("time",), stacked=("95 % interval",))
+    if any(one.unsearched for one in ablation.alternatives):
         show_text("  * left out of a search at this size; `tune show --full` has the reasons", "", "    ")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
-        names = ", ".join(
-            one.change.name for one in ablation.faster if bool(one.change.unsearched) == unsearched
-        )
+        names = ", ".join(one.name for one in ablation.faster if bool(one.unsearched) == unsearched)
         if names:
             show_text(f"faster than what was chosen: {names}; {more}", "  ", "    ")
 
@@ -55,7 +61,7 @@ def _time(ablation: Ablation) -> str:
     itself = ablation.itself
     if itself is None:
         return ""
-    figures = ablation.comparison.metrics(itself)
+    figures = ablation.metrics(itself)
     light = percent(figures.speed_of_light)
     parts = (
         f"{duration(itself.time_ns)} ({interval(*itself.interval_ns)})",
@@ -65,30 +71,16 @@ def _time(ablation: Ablation) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _by_worth(ablation: Ablation) -> list[AblatedParameter]:
+def _least_cost(choice: tuple[str, Sequence[Alternative]]) -> float:
     """Order the choices by what undoing each costs at least; those without a timed alternative last."""
-
-    def key(choice: AblatedParameter) -> float:
-        worth = choice.worth
-        return -worth.ratio.median if worth is not None and worth.ratio is not None else 0.0
-
-    return sorted((choice for choice in ablation.parameters if choice.alternatives), key=key)
+    least = worth(choice[1])
+    return -least.ratio.median if least is not None and least.ratio is not None else 0.0
 
 
 def _instead(one: Alternative) -> str:
     """Return the value, and what had to change with it."""
-    besides = one.change.besides
-    instead = value_text(one.change.value) + (
-        f", with {besides[0]}={value_text(besides[1])}" if besides else ""
-    )
-    return f"{instead} *" if one.change.unsearched else instead
-
-
-def _cells(one: Alternative) -> tuple[str, str, str]:
-    if one.timing is None:
-        return ("", "", one.error)
-    compared = compared_text(one.compared)
-    return (duration(one.timing.time_ns), interval(*one.timing.interval_ns), compared)
+    besides = f", with {one.besides[0]}={value_text(one.besides[1])}" if one.besides else ""
+    return f"{value_text(one.value)}{besides}{' *' if one.unsearched else ''}"
 
 
 def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -96,26 +88,27 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
     request, itself = ablation.request, ablation.itself
     no_time = dict.fromkeys(("time_ns", "ci_low_ns", "ci_high_ns"))
     return {
-        **head_record(ablation.comparison, request.why),
+        **head_record(ablation, request.why),
         **configuration_record(request.configuration),
         "source": source,
         "notes": notes,
-        **(time_record(ablation.comparison, itself) if itself else no_time),
+        **(time_record(ablation, itself) if itself else no_time),
         "sm_clock_hz": (itself.sm_clock_hz if itself else 0.0) or None,
-        "tags": ablation.comparison.tags,
-        **picked(ablation, "error complete"),
-        "choices": [_choice(choice) for choice in ablation.parameters],
+        **picked(ablation, "tags error complete"),
+        "choices": [_choice(request, *choice) for choice in ablation.choices.items()],
     }
 
 
-def _choice(choice: AblatedParameter) -> dict[str, Any]:
-    worth = choice.worth
+def _choice(request: AblationRequest, name: str, alternatives: Sequence[Alternative]) -> dict[str, Any]:
+    least, configuration = worth(alternatives), request.configuration
     return {
-        **picked(choice, "parameter doc value"),
-        "worth": worth.ratio.median if worth is not None and worth.ratio is not None else None,
-        "instead": worth.change.value if worth is not None else None,
-        "besides": _besides(worth) if worth is not None else {},
-        "alternatives": [_alternative(one) for one in choice.alternatives],
+        "parameter": name,
+        "doc": request.kernel.variants[configuration.variant].parameters[name].doc,
+        "value": configuration.values[name],
+        "worth": least.ratio.median if least is not None and least.ratio is not None else None,
+        "instead": least.value if least is not None else None,
+        "besides": _besides(least) if least is not None else {},
+        "alternatives": [_alternative(one) for one in alternatives],
     }
 
 
@@ -123,9 +116,9 @@ def _alternative(one: Alternative) -> dict[str, Any]:
     timing = one.timing
     low, high = timing.interval_ns if timing else (None, None)
     return {
-        "value": one.change.value,
+        "value": one.value,
         "besides": _besides(one),
-        "unsearched": one.change.unsearched,
+        "unsearched": one.unsearched,
         "time_ns": timing.time_ns if timing else None,
         "ci_low_ns": low,
         "ci_high_ns": high,
@@ -136,4 +129,4 @@ def _alternative(one: Alternative) -> dict[str, Any]:
 
 
 def _besides(one: Alternative) -> dict[str, Value]:
-    return dict([one.change.besides]) if one.change.besides else {}
+    return dict([one.besides]) if one.besides else {}

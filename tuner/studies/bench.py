@@ -31,24 +31,12 @@ NOISE_FLOORS = 2.0
 """And from so many noise floors on: the time now and the one then are both off by up to one."""
 
 
-@dataclass(frozen=True)
-class Bench:
-    """The results of one target."""
+@dataclass(frozen=True, kw_only=True)
+class Bench(Comparison):
+    """The results of one target: the reference first, the others by time; failures as far as they matter."""
 
     target: Target
-    comparison: Comparison
-    """The reference first, the others by time."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def timings(self) -> tuple[Timing, ...]:
-        """The contestants that were timed."""
-        return self.comparison.timings
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        """Those that could not be, as far as that matters."""
-        return self.comparison.failures
 
     @property
     def reference(self) -> str:
@@ -66,7 +54,7 @@ class Bench:
         reference = self.timings[0]
         if not self.reference or timing is reference:
             return None
-        return self.comparison.against(reference, timing)
+        return self.against(reference, timing)
 
     @property
     def tied(self) -> bool:
@@ -109,7 +97,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
     first = next((timing for timing in found.timings if timing.configuration is not None), None)
     timings = sorted(found.timings, key=lambda timing: (timing is not first, timing.time_ns))
     found = replace(found, timings=tuple(timings), failures=tuple(failures))
-    return Bench(target, found, (*target.notes, *notes))
+    return Bench(**vars(found), target=target, notes=(*target.notes, *notes))
 
 
 def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | None:
@@ -122,9 +110,9 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
     stored = target.winner
     if stored is None or not target.comparable:
         return None
-    now, then = timed.comparison.gpu, stored.run.gpu
+    now, then = timed.gpu, stored.run.gpu
     same = bool(now.uuid) and (now.uuid, now.driver) == (then.uuid, then.driver)
-    tolerance = max(SAME_MACHINE if same else SAME_NAME, NOISE_FLOORS * timed.comparison.reference_noise)
+    tolerance = max(SAME_MACHINE if same else SAME_NAME, NOISE_FLOORS * timed.reference_noise)
     result = SpeedCheck(
         stored.winner.time_ns, stored.created_at, None, None, tolerance, same_machine=same, slower=True
     )
@@ -146,7 +134,7 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     target = result.target
     row = replace(
         blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
-        noise_floor=result.comparison.reference_noise,
+        noise_floor=result.reference_noise,
     )
     return [
         filled(
@@ -156,7 +144,7 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
             timing,
             result.compared(timing) if result.reference == BEST else None,
             winner_id=target.winner.id if target.winner and timing.name == BEST else None,
-            tags=(*result.comparison.tags, *(() if timing.verified else ("unverified",))),
+            tags=(*result.tags, *(() if timing.verified else ("unverified",))),
         )
         for timing in result.timings
     ]

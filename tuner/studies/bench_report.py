@@ -13,8 +13,7 @@ from msgspec import structs
 
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
-from tuner.report.configurations import Texts, builtin, head_of
-from tuner.report.launches import launch_note
+from tuner.report.configurations import ELSE_DEFAULT, Texts, builtin, launch_note
 from tuner.report.plots import COLOURS, draw_bar, make_logarithmic, sheet, short
 from tuner.report.tables import (
     comparison_record,
@@ -24,8 +23,8 @@ from tuner.report.tables import (
     percent,
     picked,
     problem_text,
-    show,
     show_pairs,
+    show_rows,
     show_text,
     throughput,
     time_unit,
@@ -37,41 +36,31 @@ from tuner.studies.interleaved import Compared, Comparison, Timing
 
 LOG_FROM = 20.0
 """Largest over smallest time above which bars on a linear axis would hide the short ones."""
-HISTORY_HEADS = (
-    *("when", "kernel", "problem", "gpu", "timed", "contestant", "configuration", "time", "95 % interval"),
-    "best is",
-)
 
 
 def show_bench(result: Bench, *, full: bool = False) -> None:
     """Print how the contestants of one problem were timed, and their times; with ``full`` all of their parameters."""
     target, texts = result.target, Texts.of_kernel(result.target.kernel, full=full)
-    comparison, timings = result.comparison, result.timings
-    show_head(comparison, target.why, result.notes)
-    if not timings:
+    show_head(result, target.why, result.notes)
+    if not result.timings:
         return
     compared = f"{result.reference} is" if result.reference else ""
-    what = head_of("what", full=full)
-    heads = ("contestant", what, "time", "95 % interval", "rate", "of peak", compared, "verified")
+    what = f"what{texts.note}"
     rows = [
-        (
-            timing.name,
-            texts.cell(timing.configuration) if timing.configuration else timing.contestant.text,
-            duration(timing.time_ns),
-            interval(*timing.interval_ns),
-            throughput(comparison.metrics(timing)),
-            percent(comparison.metrics(timing).speed_of_light),
-            compared_text(result.compared(timing)),
-            "yes" if timing.verified else "NO",
-        )
-        for timing in timings
+        {
+            "contestant": timing.name,
+            what: texts.cell(timing.configuration) if timing.configuration else timing.contestant.text,
+            "time": duration(timing.time_ns),
+            "95 % interval": interval(*timing.interval_ns),
+            "rate": throughput(result.metrics(timing)),
+            "of peak": percent(result.metrics(timing).speed_of_light),
+            compared: compared_text(result.compared(timing)),
+            "verified": "yes" if timing.verified else "NO",
+        }
+        for timing in result.timings
     ]
-    show(
-        heads,
-        rows,
-        right=("time", "rate", "of peak"),
-        stacked=[head for head in (what, "verified", "95 % interval", compared, "of peak") if head],
-    )
+    stacked = [head for head in (what, "verified", "95 % interval", compared, "of peak") if head]
+    show_rows(rows, right=("time", "rate", "of peak"), stacked=stacked)
     if note := _launch_note(result):
         show_text(note, "  ", "  ")
 
@@ -79,9 +68,8 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
 def _launch_note(result: Bench) -> str:
     if not result.reference:
         return ""
-    comparison = result.comparison
     time_ns = result.timings[0].time_ns
-    return launch_note(comparison.calibration, comparison.conditions, time_ns, tied=result.tied)
+    return launch_note(result.calibration, result.conditions, time_ns, tied=result.tied)
 
 
 # -- what the reports of all studies share
@@ -190,12 +178,10 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     target = result.target
     stored = target.winner
     tuned_for = stored.run.problem if stored is not None and not target.broken else None
-    comparison = result.comparison
     return {
-        **head_record(comparison, target.why),
-        "calibration": comparison.calibration.to_json() if comparison.calibration is not None else None,
-        "notes": result.notes,
-        "tags": comparison.tags,
+        **head_record(result, target.why),
+        "calibration": result.calibration.to_json() if result.calibration is not None else None,
+        **picked(result, "notes tags"),
         "reference": result.reference or None,
         "launch_decides": bool(_launch_note(result)),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
@@ -208,33 +194,31 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
 def _timing(result: Bench, timing: Timing) -> dict[str, Any]:
     compared = result.compared(timing)
     ratio = comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
-    return contestant_record(result.comparison, timing, **ratio)
+    return contestant_record(result, timing, **ratio)
 
 
 def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
     """Print earlier benches as one table; with ``full`` all parameters."""
-    kernels: dict[str, Texts] = {}
-    for row in result:
-        name = row.problem.kernel
-        kernels[name] = kernels.get(name) or Texts.of_kernel(builtin(name), full=full)
+    kernels = {row.problem.kernel: Texts() for row in result}
+    if not full:
+        kernels = {name: Texts.of_kernel(builtin(name)) for name in kernels}
+    head = f"configuration{'' if full else ELSE_DEFAULT}"
     rows = [
-        (
-            row.created_at[:16].replace("T", " "),
-            row.problem.kernel,
-            problem_text(row.problem),
-            row.gpu.name,
-            row.conditions,
-            row.contestant,
-            kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
-            duration(row.time_ns),
-            interval(row.ci_low_ns, row.ci_high_ns),
-            comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
-        )
+        {
+            "when": row.created_at[:16].replace("T", " "),
+            "kernel": row.problem.kernel,
+            "problem": problem_text(row.problem),
+            "gpu": row.gpu.name,
+            "timed": row.conditions,
+            "contestant": row.contestant,
+            head: kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
+            "time": duration(row.time_ns),
+            "95 % interval": interval(row.ci_low_ns, row.ci_high_ns),
+            "best is": comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
+        }
         for row in result
     ]
-    head = head_of("configuration", full=full)
-    heads = [head if name == "configuration" else name for name in HISTORY_HEADS]
-    show(heads, rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
+    show_rows(rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:
@@ -263,7 +247,7 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
 
     shown = [result for result in benches if result.timings]
     timed = list(dict.fromkeys(str(result.target.conditions) for result in shown))
-    gpus = list(dict.fromkeys(result.comparison.gpu.name for result in shown))
+    gpus = list(dict.fromkeys(result.gpu.name for result in shown))
     names = dict.fromkeys(timing.name for result in shown for timing in result.timings)
     colours = dict(zip(names, itertools.cycle(COLOURS), strict=False))
     legend: list[Patch | Line2D] = [Patch(color=colours[name], label=short(name)) for name in names]
@@ -279,7 +263,7 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
                 ends, text = (low / size, high / size), duration(timing.time_ns)
                 draw_bar(axes, position, timing.time_ns / size, ends, colours[timing.name], text)
                 position += 1.0
-            if light_ns := result.comparison.roof.speed_of_light_ns:
+            if light_ns := result.roof.speed_of_light_ns:
                 dashed = {"colors": "black", "linestyles": "dashed"}
                 axes.vlines(light_ns / size, first - 0.5, position - 0.5, **dashed)
             conditions = f" ({result.target.conditions})" if len(timed) > 1 else ""
@@ -293,6 +277,6 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
         axes.invert_yaxis()
         axes.set_xlabel(f"time ({unit}){', logarithmic' if logarithmic else ''}; shorter is better")
         axes.set_title(short(f"{', '.join(gpus)}; {timed[0] if len(timed) == 1 else 'several conditions'}"))
-        if any(result.comparison.roof.speed_of_light_ns for result in shown):
+        if any(result.roof.speed_of_light_ns for result in shown):
             legend.append(Line2D([], [], color="black", linestyle="dashed", label="speed of light"))
         figure.legend(handles=legend, loc="outside lower center", ncols=min(6, len(legend)), frameon=False)

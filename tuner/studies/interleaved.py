@@ -150,20 +150,26 @@ def compare(
         failing: told at once of each that fails; what it raises ends the comparison.
     """
     race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, needed=needed), failing)
-    return Comparison(
-        kernel,
-        problem,
-        device.gpu,
-        device.conditions,
-        roof_under(roof_of(kernel, problem, device.gpu), device.conditions.mode),
-        device.calibration,
-        tuple(
-            Timing(timed.groups_ns, timed.verified, timed.sm_clock_hz, contestant=contestants[index])
-            for index, timed in race.timed.items()
-        ),
-        tuple(Failure(contestants[index], error) for index, error in race.failures.items()),
-        race.tags,
-    )
+    timings = [
+        Timing(timed.groups_ns, timed.verified, timed.sm_clock_hz, contestant=contestants[index])
+        for index, timed in race.timed.items()
+    ]
+    failures = [Failure(contestants[index], error) for index, error in race.failures.items()]
+    return comparison_on(device, kernel, problem, timings, failures, race.tags)
+
+
+def comparison_on(
+    device: Device,
+    kernel: KernelSpec,
+    problem: Problem,
+    timings: Sequence[Timing],
+    failures: Sequence[Failure] = (),
+    tags: Sequence[str] = (),
+) -> Comparison:
+    """Return what was timed on a device that is prepared for the problem."""
+    roof = roof_under(roof_of(kernel, problem, device.gpu), device.conditions.mode)
+    where = (kernel, problem, device.gpu, device.conditions, roof, device.calibration)
+    return Comparison(*where, tuple(timings), tuple(failures), tuple(tags))
 
 
 def unpaired(one: Timed, other: Timed) -> Ratio:

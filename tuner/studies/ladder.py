@@ -136,15 +136,6 @@ STOPPED = Absence("not timed: stopped", failed=False)
 
 
 @dataclass(frozen=True)
-class SpeedUp:
-    """How many times as fast as the first step a contestant is."""
-
-    ratio: Ratio
-    paired: bool
-    """Whether both were timed in one comparison; a step in another dtype has a problem and a comparison of its own."""
-
-
-@dataclass(frozen=True)
 class Level:
     """Everything at one size."""
 
@@ -166,14 +157,17 @@ class Level:
         """Return the name of the first of some steps that has a time here; empty if none has."""
         return next((step.name for step in steps if self.find(step.name) is not None), "")
 
-    def speed_up(self, comparison: StepComparison, timing: Timing, first: str) -> SpeedUp | None:
-        """Return a contestant compared with a step; None if that has no time here."""
+    def speed_up(self, comparison: StepComparison, timing: Timing, first: str) -> tuple[Ratio, bool] | None:
+        """Return how many times as fast as a step a contestant is; None if that has no time here.
+
+        And whether both were timed in one comparison: a step in another dtype has a comparison of its own.
+        """
         base = self.find(first)
         if base is None:
             return None
         if comparison is base[0]:
-            return SpeedUp(comparison.against(timing, base[1]).ratio, paired=True)
-        return SpeedUp(unpaired(base[1], timing), paired=False)
+            return comparison.against(timing, base[1]).ratio, True
+        return unpaired(base[1], timing), False
 
 
 @dataclass

@@ -1,29 +1,45 @@
-"""The figures of a ladder: its points and lines, which :mod:`tuner.studies.ladder_plots` draws."""
+"""A ladder as figures: under the roofline of the GPU, and as times and rates over the sizes of a sweep."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tuner.core.conditions import Mode
 from tuner.kernel.roofline import peak_flops
-from tuner.report.tables import COMPUTE_BOUND_FROM
-from tuner.studies.ladder import Ladder, Level, StepComparison, sizes_text
-from tuner.studies.ladder_plots import (
-    Curve,
-    Line,
-    Trace,
-    bandwidth_text,
-    flops_text,
-    plot_roofline,
-    plot_sizes,
-)
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, name_points, sheet, short, write
+from tuner.report.tables import COMPUTE_BOUND_FROM, duration
+from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 from tuner.studies.ladder_report import flavour, series_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LAUNCH_SHOWN = 10.0
 """The figure shows the time of an almost empty kernel where the fastest step takes up to so many times as long."""
+STEP_COLOURS, OTHER_COLOURS = COLOURS[:6], (COLOURS[7], COLOURS[6], "#7a5230")
+GREY = "#666666"
+NARROW = 100.0
+"""Longest over shortest time below which the axis has numbers between the powers of ten."""
+DOTS = (":", "-.", (0, (1, 3)), (0, (4, 1, 1, 1)))
+
+
+@dataclass(frozen=True)
+class Series:
+    """A contestant's points, from the smallest size to the largest."""
+
+    name: str
+    xs: Sequence[float]
+    """Arithmetic intensity in FLOP a byte, or sizes."""
+    ys: Sequence[float]
+    """FLOP/s, or times in nanoseconds."""
+    rates: Sequence[float] = ()
+    """In the unit that the figure names; of the figure over sizes alone."""
+    baseline: bool = False
 
 
 def figure_files(path: Path) -> tuple[Path, Path]:
@@ -56,20 +72,22 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
     title += " [replayed]" if ladder.replayed else ""
     roofline, sizes = figure_files(path)
     written = []
-    traces = _traces(ladder, levels)
-    if traces:
+    if shown := _under_roofline(ladder, levels):
         written.append(roofline)
         of = sizes_text(levels[-1].sizes)
-        plot_roofline(traces, *_ceilings(ladder, levels), f"{title}; named at {of}", written[-1])
+        plot_roofline(shown, *_ceilings(ladder, levels), f"{title}; named at {of}", roofline)
     if len(levels) > 1:
         written.append(sizes)
-        _draw_sizes(ladder, levels, title, written[-1])
+        _draw_sizes(ladder, levels, title, sizes)
     return written
 
 
-def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
+# -- under the roofline
+
+
+def _under_roofline(ladder: Ladder, levels: Sequence[Level]) -> list[Series]:
     """Return every step at all sizes, and every baseline on the GPU at the largest."""
-    traces = []
+    shown = []
     steps = {step.name for step in ladder.steps}
     for name, timings in series_of(ladder, levels).items():
         timed = [one for one in timings if one is not None]
@@ -82,12 +100,13 @@ def _traces(ladder: Ladder, levels: Sequence[Level]) -> list[Trace]:
             if comparison.roof.flops > 0 and comparison.roof.bytes > 0
         ]
         if points:
-            traces.append(Trace(name, points[-1:] if baseline else points, baseline))
-    return traces
+            xs, ys = zip(*points[-1:] if baseline else points, strict=True)
+            shown.append(Series(name, xs, ys, baseline=baseline))
+    return shown
 
 
-def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[Line | None, list[Line]]:
-    """Return the ceilings of the GPU: as they were measured, or by the data sheet."""
+def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float] | None, dict[str, float]]:
+    """Return the ceilings of the GPU, bytes and FLOP a second by their names: as measured, or by the data sheet."""
     gpu = ladder.gpu
     comparisons = [comparison for level in levels for comparison in level.comparisons]
     calibration = next((comparison.calibration for comparison in comparisons if comparison.calibration), None)
@@ -96,54 +115,133 @@ def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[Line | None, lis
     warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
     memory = f"memory: {bandwidth_text(rate)}, {_source(measured)}{cached}"
-    peaks = []
     vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
     rated = peak_flops(gpu, "float32", "vector")
-    peaks.append((f"float32: {{}}, {_source(vector)}", vector or rated))
-    for dtype in dict.fromkeys(comparison.problem.dtype for comparison in comparisons):
-        own = peak_flops(gpu, dtype, "vector")
-        if own != rated:
-            peaks.append((f"{dtype}: {{}}, {_source(0.0)}", own))
-    peaks.append((f"tensor cores: {{}}, {_source(matrix)}", matrix or peak_flops(gpu, "float16", "matrix")))
-    lines = [
-        Line(text.format(f"{flops_text(flops)}FLOP/s"), flops)
-        for text, flops in peaks
-        if flops and math.isfinite(flops)
+    others = {one.problem.dtype: peak_flops(gpu, one.problem.dtype, "vector") for one in comparisons}
+    peaks = [
+        ("float32", vector, vector or rated),
+        *((dtype, 0.0, own) for dtype, own in others.items() if own != rated),
+        ("tensor cores", matrix, matrix or peak_flops(gpu, "float16", "matrix")),
     ]
-    return Line(memory, rate) if rate else None, lines
+    named = {
+        f"{name}: {flops_text(flops)}FLOP/s, {_source(of)}": flops
+        for name, of, flops in peaks
+        if flops and math.isfinite(flops)
+    }
+    return (memory, rate) if rate else None, named
 
 
 def _source(measured: float) -> str:
     return "measured" if measured else "data sheet"
 
 
+def plot_roofline(
+    shown: Sequence[Series],
+    bandwidth: tuple[str, float] | None,
+    peaks: Mapping[str, float],
+    title: str,
+    path: Path,
+) -> None:
+    """Draw contestants under the ceilings of a GPU (Williams, Waterman, Patterson 2009), on logarithmic axes.
+
+    Args:
+        shown: at least one; the last point of each is named, the others are faint.
+        bandwidth: of the memory: its name, and bytes a second.
+        peaks: of the arithmetic units: FLOP a second by name.
+        title: above the figure.
+        path: a ``.png`` or ``.svg`` file, which is replaced.
+
+    Raises:
+        UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
+    """
+    xs = [x for one in shown for x in one.xs]
+    ys = [y for one in shown for y in one.ys]
+    highest = max(peaks.values(), default=max(ys))
+    ridge = highest / bandwidth[1] if bandwidth else max(xs)
+    left, right = min(xs) / 6, 4 * max(*xs, ridge)
+    low, high = min(ys) / 3, 3 * max(*ys, highest)
+    line = {"color": GREY, "linewidth": 1.6, "zorder": 1}
+    with sheet(path, 9.0, 6.2, grid="both") as (figure, (axes,)):
+        make_logarithmic(axes, "x", (1.0, 2.0, 5.0) if right < NARROW * left else (1.0,))
+        make_logarithmic(axes, "y", text=flops_text)
+        axes.set(xlim=(left, right), ylim=(low, high))
+        if bandwidth is not None:
+            axes.plot([left, ridge], [bandwidth[1] * left, highest], **line)
+        for label, rate in peaks.items():
+            start = max(left, rate / bandwidth[1]) if bandwidth else left
+            axes.plot([start, right], [rate, rate], **line)
+            at_its_start = start < math.sqrt(left * right)  # where it has room before the points
+            end, offset, side = (start, (28, 4), "left") if at_its_start else (right, (-4, 4), "right")
+            write(axes, label, (end, rate), offset, ha=side, color=GREY, fontsize=8)
+        names = []
+        for one, style in zip(shown, _styles(shown), strict=True):
+            axes.plot(one.xs, one.ys, color=style["color"], linewidth=0.8, alpha=0.45)
+            if len(one.xs) > 1:
+                axes.scatter(one.xs[:-1], one.ys[:-1], s=14, alpha=0.35, **_marker(style))
+            axes.scatter(one.xs[-1:], one.ys[-1:], s=60, zorder=4, **_marker(style))
+            names.append((one.xs[-1], one.ys[-1], short(one.name), style["color"]))
+        axes.set_xlabel("arithmetic intensity (FLOP a byte), logarithmic")
+        axes.set_ylabel("FLOP/s, logarithmic")
+        axes.set_title(short(title), fontsize=11)
+        figure.draw_without_rendering()  # which settles the layout
+        if bandwidth is not None:
+            parts = ((left, min(min(xs), ridge)), (min(max(xs), ridge), ridge))
+            free = max(parts, key=lambda part: part[1] / part[0])
+            _name_bandwidth(axes, *bandwidth, math.sqrt(free[0] * free[1]))
+        name_points(figure, axes, names)
+
+
+def _name_bandwidth(axes: Axes, label: str, rate: float, at: float) -> None:
+    """Write the name of the memory's ceiling along it, once the layout is known."""
+    ends = [(x, rate * x) for x in (at, 2 * at)]
+    (x0, y0), (x1, y1) = axes.transData.transform(ends)
+    along = {"rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)), "rotation_mode": "anchor"}
+    write(axes, label, ends[0], (-2, 5), ha="center", color=GREY, fontsize=8, **along)
+
+
+def flops_text(value: float) -> str:
+    """Write a rate with the prefix that fits: ``35 G``, ``1 T``."""
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= limit:
+            return f"{value / limit:.3g} {prefix}"
+    return f"{value:.3g} "
+
+
+def bandwidth_text(rate: float) -> str:
+    """Write a bandwidth: ``4.49 TB/s``."""
+    return f"{rate / 1e12:.3g} TB/s" if rate >= 1e12 else f"{rate / 1e9:.4g} GB/s"
+
+
+# -- over the sizes
+
+
 def _draw_sizes(ladder: Ladder, levels: Sequence[Level], title: str, path: Path) -> None:
     last = levels[-1].comparisons[0]
     arithmetic = last.roof.flops >= COMPUTE_BOUND_FROM * last.roof.bytes
 
-    def curve(name: str, points: Sequence[tuple[Level, StepComparison, float]]) -> Curve:
+    def series(name: str, points: Sequence[tuple[Level, StepComparison, float]]) -> Series:
         """Return the line through these times in nanoseconds."""
         roofs = [(comparison.roof, time_ns) for _, comparison, time_ns in points]
-        return Curve(
+        return Series(
             name,
             [level.sizes[ladder.swept[0]] for level, _, _ in points],
             [time_ns for _, time_ns in roofs],
             [roof.flops / ns * 1e-3 if arithmetic else roof.bytes / ns for roof, ns in roofs],
         )
 
-    curves = []
+    shown = []
     for name, timings in series_of(ladder, levels).items():
         timed = [(level, *one) for level, one in zip(levels, timings, strict=True) if one is not None]
         if timed:
-            line = curve(name, [(level, comparison, timing.time_ns) for level, comparison, timing in timed])
-            curves.append(replace(line, baseline=timed[-1][2].configuration is None))
-    limits = [curve(name, points) for name, points in _lights(levels).items()]
+            line = series(name, [(level, comparison, timing.time_ns) for level, comparison, timing in timed])
+            shown.append(replace(line, baseline=timed[-1][2].configuration is None))
+    limits = [series(name, points) for name, points in _lights(levels).items()]
     if launches := _launches(levels):
-        limits.append(replace(curve("a launch and one trip to memory", launches), rates=[]))
+        limits.append(replace(series("a launch and one trip to memory", launches), rates=[]))
     names = list(ladder.swept)
     alike = all(len(set(level.sizes.values())) == 1 for level in levels)
     axis = " = ".join(names) if alike else f"{names[0]} (with {', '.join(names[1:])})"
-    plot_sizes(curves, limits, "TFLOP/s" if arithmetic else "GB/s", axis, title, path)
+    plot_sizes(shown, limits, "TFLOP/s" if arithmetic else "GB/s", axis, title, path)
 
 
 def _lights(levels: Sequence[Level]) -> dict[str, list[tuple[Level, StepComparison, float]]]:
@@ -168,3 +266,71 @@ def _launches(levels: Sequence[Level]) -> list[tuple[Level, StepComparison, floa
         if launch_ns and fastest is not None and fastest.time_ns <= LAUNCH_SHOWN * launch_ns:
             launches.append((level, comparison, launch_ns))
     return launches
+
+
+def plot_sizes(
+    shown: Sequence[Series], limits: Sequence[Series], unit: str, axis: str, title: str, path: Path
+) -> None:
+    """Draw time and rate over the sizes, one panel each, with a line for each contestant.
+
+    Args:
+        shown: steps in solid lines, baselines in dashed ones.
+        limits: the speed of light and the like, in thin dotted lines.
+        unit: of the rates.
+        axis: what the sizes are.
+        title: above the figure.
+        path: a ``.png`` or ``.svg`` file, which is replaced.
+
+    Raises:
+        UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
+    """
+    with sheet(path, 9.0, 8.4, rows=2, grid="both") as (figure, (times, rates)):
+        for one, style in zip(shown, _styles(shown), strict=True):
+            line = {
+                **style,
+                "linestyle": "dashed" if one.baseline else "solid",
+                "linewidth": 1.4,
+                "markersize": 4.5,
+                "markerfacecolor": _marker(style)["facecolors"],
+            }
+            times.plot(one.xs, one.ys, label=short(one.name), **line)
+            rates.plot(one.xs, one.rates, **line)
+        for limit, dots in zip(limits, itertools.cycle(DOTS), strict=False):
+            line = {"color": GREY, "linestyle": dots, "linewidth": 1.2}
+            times.plot(limit.xs, limit.ys, label=short(limit.name), **line)
+            if limit.rates:
+                rates.plot(limit.xs, limit.rates, **line)
+        times_ns = [time_ns for one in shown for time_ns in one.ys]
+        narrow = max(times_ns) < NARROW * min(times_ns)
+        make_logarithmic(times, "y", (1.0, 2.0, 5.0) if narrow else (), duration)
+        times.set_ylabel("time, logarithmic")
+        times.set_ylim(min(times_ns) / 3, max(times_ns) * 3)
+        rates.set_ylabel(unit)
+        rates.set_ylim(bottom=0)
+        rates.set_xscale("log", base=2)
+        sizes = sorted({int(value) for one in shown for value in one.xs})
+        ticks = sizes[:: max(1, math.ceil(len(sizes) / 12))]
+        rates.set_xticks(ticks, [size_text(value) for value in ticks])
+        rates.set_xticks([], minor=True)
+        rates.set_xlabel(f"{axis}, logarithmic")
+        times.set_title(short(title), fontsize=11)
+        handles, labels = times.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
+
+
+def _styles(items: Sequence[Series]) -> list[dict[str, Any]]:
+    """Return each contestant's colour and marker: bright ones for steps, black and grey for baselines."""
+    steps = zip(itertools.cycle(STEP_COLOURS), itertools.cycle(MARKERS), strict=False)
+    others = zip(itertools.cycle(OTHER_COLOURS), itertools.cycle(MARKERS[3:] + MARKERS[:3]), strict=False)
+    styles = [next(others if item.baseline else steps) for item in items]
+    return [{"color": colour, "marker": marker} for colour, marker in styles]
+
+
+def _marker(style: dict[str, Any]) -> dict[str, Any]:
+    """Return the style of a scatter plot's marker, hollow for baselines."""
+    hollow = style["color"] in OTHER_COLOURS
+    return {
+        "marker": style["marker"],
+        "edgecolors": style["color"],
+        "facecolors": "none" if hollow else style["color"],
+    }

@@ -8,22 +8,22 @@ from typing import Any
 import click
 
 from tuner.core.model import value_text
-from tuner.core.stats import UNDECIDED
-from tuner.report.configurations import Texts, head_of
-from tuner.report.launches import launch_note
+from tuner.core.stats import UNDECIDED, Ratio
+from tuner.report.configurations import Texts, launch_note
 from tuner.report.tables import (
     duration,
     percent,
     picked,
     show,
     show_pairs,
+    show_rows,
     show_text,
     throughput,
 )
 from tuner.report.terminal import printable
 from tuner.studies.bench_report import comparison_text, contestant_record
 from tuner.studies.interleaved import Timing
-from tuner.studies.ladder import Ladder, Level, SpeedUp, StepComparison, size_text, sizes_text
+from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
 OTHER = " *"
 """After a speed-up over times of another comparison."""
@@ -62,29 +62,14 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
     first = level.first(ladder.steps)
     show_pairs(("  timed", line) for line in _timed(level))
     if level.comparisons:
-        rows = _rows(ladder, level, first, texts)
-        against = _against_head(level)
-        heads = (
-            "step",
-            "in",
-            "time",
-            "rate",
-            "of peak",
-            over := f"over {first}",
-            against,
-            "verified",
-            what := head_of("what", full=texts.full),
-        )
-        table = dict(zip(heads, zip(*rows, strict=True), strict=True))
-        shown = {head: cells for head, cells in table.items() if any(cells)}
-        if set(shown["verified"]) == {"yes"}:
-            del shown["verified"]
-        show(
-            list(shown),
-            zip(*shown.values(), strict=True),
-            right=("time", "rate", "of peak", over),
-            stacked=[head for head in (what, against, "verified", "rate", "of peak") if head in shown],
-        )
+        over, against, what = f"over {first}", _against_head(level), f"what{texts.note}"
+        rows = _rows(level, ladder, (over, against, what), texts)
+        shown = [head for head in rows[0] if any(row[head] for row in rows)]
+        if all(row["verified"] == "yes" for row in rows):
+            shown.remove("verified")
+        stacked = [head for head in (what, against, "verified", "rate", "of peak") if head in shown]
+        rows = [{head: row[head] for head in shown} for row in rows]
+        show_rows(rows, right=("time", "rate", "of peak", over), stacked=stacked)
     for line in _notes(ladder, level, first):
         show_text(line, "  ", "    ")
     click.echo()
@@ -116,34 +101,36 @@ def _timed(level: Level) -> list[str]:
     return [line if one else f"{' and '.join(names)}: {line}" for line, names in lines.items()] + held
 
 
-def _rows(ladder: Ladder, level: Level, first: str, texts: Texts) -> list[tuple[str, ...]]:
-    """Return a row for each step in the ladder's order, then for each baseline."""
+def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Texts) -> list[dict[str, str]]:
+    """Return a row for each step in the ladder's order, then for each baseline; ``heads`` differ by level."""
+    over, against, what = heads
+    first = level.first(ladder.steps)
+
+    def row(name: str, timed: tuple[StepComparison, Timing] | None) -> dict[str, str]:
+        if timed is None:
+            blank = dict.fromkeys(
+                ("step", "in", "time", "rate", "of peak", over, against, "verified", what), ""
+            )
+            return {**blank, "step": name, "time": "-", "verified": "yes"}
+        comparison, timing = timed
+        figures, configuration = comparison.metrics(timing), timing.configuration
+        return {
+            "step": name,
+            "in": flavour(comparison, level.comparisons),
+            "time": duration(timing.time_ns),
+            "rate": throughput(figures),
+            "of peak": percent(figures.speed_of_light) if not timing.on_host else "",
+            over: _over(level.speed_up(comparison, timing, first)),
+            against: _against(comparison, timing),
+            "verified": "yes" if timing.verified else "NO",
+            what: timing.contestant.text if configuration is None else texts.cell(configuration),
+        }
+
     steps = [(step.name, level.find(step.name)) for step in ladder.steps]
-    rows = [
-        _row(level, *timed, first, texts) if timed is not None else (name, "", "-", "", "", "", "", "yes", "")
-        for name, timed in steps
-        if timed is not None or name in level.absent
+    others = [(one.name, (each, one)) for each in level.comparisons for one in each.baselines]
+    return [
+        row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in level.absent
     ]
-    for comparison in level.comparisons:
-        rows += [_row(level, comparison, timing, first, texts) for timing in comparison.baselines]
-    return rows
-
-
-def _row(
-    level: Level, comparison: StepComparison, timing: Timing, first: str, texts: Texts
-) -> tuple[str, ...]:
-    figures = comparison.metrics(timing)
-    return (
-        timing.name,
-        flavour(comparison, level.comparisons),
-        duration(timing.time_ns),
-        throughput(figures),
-        percent(figures.speed_of_light) if not timing.on_host else "",
-        _over(level.speed_up(comparison, timing, first)),
-        _against(comparison, timing),
-        "yes" if timing.verified else "NO",
-        timing.contestant.text if timing.configuration is None else texts.cell(timing.configuration),
-    )
 
 
 def _against(comparison: StepComparison, timing: Timing) -> str:
@@ -165,12 +152,12 @@ def _against(comparison: StepComparison, timing: Timing) -> str:
     )
 
 
-def _over(speed_up: SpeedUp | None) -> str:
+def _over(speed_up: tuple[Ratio, bool] | None) -> str:
     if speed_up is None:
         return ""
-    times = speed_up.ratio.median
+    times, paired = speed_up[0].median, speed_up[1]
     text = f"{times:.2f}x" if 0.1 <= times < 100 else f"{times:.3g}x"
-    return text if speed_up.paired else f"{text}{OTHER}"
+    return text if paired else f"{text}{OTHER}"
 
 
 def _notes(ladder: Ladder, level: Level, first: str) -> list[str]:
@@ -335,7 +322,7 @@ def _timing_record(level: Level, comparison: StepComparison, timing: Timing, fir
         run=tuned.run if tuned else None,
         trials=tuned.trials if tuned else None,
         known=tuned.reused if tuned else None,
-        over_first={**vars(over.ratio), "paired": over.paired} if over else None,
+        over_first={**vars(over[0]), "paired": over[1]} if over else None,
         versus={**vars(against.ratio), "verdict": against.verdict} if against else None,
         by_launch=comparison.by_launch(timing),
         on_host=timing.on_host,

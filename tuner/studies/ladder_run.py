@@ -38,26 +38,6 @@ HOST_NS = 10e9
 
 
 @dataclass
-class _Previous:
-    """Results of the sizes before."""
-
-    times: dict[str, tuple[float, Roof]] = field(default_factory=dict)
-    """The last time of each step, and of NumPy, with the work that it was for."""
-    best: dict[str, Configuration] = field(default_factory=dict)
-    """The last best configuration of each step."""
-    missing: set[str] = field(default_factory=set)
-    """Baselines whose library is not installed."""
-
-    def expected_ns(self, name: str, roof: Roof) -> float:
-        """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""
-        if name not in self.times:
-            return 0.0
-        time_ns, then = self.times[name]
-        pairs = ((roof.flops, then.flops), (roof.bytes, then.bytes))
-        return time_ns * max((now / before for now, before in pairs if before), default=1.0)
-
-
-@dataclass
 class LadderRun:
     """A run up a ladder; a step, or a size, that fails is part of the results, and the others are measured."""
 
@@ -70,7 +50,12 @@ class LadderRun:
     _stop: Callable[[], bool]
     """Called often; once it returns true, nothing new is begun."""
     _bench: str = field(default_factory=lambda: str(uuid.uuid4()))
-    _previous: _Previous = field(default_factory=_Previous)
+    _times: dict[str, tuple[float, Roof]] = field(default_factory=dict)
+    """The last time of each step, and of NumPy, at the sizes before, with the work that it was for."""
+    _best: dict[str, Configuration] = field(default_factory=dict)
+    """The last best configuration of each step."""
+    _missing: set[str] = field(default_factory=set)
+    """Baselines whose library is not installed."""
     _ended: int = 0
     """Searches and comparisons, however they ended."""
 
@@ -146,7 +131,7 @@ class LadderRun:
             return None
         finally:
             self._ended += 1
-        self._previous.missing |= {failure.name for failure in found.failures if failure.not_installed}
+        self._missing |= {failure.name for failure in found.failures if failure.not_installed}
         if not found.timings:
             return None
         for failure in found.failures:
@@ -154,7 +139,7 @@ class LadderRun:
                 failures.append(failure)
         # In the ladder's order, as they were entered; then the baselines.
         order = sorted(found.timings, key=lambda one: 0.0 if one.configuration is not None else one.time_ns)
-        self._previous.times.update({one.name: (one.time_ns, roof) for one in order if one.on_host})
+        self._times.update({one.name: (one.time_ns, roof) for one in order if one.on_host})
         found = replace(found, timings=tuple(order), failures=tuple(failures))
         comparison = StepComparison(**vars(found), why=why, tuned=tuned)
         if not device.recorded:
@@ -177,7 +162,7 @@ class LadderRun:
         for step in steps:
             self._check_stop()
             observer = SearchOfStep(self._progress, f"{sizes_text(sizes)}: {step.name}", self._ended)
-            nearby = (self._previous.best.get(step.name), below)
+            nearby = (self._best.get(step.name), below)
             try:
                 best = search.best(
                     step,
@@ -185,7 +170,7 @@ class LadderRun:
                     conditions,
                     observer,
                     [configuration for configuration in nearby if configuration is not None],
-                    self._previous.expected_ns(step.name, roof),
+                    self._expected_ns(step.name, roof),
                 )
             finally:
                 self._ended += 1
@@ -193,8 +178,8 @@ class LadderRun:
                 absent[step.name] = best
                 continue
             tuned[step.name] = best
-            self._previous.times[step.name] = (best.time_ns, roof)
-            below = self._previous.best[step.name] = best.configuration
+            self._times[step.name] = (best.time_ns, roof)
+            below = self._best[step.name] = best.configuration
         return tuned
 
     def _baselines(self, problem: Problem, roof: Roof) -> tuple[list[Contestant], list[Failure]]:
@@ -203,13 +188,13 @@ class LadderRun:
         failures: list[Failure] = []
         for baseline in () if self._device.recorded else self._sweep.against.baselines:
             name = baseline.name
-            if name in self._previous.missing:
+            if name in self._missing:
                 continue
             entry, reason = Contestant(None, baseline=baseline, name=name), ""
             try:
                 settled = settle_baseline(baseline, self._sweep.kernel, problem)
                 entry = Contestant(None, baseline=settled, name=name)
-                if entry.on_host and (long_ns := self._previous.expected_ns(name, roof)) > HOST_NS:
+                if entry.on_host and (long_ns := self._expected_ns(name, roof)) > HOST_NS:
                     reason = f"it would take some {long_ns * 1e-9:.0f} s"
             except TunerError as error:
                 reason = error.problem
@@ -248,6 +233,14 @@ class LadderRun:
             needed=len(steps),
             failing=failing,
         )
+
+    def _expected_ns(self, name: str, roof: Roof) -> float:
+        """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""
+        if name not in self._times:
+            return 0.0
+        time_ns, then = self._times[name]
+        pairs = ((roof.flops, then.flops), (roof.bytes, then.bytes))
+        return time_ns * max((now / before for now, before in pairs if before), default=1.0)
 
     def _check_stop(self) -> None:
         if self._stop():

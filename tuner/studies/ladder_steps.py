@@ -8,7 +8,7 @@ of what can be thousands of configurations, and the best of the step before or o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,23 +29,7 @@ from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result, State, fastest
 
-
-@dataclass(frozen=True)
-class _Earlier:
-    """What the database has of a step: the trials of all runs that tried some of it, by run, the oldest first."""
-
-    runs: dict[str, tuple[Run, list[Trial]]]
-    equal: list[str]
-    """The runs that searched just this step."""
-
-    @property
-    def best(self) -> tuple[Run, Trial] | None:
-        """The fastest trial of all."""
-        trial = fastest([trial for _, trials in self.runs.values() for trial in trials])
-        if trial is None:
-            return None
-        run = next(run for run, trials in self.runs.values() if any(other is trial for other in trials))
-        return run, trial
+Tried = tuple[Run, Trial]
 
 
 @dataclass(frozen=True)
@@ -101,11 +85,12 @@ class StepSearch:
         )
         try:
             if not sweep.from_scratch:
-                earlier = self._earlier(step, problem, conditions)
-                if (reused := self._reusable(earlier)) is not None:
-                    return reused
-                if earlier.best is not None:  # a time of another day: it is timed again
-                    nearby = [earlier.best[1].configuration, *nearby]
+                earlier, equal = self._earlier(step, problem, conditions)
+                trial = fastest([trial for _, trial in earlier])
+                if trial is not None:
+                    if (reused := self._reusable(trial, earlier, equal)) is not None:
+                        return reused
+                    nearby = [trial.configuration, *nearby]  # a time of another day: it is timed again
             first = []
             for fixed in _narrowed(sweep.kernel, step, nearby):
                 with suppress(SpaceError):  # a configuration from elsewhere need not be valid here
@@ -128,7 +113,10 @@ class StepSearch:
     def _tune(self, request: Request, observer: Observer[State]) -> Tuned | Absence:
         return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
 
-    def _earlier(self, step: StepSpec, problem: Problem, conditions: Conditions) -> _Earlier:
+    def _earlier(
+        self, step: StepSpec, problem: Problem, conditions: Conditions
+    ) -> tuple[list[Tried], dict[str, Run]]:
+        """Return the trials of all runs that tried some of a step, and the runs that searched just this step, by id."""
         device = self.device
         filters = Filters(
             problem_key=problem.key,
@@ -139,7 +127,8 @@ class StepSearch:
         )
         fixed = {name: tuple(values) for name, values in step.parameters.items()}
         identity = KernelIdentity(self.sweep.kernel)
-        earlier = _Earlier({}, [])
+        earlier: list[Tried] = []
+        equal: dict[str, Run] = {}
         for stored in self.database.query(filters).rows:
             run, trial = stored.run, stored.trial
             here = run.device == device.name if device.recorded else run.gpu.name == device.gpu.name
@@ -148,21 +137,18 @@ class StepSearch:
             inside = all(index_of(values.get(name, ""), choices) is not None for name, choices in allowed)
             if not here or not inside or not identity.same_text(run):
                 continue
-            if run.id not in earlier.runs and _searched(run) == ((step.variant,), fixed, None):
-                earlier.equal.append(run.id)
-            earlier.runs.setdefault(run.id, (run, []))[1].append(trial)
-        return earlier
+            if _searched(run) == ((step.variant,), fixed, None):
+                equal.setdefault(run.id, run)
+            earlier.append((run, trial))
+        return earlier, equal
 
-    def _reusable(self, earlier: _Earlier) -> Tuned | None:
+    def _reusable(self, best: Trial, earlier: Sequence[Tried], equal: Mapping[str, Run]) -> Tuned | None:
         """Return the best trial of a step, if an equal run searched as much as one would search now."""
-        best = earlier.best
-        if best is None or (time_ns := best[1].time_ns) is None:
-            return None
-        for name in reversed(earlier.equal):
-            run, trials = earlier.runs[name]
-            if self._is_finished(run, trials):
-                where, trial = best
-                return Tuned(trial.configuration, time_ns, trial.id, where.id, len(trials), reused=True)
+        where = next(run.id for run, trial in earlier if trial is best)
+        for run in reversed(list(equal.values())):
+            trials = [trial for of, trial in earlier if of.id == run.id]
+            if best.time_ns is not None and self._is_finished(run, trials):
+                return Tuned(best.configuration, best.time_ns, best.id, where, len(trials), reused=True)
         return None
 
     def _is_finished(self, run: Run, trials: Sequence[Trial]) -> bool:

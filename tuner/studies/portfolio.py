@@ -170,7 +170,7 @@ class _Building:
         done = races.done(tag)
         if self._over(CHANGED_BY) or {problem.key for problem in races.all_timings().problems} <= done:
             return
-        kept = cover.choose(request.bound, request.most_cubins, MARGINS[0])
+        kept = cover.choose(request.bound, request.cubins, MARGINS[0])
         missing = {problem.key: ones[1:] for problem, ones in cover.missing(kept)}
         seen, work = set(races.all_timings().configurations), []
         for member, problems in cover.served(kept):
@@ -253,7 +253,7 @@ class _Building:
                 self._change(cover, turn)
             for margin in (*MARGINS, None):
                 with self._timed_step():
-                    kept = cover.choose(request.bound, request.most_cubins, margin)
+                    kept = cover.choose(request.bound, request.cubins, margin)
                 missing = cover.missing(kept)
                 self._time(missing)
                 if not missing or self._over(1.0):
@@ -278,7 +278,7 @@ class _Building:
         """Return what a finished portfolio was asked for."""
         request = self._request
         sizes = digest(sorted(problem.key for problem in request.problems))
-        return f"{BOUND}{request.bound}", f"cubins={request.most_cubins}", f"problems={sizes}"
+        return f"{BOUND}{request.bound}", f"cubins={request.cubins}", f"problems={sizes}"
 
     def _members(self) -> list[Benchmark]:
         rows = portfolio_rows(self._database, self._request.kernel)

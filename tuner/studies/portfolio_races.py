@@ -32,7 +32,7 @@ class PortfolioRequest:
         kernel: the kernel.
         problems: at which it is measured.
         bound: the slowdown that is allowed.
-        most_cubins: that its configurations may have, with the kernel's defaults.
+        cubins: that its configurations may have, with the kernel's defaults.
         searched: problems that are searched first.
         trials: of each of these searches.
         time_s: after which nothing new is measured; None for no limit.
@@ -45,7 +45,7 @@ class PortfolioRequest:
     kernel: KernelSpec
     problems: tuple[Problem, ...]
     bound: float = 1.02
-    most_cubins: int = 32
+    cubins: int = 32
     searched: int = 8
     trials: int = 48
     time_s: float | None = None

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
-from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.errors import TunerError, UsageError, suggestion
-from tuner.core.model import Gpu, Problem, Trial
+from tuner.core.errors import UsageError, suggestion
+from tuner.core.model import Gpu, Problem
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredWinner
 from tuner.devices.base import Device
-from tuner.devices.choose import open_device
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import kernel_of_run
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
-from tuner.tuning.state import bounded
 from tuner.winners.current import best_winners, changes_since
 
 BEST, DEFAULT = "best", "default"
@@ -184,25 +179,3 @@ def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Cond
         return apart, stored.run.conditions != conditions
 
     return sorted(alike, key=order)
-
-
-POLL_S = 0.1
-
-
-def rerun(database: Database, trial_id: int, device: str) -> Trial:
-    """Measure one recorded trial again, alone, on a device by name; nothing is written.
-
-    Raises:
-        TunerError: the kernel is not there any more, or has changed.
-    """
-    stored = database.trial(trial_id)
-    run, trial = stored.run, stored.trial
-    kernel = kernel_of_run(run)
-    with closing(open_device(device, kernel.name, 1, paths.cubins())) as opened:
-        if not KernelIdentity(kernel).current(run, trial):
-            raise TunerError(f"{kernel.name} has changed since trial {trial_id}", "tune it again")
-        opened.prepare(kernel, run.problem, run.options.seed, run.conditions, run.options.truth)
-        opened.submit(trial.number, trial.configuration)
-        while not (trials := opened.collect(POLL_S)):
-            pass
-        return bounded(trials[0], run.options.max_error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.children.nvrtc import compile_source
 from tuner.inspect.explain.code import CodeFacts, Part, facts_of, sass_facts
-from tuner.inspect.tools.locate import NVDISASM, find
+from tuner.inspect.tools.nvidia import NVDISASM, find
 
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:
@@ -19,7 +19,7 @@ def kernel(arguments: str, body: str, arch: str = "sm_80") -> CodeFacts:
 
 
 def counts(part: Part) -> dict[tuple[str, int], int]:
-    return {(str(a.kind), a.width): a.count for a in part.accesses}
+    return {(str(kind), width): count for kind, width, count in part.accesses}
 
 
 def by_hand(*lines: str) -> CodeFacts:

@@ -9,10 +9,11 @@ from msgspec import structs
 
 from tuner.core.model import Configuration, Gpu, Problem, Resources
 from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
-from tuner.inspect.explain.code import Access, CodeFacts, LaunchCode, Part
+from tuner.inspect.explain.code import CodeFacts, LaunchCode, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation, UnderWay
 from tuner.inspect.explain.hot_path import InFlight
 from tuner.inspect.explain.sass import Kind
+from tuner.kernel.load import load_kernel
 from tuner.kernel.occupancy import Limit, Waves, occupancy
 from tuner.kernel.roofline import ARCHITECTURES, Roof
 from tuner.runtime.launches import Launch
@@ -22,7 +23,7 @@ OK, TRY, PROBLEM = AdviceVerdict.OK, AdviceVerdict.TRY, AdviceVerdict.PROBLEM
 
 
 def facts(loads: int = 16, stores: int = 16, matrix: int = 0) -> CodeFacts:
-    accesses = (Access(Kind.GLOBAL_LOAD, loads, 2), Access(Kind.GLOBAL_STORE, stores, 1))
+    accesses = ((Kind.GLOBAL_LOAD, loads, 2), (Kind.GLOBAL_STORE, stores, 1))
     part = Part(20, accesses, (("mma", matrix),) if matrix else (), 4)
     return CodeFacts(part, part, (), InFlight(2, 2 * loads))
 
@@ -59,7 +60,15 @@ def explanation(
 ) -> Explanation:
     roof = Roof(flops, moved, 6.7e13 if pipe == "vector" else 1.07e15, gpu.memory_bytes_per_s)
     problem = Problem("k", {"n": 1}, {"input": "float32"})
-    return Explanation(problem, gpu, Configuration.of("v", {}), roof, pipe, launches or (launch(gpu),))
+    return Explanation(
+        load_kernel("vector_add"),
+        problem,
+        gpu,
+        Configuration.of("v", {}),
+        roof=roof,
+        pipe=pipe,
+        launches=launches or (launch(gpu),),
+    )
 
 
 def about(found: Explanation, name: str) -> Advice:
@@ -193,14 +202,14 @@ def test_narrow_loads() -> None:
 
 
 def test_a_store_or_two_do_not_matter() -> None:
-    accesses = (Access(Kind.GLOBAL_LOAD, 16, 8), Access(Kind.GLOBAL_STORE, 4, 1))
+    accesses = ((Kind.GLOBAL_LOAD, 16, 8), (Kind.GLOBAL_STORE, 4, 1))
     part = Part(20, accesses, (), 4)
     code = CodeFacts(part, part, (), InFlight(8, 128))
     assert "width of stores" not in {line.name for line in advise(explanation(launch(code=code)))}
 
 
 def test_bulk_copies_have_no_width() -> None:
-    part = Part(20, (Access(Kind.BULK_COPY, 0, 2), Access(Kind.GLOBAL_STORE, 4, 1)), (), 4)
+    part = Part(20, ((Kind.BULK_COPY, 0, 2), (Kind.GLOBAL_STORE, 4, 1)), (), 4)
     code = CodeFacts(part, part, (), InFlight(bulk=True))
     assert said(explanation(launch(code=code)), "width of loads") == (OK, "the copy engine moves whole tiles")
 

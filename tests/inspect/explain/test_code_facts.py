@@ -54,7 +54,7 @@ def test_shared_local_and_atomic_are_told_apart() -> None:
         tile[threadIdx.x] = own[n & 31]; __syncthreads();
         atomicAdd(out, tile[threadIdx.x ^ 1]);""",
     )
-    kinds = {str(a.kind) for a in found.whole.accesses}
+    kinds = {str(kind) for kind, _, _ in found.whole.accesses}
     assert {"shared load", "shared store", "local load", "local store", "atomic"} <= kinds
 
 

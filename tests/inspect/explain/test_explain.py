@@ -26,10 +26,11 @@ from tuner.database.database import Database
 from tuner.inspect.explain import code
 from tuner.inspect.explain.code import LaunchCode, facts_of, read_code
 from tuner.inspect.explain.explanation import explain as put_together
-from tuner.inspect.tools.locate import NVDISASM, find
+from tuner.inspect.tools.nvidia import NVDISASM, find
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
+from tuner.report.configurations import ChosenConfiguration
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -148,7 +149,8 @@ def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
     problem = kernel.problem()
     variant = kernel.usable_variants(problem, gpu)[0][0]
     chosen = Configuration.of(variant.name, variant.defaults)
-    found = put_together(kernel, problem, gpu, chosen, read_code(kernel, problem, gpu, chosen))
+    read = read_code(kernel, problem, gpu, chosen)
+    found = put_together(ChosenConfiguration(kernel, problem, gpu, chosen), read)
     assert found.launches
     for launch in found.launches:
         assert launch.occupancy.active_blocks > 0
@@ -363,7 +365,7 @@ def test_machine_code_where_there_is_a_disassembler(tmp_path: Path, monkeypatch:
     tool.write_text("#!/bin/sh\necho 'nvdisasm fatal: too new' >&2; exit 3\n")
     (read,) = read_code(kernel, kernel.problem(), GPU, configuration())
     assert read.facts is None and read.note == f"{tool} failed: nvdisasm fatal: too new"
-    explained = put_together(kernel, kernel.problem(), GPU, configuration(), (read,))
+    explained = put_together(ChosenConfiguration(kernel, kernel.problem(), GPU, configuration()), (read,))
     assert explained.launches[0].under_way is None
     tool.write_text("#!/bin/sh\nkill -9 $PPID\n")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

@@ -17,10 +17,9 @@ from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.model import Problem
 from tuner.inspect.tools.cases import Case, Unit, planted
 from tuner.inspect.tools.checking import Checker, ToolVerdict
-from tuner.inspect.tools.locate import ToolMissingError
+from tuner.inspect.tools.nvidia import ToolMissingError, Watched
 from tuner.inspect.tools.report import SanitizeProgress
 from tuner.inspect.tools.sanitizer import TOOLS, ToolMessage
-from tuner.inspect.tools.watched import Watched
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.runtime.launches import Plan
 
@@ -152,7 +151,7 @@ def test_a_tool_that_does_not_work_never_says_clean(
 
 
 def test_another_tuner_on_the_gpu_is_no_finding(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.inspect.tools.watched.LOCK_S", 0.5)
+    monkeypatch.setattr("tuner.inspect.tools.nvidia.LOCK_S", 0.5)
     with pytest.raises(ToolMissingError, match="another tuner keeps the GPU"):
         check(locked=True)
 

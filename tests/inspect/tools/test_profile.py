@@ -19,8 +19,8 @@ from tuner.inspect.tools.figures import (
     top_stalls,
     worth_looking_at,
 )
-from tuner.inspect.tools.locate import NCU, SANITIZER, ToolMissingError, find
 from tuner.inspect.tools.nsight import EXTRA_METRICS, ncu_command, number, parse_csv
+from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -209,7 +209,7 @@ def test_the_tool_is_looked_for_in_toolkits(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_missing_tool_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("tuner.inspect.tools.locate._folders", lambda tool: iter([tmp_path]))
+    monkeypatch.setattr("tuner.inspect.tools.nvidia._folders", lambda tool: iter([tmp_path]))
     for tool in (NCU, SANITIZER):
         with pytest.raises(ToolMissingError, match="CUDA toolkit") as caught:
             find(tool)

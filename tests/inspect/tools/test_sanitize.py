@@ -181,7 +181,7 @@ def test_without_the_tool_nothing_is_started(
     run: Run, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("tuner.inspect.tools.locate._folders", lambda tool: iter([]))
+    monkeypatch.setattr("tuner.inspect.tools.nvidia._folders", lambda tool: iter([]))
     monkeypatch.setattr(body, "describe_gpu", lambda device: pytest.fail("the GPU was asked"))
     said = run(str(kernel.file))
     assert said.code == 1 and "Compute Sanitizer (compute-sanitizer) is not installed" in said.err

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.kernel_name import kernel_argument
-from tuner.cli.loader import command, flag, option, texts
+from tuner.cli.loader import command, flag, kernel_argument, option, texts
 from tuner.cli.options import (
     Amount,
     ConfigurationArguments,
@@ -126,7 +125,7 @@ class ProfileArguments(ConfigurationArguments):
     as_json: bool = json_option()
 
 
-profile = command(ProfileArguments, "profile:profile", epilog=PROFILE_EXAMPLES)
+profile = command(ProfileArguments, "explain:profile", epilog=PROFILE_EXAMPLES)
 
 SANITIZE_EXAMPLES = """\b
 Examples:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.kernel_name import kernel_option
-from tuner.cli.loader import argument, command, flag, option, texts
+from tuner.cli.loader import argument, command, flag, kernel_option, option, texts
 from tuner.cli.options import (
     FILE,
     Count,
@@ -41,7 +40,7 @@ class BestArguments(Listing):
     replayed: bool = or_replayed()
 
 
-best = command(BestArguments, "stored_winners:best")
+best = command(BestArguments, "best:best")
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class TableArguments(Listing):
     replayed: bool = or_replayed()
 
 
-table = command(TableArguments, "table:table")
+table = command(TableArguments, "best:table")
 
 
 @dataclass(frozen=True)

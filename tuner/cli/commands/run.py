@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.kernel_name import kernel_option
-from tuner.cli.loader import command, flag, option, texts
+from tuner.cli.loader import command, flag, kernel_option, option, texts
 from tuner.cli.options import (
     Amount,
     database_option,
@@ -31,6 +31,9 @@ from tuner.cli.options import (
     trials_option,
 )
 from tuner.core import paths
+
+if TYPE_CHECKING:
+    from tuner.core.conditions import Mode, Regime
 
 EPILOG = """\b
 Examples:
@@ -101,8 +104,8 @@ class RunArguments:
         "NAME[,NAME...]",
         "Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
     )
-    mode_name: str = mode_option()
-    regime_name: str = regime_option()
+    mode: Mode | None = mode_option()
+    regime: Regime = regime_option()
     device_name: str = device_option("cuda, cuda:N, cuda:all")
     sampler: str = shown_option(
         "--sampler",

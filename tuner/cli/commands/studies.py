@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tuner.cli.kernel_name import kernel_argument, kernel_option
-from tuner.cli.loader import command, flag, option, texts
+from tuner.cli.loader import command, flag, kernel_argument, kernel_option, option, texts
 from tuner.cli.options import (
     MODES_OR_AUTO,
     Amount,
@@ -38,6 +38,9 @@ from tuner.cli.options import (
     time_option,
     trials_option,
 )
+
+if TYPE_CHECKING:
+    from tuner.core.conditions import Mode, Regime
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class BenchArguments:
         type=MODES_OR_AUTO,
         help="auto, the default: as it was tuned; repeat for several.",
     )
-    regime: str | None = regime_as_tuned()
+    regime: Regime | None = regime_as_tuned()
     rounds: int = rounds_option()
     checking: bool = flag("--check", help_="Exit status 1 if a stored best is slower than it was.")
     plot: Path | None = file_option("--plot", metavar="FILE", help="Draw the times as .png or .svg.")
@@ -130,8 +133,8 @@ class LadderArguments:
         "torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
     )
     rounds: int = rounds_option()
-    mode_name: str = mode_option()
-    regime_name: str = regime_option()
+    mode: Mode | None = mode_option()
+    regime: Regime = regime_option()
     device_name: str = device_option("cuda, cuda:N")
     seed: int = seed_option("the searches, the inputs and the order")
     db: Path = database_option()
@@ -171,8 +174,8 @@ class AblateArguments(ConfigurationArguments):
     parameters: tuple[str, ...] = texts(
         "--parameter", "NAME[,...]", "Only this parameter; repeat for several."
     )
-    mode: str | None = mode_as_tuned()
-    regime: str | None = regime_as_tuned()
+    mode: Mode | None = mode_as_tuned()
+    regime: Regime | None = regime_as_tuned()
     rounds: int = rounds_option()
     device_name: str = gpu_option()
     seed: int = seed_option("the inputs and the order")
@@ -232,8 +235,8 @@ class PortfolioArguments:
     )
     trials: int = trials_option(48, "Configurations that each of these searches tries.")
     time_s: float | None = time_option("Start no new measurement after this time.", least_s=1)
-    mode_name: str = mode_option()
-    regime_name: str = regime_option()
+    mode: Mode | None = mode_option()
+    regime: Regime = regime_option()
     device_name: str = gpu_option()
     seed: int = seed_option("the searches, the inputs and the order")
     db: Path = database_option()

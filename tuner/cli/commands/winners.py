@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.kernel_name import kernel_option
-from tuner.cli.loader import argument, command, flag, texts
+from tuner.cli.loader import argument, command, flag, kernel_option, texts
 from tuner.cli.options import (
     FILE,
     database_option,

@@ -23,7 +23,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Resources
 from tuner.core.processes import ChildDied, ParentPipe, ask_once, limit_memory
 from tuner.inspect.explain.hot_path import InFlight, one_side, walk
 from tuner.inspect.explain.sass import GLOBAL, MEMORY, Instruction, Kind, loops, parse_sass
-from tuner.inspect.tools.locate import NVDISASM, ToolMissingError, find
+from tuner.inspect.tools.nvidia import NVDISASM, ToolMissingError, find
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
@@ -37,14 +37,8 @@ WIDEST = 16
 """Bytes of the widest load that every GPU has: 16 for each of 32 threads are four lines of 128 bytes."""
 
 
-@dataclass(frozen=True)
-class Access:
-    """Memory instructions of one kind and width."""
-
-    kind: Kind
-    width: int
-    """Bytes of one thread; 0 where the code does not say."""
-    count: int
+Access = tuple[Kind, int, int]
+"""Memory instructions of one kind: the bytes of one thread, 0 where the code does not say; and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +59,15 @@ class Part:
 
     def moved(self, *kinds: Kind) -> int:
         """Return the bytes that one thread moves by accesses of some kinds."""
-        return sum(a.width * a.count for a in self.accesses if a.kind in kinds)
+        return sum(width * count for kind, width, count in self.accesses if kind in kinds)
 
     def widest(self, *kinds: Kind) -> int:
         """Return the bytes of the widest access of some kinds; 0 where there is none."""
-        return max((a.width for a in self.accesses if a.kind in kinds), default=0)
+        return max((width for kind, width, _ in self.accesses if kind in kinds), default=0)
 
     def count(self, *kinds: Kind) -> int:
         """Count the instructions of some memory kinds."""
-        return sum(a.count for a in self.accesses if a.kind in kinds)
+        return sum(count for kind, _, count in self.accesses if kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ def _part(instructions: Iterable[Instruction]) -> Part:
     ordered = sorted(accesses.items(), key=lambda item: (MEMORY.index(item[0][0]), -item[0][1]))
     return Part(
         total,
-        tuple(Access(kind, width, count) for (kind, width), count in ordered),
+        tuple((kind, width, count) for (kind, width), count in ordered),
         tuple(matrix.most_common()),
         floats,
     )

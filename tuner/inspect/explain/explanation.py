@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.core.conditions import Conditions
-from tuner.core.model import Configuration, Gpu, Problem, Resources
+from tuner.core.model import Gpu, Resources
 from tuner.database.records import Metrics
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
@@ -21,7 +20,7 @@ from tuner.kernel.roofline import (
     pipe_of,
     roof_of,
 )
-from tuner.kernel.spec import KernelSpec
+from tuner.report.configurations import ChosenConfiguration
 from tuner.runtime.launches import Launch
 
 REGISTER_BYTES = 4
@@ -62,25 +61,15 @@ class LaunchExplanation:
         return self.waves.at_once and self.code.strides_over_grid
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A configuration of a kernel for a problem on a GPU."""
+@dataclass(frozen=True, kw_only=True)
+class Explanation(ChosenConfiguration):
+    """A configuration with what is known of it; its time is the stored one."""
 
-    problem: Problem
-    gpu: Gpu
-    configuration: Configuration
     roof: Roof
     """Under the data sheet's ceilings."""
     pipe: str
     """The units that do the arithmetic: ``matrix`` or ``vector``."""
     launches: tuple[LaunchExplanation, ...]
-    source: str = ""
-    """Where the configuration comes from."""
-    notes: tuple[str, ...] = ()
-    time_ns: float | None = None
-    """As it is stored."""
-    conditions: Conditions | None = None
-    """Under which the time was taken."""
     metrics: Metrics = field(default_factory=Metrics)
     ceiling: Ceiling | None = None
     """What one of the tuner's own kernels would take for the same work on this GPU."""
@@ -108,34 +97,23 @@ class Explanation:
         return customary_bytes_in_flight(self.gpu)
 
 
-def explain(
-    kernel: KernelSpec,
-    problem: Problem,
-    gpu: Gpu,
-    configuration: Configuration,
-    code: Sequence[LaunchCode],
-) -> Explanation:
+def explain(chosen: ChosenConfiguration, code: Sequence[LaunchCode]) -> Explanation:
     """Put together what plan, code and limits say.
 
     Args:
-        kernel: what computes.
-        problem: what is computed.
-        gpu: where.
-        configuration: how.
+        chosen: the configuration.
         code: of each launch, by :func:`tuner.inspect.explain.code.read_code`.
 
     Raises:
         UnlaunchableError: a grid, block or amount of shared memory is beyond the device.
     """
-    plan = make_plan(kernel, problem, gpu, configuration)
-    launches = tuple(_launch(gpu, launch, read) for launch, read in zip(plan.launches, code, strict=True))
+    kernel, problem, gpu = chosen.kernel, chosen.problem, chosen.gpu
+    plan = make_plan(kernel, problem, gpu, chosen.configuration)
     return Explanation(
-        problem,
-        gpu,
-        configuration,
-        roof_of(kernel, problem, gpu),
-        pipe_of(gpu, problem.dtype, kernel.work.pipe),
-        launches,
+        **vars(chosen),
+        roof=roof_of(kernel, problem, gpu),
+        pipe=pipe_of(gpu, problem.dtype, kernel.work.pipe),
+        launches=tuple(_launch(gpu, *pair) for pair in zip(plan.launches, code, strict=True)),
     )
 
 

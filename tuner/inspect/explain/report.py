@@ -231,8 +231,8 @@ def _part(name: str, part: Part) -> tuple[object, ...]:
     return (
         name,
         part.instructions or "",
-        _accesses([access for access in part.accesses if access.kind in apart]),
-        _accesses([access for access in part.accesses if access.kind not in apart]),
+        _accesses([access for access in part.accesses if access[0] in apart]),
+        _accesses([access for access in part.accesses if access[0] not in apart]),
         part.float or "",
         ", ".join(f"{count} {opcode}" for opcode, count in part.matrix),
     )
@@ -254,7 +254,8 @@ _WORDS: Mapping[Kind, tuple[str, ...]] = {
 
 def _accesses(accesses: Iterable[Access]) -> str:
     return ", ".join(
-        f"{tables.counted(a.count, *_WORDS[a.kind])}{f' of {a.width} B' if a.width else ''}" for a in accesses
+        tables.counted(count, *_WORDS[kind]) + (f" of {width} B" if width else "")
+        for kind, width, count in accesses
     )
 
 
@@ -350,7 +351,7 @@ def _facts_as_json(facts: CodeFacts) -> dict[str, Any]:
 def _part_as_json(part: Part) -> dict[str, Any]:
     return {
         "instructions": part.instructions,
-        "accesses": [{"kind": a.kind, "bytes": a.width, "count": a.count} for a in part.accesses],
+        "accesses": [{"kind": kind, "bytes": width, "count": count} for kind, width, count in part.accesses],
         "float": part.float,
         "matrix": dict(part.matrix),
         "global_bytes": part.global_bytes,

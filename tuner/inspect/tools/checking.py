@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.children.job import Began, CaseOutcome, Ended, Placed, ToolJob
 from tuner.inspect.tools.cases import FAULTS, Unit, as_runs
-from tuner.inspect.tools.locate import SANITIZER, ToolMissingError
+from tuner.inspect.tools.nvidia import SANITIZER, ToolMissingError, Watched, watch
 from tuner.inspect.tools.sanitizer import (
     Finding,
     Log,
@@ -26,7 +26,6 @@ from tuner.inspect.tools.sanitizer import (
     sanitizer_command,
     split_by_length,
 )
-from tuner.inspect.tools.watched import Watched, watch
 
 BATCH = 48
 """Configurations that one process runs at most: what a crash makes us repeat is little then."""

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tuner.children.job import CaseOutcome, ToolJob
 from tuner.core.errors import TunerError
-from tuner.inspect.tools.locate import NCU, ToolMissingError
-from tuner.inspect.tools.watched import Watched, watch
+from tuner.inspect.tools.nvidia import NCU, ToolMissingError, Watched, watch
 
 EXTRA_METRICS = (
     "gpu__time_duration.sum",

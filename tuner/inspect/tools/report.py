@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from tuner.children.job import CaseOutcome
-from tuner.core.conditions import Conditions
-from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.model import Gpu, Problem
 from tuner.inspect.check.findings import shown_path
 from tuner.inspect.tools.cases import Case, LeftOut
 from tuner.inspect.tools.checking import ToolVerdict
 from tuner.inspect.tools.figures import Figures, Stall, figures_of, limit_of, top_stalls, worth_looking_at
 from tuner.inspect.tools.nsight import LaunchMetrics
+from tuner.report.configurations import ChosenConfiguration
 from tuner.report.progress import Progress
 from tuner.report.tables import configuration_record, duration, picked, problem_text, show, show_pairs
 from tuner.report.terminal import printable
@@ -27,24 +27,15 @@ from tuner.report.terminal import printable
 WIDTH = 110
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A configuration with what Nsight Compute counted."""
+@dataclass(frozen=True, kw_only=True)
+class Profile(ChosenConfiguration):
+    """A configuration with what Nsight Compute counted; its time is as the tuner measured it, if it did."""
 
-    problem: Problem
-    gpu: Gpu
-    configuration: Configuration
-    source: str
-    """Where the configuration comes from."""
-    time_ns: float | None
-    """Its time as the tuner measured it, if it did."""
-    conditions: Conditions | None
     warm: bool
     spill_bytes: int
     """That the compiler said."""
     report: Path
     launches: Sequence[LaunchMetrics]
-    notes: Sequence[str] = ()
 
     @property
     def caches(self) -> str:

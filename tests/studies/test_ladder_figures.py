@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.studies.ladder_plots import (
-    ASIDE_PT,
-    Curve,
-    Line,
-    Trace,
-    _columns,
-    bandwidth_text,
-    flops_text,
-    plot_roofline,
-    plot_sizes,
-    spread,
-)
+from tuner.report.plots import ASIDE_PT, columns_of_names, spread
+from tuner.studies.ladder_figures import Series, bandwidth_text, flops_text, plot_roofline, plot_sizes
 
-MEMORY = Line("memory: 4 TB/s, measured", 4e12)
-PEAKS = [Line("float32: 60 TFLOP/s, measured", 6e13), Line("tensor cores: 800 TFLOP/s", 8e14)]
+MEMORY = ("memory: 4 TB/s, measured", 4e12)
+PEAKS = {"float32: 60 TFLOP/s, measured": 6e13, "tensor cores: 800 TFLOP/s": 8e14}
 
 
 def words_of(path: Path) -> str:
@@ -74,7 +64,7 @@ def test_nothing_is_below_the_least() -> None:
     ],
 )
 def test_columns_of_names(positions: list[float], expected: list[tuple[list[int], bool]]) -> None:
-    assert _columns(positions, [60.0 - ASIDE_PT] * len(positions), 600.0) == expected
+    assert columns_of_names(positions, [60.0 - ASIDE_PT] * len(positions), 600.0) == expected
 
 
 # -- figures
@@ -82,18 +72,18 @@ def test_columns_of_names(positions: list[float], expected: list[tuple[list[int]
 
 def test_roofline(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    traces = [
-        Trace("naive", [(20.0, 1e12), (40.0, 2e12)]),
-        Trace("weird $x^", [(20.0, 1e13), (40.0, 4e13)]),
-        Trace("torch", [(40.0, 5e13)], baseline=True),
+    shown = [
+        Series("naive", [20.0, 40.0], [1e12, 2e12]),
+        Series("weird $x^", [20.0, 40.0], [1e13, 4e13]),
+        Series("torch", [40.0], [5e13], baseline=True),
     ]
     path = tmp_path / "roofline.svg"
-    plot_roofline(traces, MEMORY, PEAKS, "gemm $m", path)
+    plot_roofline(shown, MEMORY, PEAKS, "gemm $m", path)
     text = words_of(path)
-    for word in ("naive", "weird $x^", "torch", "gemm $m", MEMORY.label, *(peak.label for peak in PEAKS)):
+    for word in ("naive", "weird $x^", "torch", "gemm $m", MEMORY[0], *PEAKS):
         assert word in text, word
     first = path.read_bytes()
-    plot_roofline(traces, MEMORY, PEAKS, "gemm $m", path)
+    plot_roofline(shown, MEMORY, PEAKS, "gemm $m", path)
     assert path.read_bytes() == first
 
 
@@ -101,34 +91,36 @@ def test_a_roofline_of_one_size_has_plain_numbers(tmp_path: Path) -> None:
     """Its axis spans about a decade, where matplotlib itself would write powers of ten between the lines."""
     pytest.importorskip("matplotlib")
     path = tmp_path / "roofline.svg"
-    plot_roofline([Trace("one", [(1365.0, 8e14)])], MEMORY, PEAKS, "", path)
+    plot_roofline([Series("one", [1365.0], [8e14])], MEMORY, PEAKS, "", path)
     text = words_of(path)
     assert "mathdefault" not in text
     assert {"500", "1000", "2000"} <= set(text.split())
 
 
-@pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, []), (None, [])])
-def test_unknown_ceilings(tmp_path: Path, bandwidth: Line | None, peaks: list[Line]) -> None:
+@pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, {}), (None, {})])
+def test_unknown_ceilings(
+    tmp_path: Path, bandwidth: tuple[str, float] | None, peaks: dict[str, float]
+) -> None:
     pytest.importorskip("matplotlib")
-    plot_roofline([Trace("one", [(0.1, 1e9)])], bandwidth, peaks, "", tmp_path / "roofline.png")
+    plot_roofline([Series("one", [0.1], [1e9])], bandwidth, peaks, "", tmp_path / "roofline.png")
     assert (tmp_path / "roofline.png").stat().st_size > 1000
 
 
 def test_point_above_every_ceiling(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plot_roofline([Trace("warm", [(1e4, 1e16)])], MEMORY, PEAKS, "", tmp_path / "roofline.svg")
+    plot_roofline([Series("warm", [1e4], [1e16])], MEMORY, PEAKS, "", tmp_path / "roofline.svg")
     assert "warm" in words_of(tmp_path / "roofline.svg")
 
 
 def test_sizes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     sizes = [2**e for e in range(4, 29)]
-    curves = [
-        Curve("scalar", sizes, [1e3 + n for n in sizes], [n / (1e3 + n) for n in sizes]),
-        Curve("torch", sizes[3:], [2e3 + n for n in sizes[3:]], [1.0 for _ in sizes[3:]], baseline=True),
+    shown = [
+        Series("scalar", sizes, [1e3 + n for n in sizes], [n / (1e3 + n) for n in sizes]),
+        Series("torch", sizes[3:], [2e3 + n for n in sizes[3:]], [1.0 for _ in sizes[3:]], baseline=True),
     ]
-    limits = [Curve(f"limit {i}", sizes[:5], [500.0] * 5, []) for i in range(6)]
-    plot_sizes(curves, limits, "GB/s", "m = n", "gemm $m", tmp_path / "sizes.svg")
+    limits = [Series(f"limit {i}", sizes[:5], [500.0] * 5, []) for i in range(6)]
+    plot_sizes(shown, limits, "GB/s", "m = n", "gemm $m", tmp_path / "sizes.svg")
     text = words_of(tmp_path / "sizes.svg")
     for word in ("scalar", "torch", "limit 5", "GB/s", "m = n, logarithmic", "2^28", "10 us", "gemm $m"):
         assert word in text, word

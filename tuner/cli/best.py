@@ -1,0 +1,328 @@
+"""``tune best``, ``tune table``: stored winners, and how far runs agree; which of them a command takes at all."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli.commands.results import BestArguments, TableArguments
+from tuner.cli.filters import (
+    filters_of,
+    kernel_filters,
+    named_kernel,
+    origin,
+    refuse_unknown,
+    report_damage,
+    show_records,
+)
+from tuner.core import paths
+from tuner.core.errors import DatabaseError, TunerError, UsageError, suggestion
+from tuner.core.files import refuse_missing_parent, write_csv
+from tuner.core.model import Problem, value_text
+from tuner.database.database import Database
+from tuner.database.records import Filters, Record, Selection, StoredWinner, Winner
+from tuner.devices.replay import as_options
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import builtin_kernels, kernel_of_run
+from tuner.report import tables
+from tuner.report.configurations import StoredTexts
+from tuner.report.next_steps import database_option, show_next
+from tuner.report.terminal import printable
+from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
+from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners
+
+OF_AGREEMENT = (
+    *("runs", "runs_agreeing", "cards", "cards_agreeing", "seeds", "seeds_agreeing"),
+    *("spread", "raced_behind", "behind", "runs_of_other_texts", "others"),
+)
+
+
+def table(asked: TableArguments) -> None:
+    """Print the table: of replays where nothing that fits was measured.
+
+    Raises:
+        DatabaseError: no winner fits.
+        UsageError: problems of several kernels cannot be written to one file.
+        OSError: the file cannot be written.
+    """
+    if asked.as_markdown and (asked.as_json or asked.as_csv):
+        raise UsageError("--markdown excludes --json and --csv", "give one of them")
+    if asked.again:
+        refuse_missing_parent(asked.again)
+    kernels = Kernels(named_kernel(asked.kernel))
+    agreed, missing = listed_winners(
+        asked, lambda database, fit: agreed_winners(database, fit, kernels=kernels)
+    )
+    if asked.again and agreed.rows:
+        _write_again(asked.again, agreed.rows)
+    if asked.as_json or asked.as_csv:
+        show_records(asked, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
+    elif agreed.rows:
+        texts = StoredTexts(full=asked.full)
+        head = f"configuration{texts.note}"
+        rows = [_agreed_row(row, texts) for row in agreed.rows]
+        if asked.as_markdown:
+            _show_markdown(rows)
+            click.echo()
+        else:
+            counts = ("runs", "cards", "seeds", "spread", "behind others")
+            tables.show_rows(rows, right=("time", *counts), stacked=(head,))
+        tables.show_line(_in_words(agreed.rows), err=not asked.as_markdown)
+    if missing:
+        raise missing
+
+
+def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:
+    """Write the problems without a majority as ``tune run --problems`` reads them; only a heading if there is none."""
+    kernels = sorted({row.stored.run.problem.kernel for row in rows})
+    if len(kernels) > 1:
+        raise UsageError(
+            f"a file has the problems of one kernel, and here are those of {', '.join(kernels)}",
+            "name one with --kernel",
+        )
+    without = [row.stored.run for row in rows if not row.has_majority]
+    problems = {run.problem.key: run.problem for run in without}
+    for key, problem in problems.items():
+        if len({(run.gpu.name, run.conditions) for run in without if run.problem.key == key}) > 1:
+            raise UsageError(
+                f"{problem} was tuned in several modes or on several models of GPU",
+                "name one with --mode, --regime or --gpu",
+            )
+    write_csv(file, list(_problem_row(rows[0].stored.run.problem)), map(_problem_row, problems.values()))
+    count = tables.counted(len(problems), "problem")
+    tables.say(f"wrote {count} to {file}: at most half of the runs agree")
+
+
+def _problem_row(problem: Problem) -> dict[str, object]:
+    options = {name: value_text(value) for name, value in problem.options.items()}
+    return {**problem.sizes, **options, **problem.dtypes}
+
+
+def _agreed_row(row: AgreedWinner, texts: StoredTexts) -> dict[str, object]:
+    run, winner, chosen = row.stored.run, row.stored.winner, row.chosen
+    runs, cards, seeds = (f"{agreeing} of {count}" for agreeing, count in _counts(row))
+    return {
+        "kernel": run.problem.kernel,
+        "problem": tables.problem_text(run.problem),
+        "gpu": run.gpu.name,
+        "timed": run.conditions,
+        f"configuration{texts.note}": texts.of(run).cell(chosen.configuration),
+        "time": tables.duration(winner.time_ns),
+        "versus default": tables.speedup(winner.ratio, None, None, winner.verdict),
+        "runs": runs,
+        "cards": cards,
+        "seeds": seeds,
+        "spread": _share(chosen.spread),
+        "behind others": _share(None if chosen.raced_behind is None else chosen.raced_behind - 1),
+        "source": origin(run),
+    }
+
+
+def _counts(row: AgreedWinner) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of runs, cards and random seeds: first of those that chose the winner, then of all."""
+    chosen, every = _numbers(row.chosen.winners), _numbers(row.every)
+    return tuple(zip(chosen, every, strict=True))
+
+
+def _numbers(winners: Sequence[StoredWinner]) -> tuple[int, int, int]:
+    return len(winners), len(cards_of(winners)), len({stored.run.options.seed for stored in winners})
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def _record(row: AgreedWinner) -> dict[str, Any]:
+    counts = dict(zip(("runs", "cards", "seeds"), _counts(row), strict=True))
+    return {
+        **tables.winner_record(row.stored),
+        **{name: count for name, (_, count) in counts.items()},
+        **{f"{name}_agreeing": agreeing for name, (agreeing, _) in counts.items()},
+        "spread": row.chosen.spread,
+        "raced_behind": row.chosen.raced_behind,
+        "behind": row.chosen.behind,
+        "runs_of_other_texts": row.other_texts,
+        "others": [_other(one) for one in row.others],
+    }
+
+
+def _other(one: WinningConfiguration) -> dict[str, Any]:
+    return {
+        **tables.configuration_record(one.configuration),
+        "runs": len(one.winners),
+        "cards": len(one.cards),
+        "seeds": _numbers(one.winners)[2],
+        "raced_behind": one.raced_behind,
+        "behind": one.behind,
+    }
+
+
+def _in_words(rows: Sequence[AgreedWinner]) -> str:
+    """Return how many problems several runs tuned, and how many of those have one winner."""
+    several = [row for row in rows if len(row.every) > 1]
+    count = tables.counted(len(rows), "problem")
+    if not several:
+        return f"{count}, each tuned once: tune again with another --seed to see how reproducible they are"
+    same = sum(not row.others for row in several)
+    share = f"{100 * same / len(several):.0f} %"
+    text = f"{count}; all runs agree on {same} of {len(several)} tuned more than once ({share})"
+    if texts := sum(row.other_texts for row in rows):
+        text += f"; {tables.counted(texts, 'run')} of another text of the kernel left out"
+    return text
+
+
+def _show_markdown(rows: Sequence[Mapping[str, object]]) -> None:
+    for line in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        cells = (
+            printable(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in line
+        )
+        click.echo(f"| {' | '.join(cells)} |")
+
+
+STACKED = ("confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
+"""Columns that move below their row on a narrow terminal, the first one first."""
+ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
+
+
+def measured_else_replayed(
+    read: Callable[[Filters], Selection[Record]], filters: Filters
+) -> tuple[Selection[Record], str]:
+    """Return the measured winners that fit, or if there is none the replayed ones and a note that says so.
+
+    Args:
+        read: returns what fits.
+        filters: replayed winners fit at once unless ``replayed`` is False.
+    """
+    selection = read(filters)
+    if selection.rows or filters.replayed is not False:
+        return selection, ""
+    selection = read(replace(filters, replayed=None))
+    return selection, ONLY_REPLAYED if selection.rows else ""
+
+
+def listed_winners(
+    asked: BestArguments | TableArguments, read: Callable[[Database, Filters], Selection[Record]]
+) -> tuple[Selection[Record], DatabaseError | None]:
+    """Return the winners that a command lists, and the error if there is none; say what is left out.
+
+    Args:
+        asked: for which; of replays where nothing that fits was measured.
+        read: returns what fits.
+    """
+    filters = filters_of(asked, replayed=None if asked.replayed else False)
+    with Database.open(asked.db, write=False) as database:
+        winners, note = measured_else_replayed(lambda fit: read(database, fit), filters)
+        missing = None if winners.rows else no_winner(database, filters, asked.kernel)
+    if note:
+        tables.say(note)
+    report_damage(winners.damaged)
+    return winners, missing
+
+
+def no_winner(database: Database, filters: Filters, kernel: str | None) -> DatabaseError:
+    """Return the error that no winner fits, with what to do: there may be some that a filter leaves out.
+
+    Args:
+        database: has none.
+        filters: that none fits.
+        kernel: as the command line names it.
+
+    Raises:
+        UsageError: the filters name what there is nowhere.
+    """
+    refuse_unknown(database, filters)
+    db = database_option(database.path)
+    is_file = named_kernel(kernel) is not None
+    stored = {winner.stored.run.problem.kernel for winner in best_winners(database, Filters()).rows}
+    if replace(filters, replayed=None) != Filters() and stored and (not kernel or kernel in stored):
+        remedy = "leave out a filter"
+    elif resuming := _resuming(database, kernel or ""):
+        remedy = f"finish the interrupted run: {resuming}{db}"
+    elif not kernel or is_file or kernel in builtin_kernels():
+        remedy = f"find one with: tune --kernel {shlex.quote(kernel or 'gemm')}{db}"
+    else:
+        remedy = suggestion(kernel, sorted({*builtin_kernels(), *stored}))
+    return DatabaseError(f"no winner in {database.path} fits", remedy)
+
+
+def _resuming(database: Database, kernel: str) -> str:
+    """Return the command that goes on with the newest unfinished run, of a kernel if it is named, or an empty text."""
+    for run_id in database.runs_that_fit(Filters(**kernel_filters(kernel))):
+        with suppress(TunerError):  # a damaged run, or one whose kernel is gone
+            run = database.run(run_id)
+            spec = kernel_of_run(run)
+            same_text = KernelIdentity(spec).same_text
+            last = database.latest_unfinished(run.problem, run.device, same_text)
+            if last is not None and same_text(last):
+                builtin = spec.file.parent == paths.search_spaces()
+                words = ["tune --kernel", spec.name if builtin else shlex.quote(str(spec.file))]
+                default = spec.problem()
+                words += [] if run.problem == default else [as_options(spec, default, run.problem)]
+                words += ["--rules", ",".join(last.options.rules)] if last.options.rules else []
+                words += [] if run.device == "cuda:0" else ["--device", shlex.quote(run.device)]
+                return " ".join([*words, "--resume"])
+    return ""
+
+
+def best(asked: BestArguments) -> None:
+    """Print the best configurations that fit; those of recordings where nothing that fits was measured.
+
+    Raises:
+        DatabaseError: none fits.
+    """
+    named = named_kernel(asked.kernel)
+    winners, missing = listed_winners(asked, lambda database, fit: best_winners(database, fit, named))
+    if asked.as_json or asked.as_csv:
+        records = (
+            {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}
+            for winner in winners.rows
+        )
+        show_records(asked, records, (*tables.WINNER_COLUMNS, "kernel_state"))
+    elif winners.rows:
+        texts = StoredTexts(full=asked.full)
+        head = f"configuration{texts.note}"
+        rows = [_row(winner, texts) for winner in winners.rows]
+        tables.show_rows(rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
+        if not (first := winners.rows[0].stored).run.foreign:
+            limits = "what limits it" if len(rows) == 1 else "what limits the first"
+            show_next({f"tune explain --trial {first.winner.trial_id}{database_option(asked.db)}": limits})
+    if missing:
+        raise missing
+
+
+def _row(best: BestWinner, texts: StoredTexts) -> dict[str, object]:
+    run, winner, figures = best.stored.run, best.stored.winner, best.stored.metrics
+    return {
+        "kernel": run.problem.kernel,
+        "problem": tables.problem_text(run.problem),
+        "gpu": run.gpu.name,
+        f"configuration{texts.note}": texts.of(run).cell(winner.configuration),
+        "time": tables.duration(winner.time_ns),
+        "rate": tables.throughput(figures),
+        "of peak": tables.percent(figures.speed_of_light),
+        "timed": run.conditions,
+        "versus default": tables.speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict),
+        "warm": tables.warm_text(winner.warm),
+        "confirmed": _confirmation(winner, run.replayed, best.state),
+        "trial": winner.trial_id,
+        "source": origin(run),
+    }
+
+
+def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
+    if standing is KernelState.CHANGED:
+        return f"no: {standing}"
+    if replayed:
+        return "recorded samples only, not confirmed"
+    if not winner.exportable:
+        return f"no: {winner.reason}" if winner.reason else "no"
+    again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
+    return again + (
+        ", right at its edges" if winner.edges_verified else ", at no edge-case size: none suits it"
+    )
