@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tuner.children.cubin import refused_launch
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.kernel.occupancy import occupancy
@@ -46,7 +47,7 @@ class Compilation(Record, frozen=True):
     """What became of planning, rendering and compiling one configuration."""
 
     status: Status
-    """``ok``, one of the compile failures, ``invalid_config`` without a plan, ``launch_error`` if nothing fits."""
+    """``ok``, one of the compile failures, or ``invalid_config``: without a plan, or refused by any driver."""
     error: str = ""
     plan: Plan | None = None
     """How it is launched; None for a reference, for a source, and for what did not compile."""
@@ -58,6 +59,8 @@ class Compilation(Record, frozen=True):
     """Digest of how the configuration computes (:mod:`tuner.kernel.identity`); empty for what did not render."""
     log: str = ""
     compile_s: float = 0.0
+    refused: int | None = None
+    """Number of the launch that any driver would refuse; None if there is none."""
     changed: bool = False
     """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
 
@@ -66,16 +69,26 @@ COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compil
 
 
 def with_occupancy(compilation: Compilation, plan: Plan, gpu: Gpu) -> Compilation:
-    """Return a compilation with its plan and complete resources; refused if no block of a launch fits on an SM."""
-    resources = []
-    status, error = compilation.status, compilation.error
-    for launch, compiled in zip(plan.launches, compilation.resources, strict=True):
+    """Return a compilation with its plan and complete resources; ``invalid_config`` if the driver would refuse it."""
+    resources, errors = [], []
+    launches = zip(plan.launches, compilation.resources, compilation.cubins, compilation.entries, strict=True)
+    for launch, compiled, cubin, entry in launches:
         shared = compiled.static_shared_bytes + launch.shared_bytes
         fit = occupancy(gpu, launch.threads, compiled.registers, shared, carveout=launch.carveout)
-        if fit.active_blocks == 0 and status is Status.OK:
-            status = Status.LAUNCH_ERROR
-            error = f"not one block fits on an SM: too many {fit.limiter}"
+        refused = refused_launch(cubin, entry, launch)
+        if fit.active_blocks == 0 and not refused:
+            too_much = {
+                "registers": f"too many registers, {compiled.registers} in each of {launch.threads} threads",
+                "shared memory": f"too much shared memory, {compiled.static_shared_bytes} static and "
+                f"{launch.shared_bytes} dynamic bytes of at most {gpu.shared_bytes_optin}",
+            }
+            refused = f"not one block fits on an SM: {too_much.get(fit.limiter, f'too many {fit.limiter}')}"
+        errors.append(refused)
         resources.append(
             replace(compiled, dynamic_shared_bytes=launch.shared_bytes, active_blocks=fit.active_blocks)
         )
-    return structs.replace(compilation, status=status, error=error, resources=tuple(resources), plan=plan)
+    compilation = structs.replace(compilation, resources=tuple(resources), plan=plan)
+    number = next((number for number, error in enumerate(errors) if error), None)
+    if number is None:
+        return compilation
+    return structs.replace(compilation, status=Status.INVALID_CONFIG, error=errors[number], refused=number)

@@ -37,6 +37,7 @@ from tuner.kernel.render import line_map, read_templates_once, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 
+_STATIC_SHARED = re.compile(r"uses too much shared data \(0x(\w+) bytes, 0x(\w+) max\)")
 CHANGED = "have changed since the run began"
 
 
@@ -96,6 +97,12 @@ class Compiler:
             error, log = str(rejected), rejected.log
             memory = "out of memory" in log.lower() or "OUT_OF_MEMORY" in log
             status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            if too_much := _STATIC_SHARED.search(log):
+                status = Status.INVALID_CONFIG
+                error = (
+                    f"{int(too_much[1], 16)} bytes of static shared memory, of at most {int(too_much[2], 16)}; more "
+                    "is possible as dynamic shared memory (extern __shared__, and shared_bytes in the launch)"
+                )
         except (KernelError, CompileError) as failure:
             status, error = Status.COMPILE_ERROR, str(failure)
         except MemoryError:

@@ -147,7 +147,7 @@ def compile_source(
             _check(bindings, bindings.nvrtcAddNameExpression(program, entry.encode())[0])
         encoded = [option.encode() for option in compile_options(arch, options, include)]
         (error,) = bindings.nvrtcCompileProgram(program, len(encoded), encoded)
-        log = _read(bindings, program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+        log = _text(bindings, program, "ProgramLog").strip()
         if error != bindings.nvrtcResult.NVRTC_SUCCESS:
             raise SourceRejected(log or str(error))
         lowered = entry
@@ -156,7 +156,7 @@ def compile_source(
             _check(bindings, error)
             lowered = name.decode()
         cubin = _read(bindings, program, "CUBIN")
-        ptx = _read(bindings, program, "PTX").rstrip(b"\0").decode(errors="replace") if listing else ""
+        ptx = _text(bindings, program, "PTX") if listing else ""
     finally:
         bindings.nvrtcDestroyProgram(program)
     parts = _ENTRY.split(log)
@@ -179,6 +179,11 @@ def _read(bindings: Any, program: Any, what: str) -> bytes:
     (error,) = getattr(bindings, f"nvrtcGet{what}")(program, data)
     _check(bindings, error)
     return data
+
+
+def _text(bindings: Any, program: Any, what: str) -> str:
+    """Return a text without zero bytes: one ends it, and ptxas's messages begin with one."""
+    return _read(bindings, program, what).replace(b"\0", b"").decode(errors="replace")
 
 
 def _check(bindings: Any, error: Any) -> None:

@@ -15,7 +15,7 @@ from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression
-from tuner.inspect.check.compiling import check_compiling
+from tuner.inspect.check.compiling import Compiled, check_compiling
 from tuner.inspect.check.emulation import HostChildren, check_on_host, check_references
 from tuner.inspect.check.findings import Report, load
 from tuner.inspect.check.subjects import (
@@ -65,16 +65,16 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     check_problems(sound, checks, chosen, report)
     for subject in chosen:
         check_plans(kernel, subject, report)
-    broken, misspelt = set[str](), set[str]()
+    compiled = Compiled()
     try:
         nvrtc_version()
     except CompileError as error:
         report.note(f"nothing was compiled: {error}")
     else:
-        broken, misspelt = check_compiling(kernel, chosen, checks, report)
-    check_uses(kernel, misspelt, report)
+        compiled = check_compiling(kernel, chosen, checks, report)
+    check_uses(kernel, compiled.effective, compiled.misspelt, report)
     if checks.on_host and comparable:
-        running = [subject for subject in chosen if subject.variant.name not in broken]
+        running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
         check_on_host(kernel, running, checks.gpus[0], children, report)
 
 

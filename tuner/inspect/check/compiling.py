@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
@@ -16,6 +16,7 @@ from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Resources, Status
 from tuner.inspect.check.findings import Report
+from tuner.inspect.check.parameters import check_parameters
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
 from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
@@ -59,18 +60,28 @@ class _Task:
         return f"{what}, {dtypes}, on sm_{self.request.gpu.cc}"
 
 
+Results = Sequence[tuple[_Task, Compilation]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What compiling has shown of variants, by name."""
+
+    broken: set[str] = field(default_factory=set)
+    """Nothing of them can be launched, or their arguments do not fit: running them shows no more."""
+    misspelt: set[str] = field(default_factory=set)
+    """Their code uses a name that there is not."""
+    effective: dict[str, set[str]] = field(default_factory=dict)
+    """Their parameters that do something."""
+
+
 def check_compiling(
     kernel: KernelSpec, chosen: Sequence[Subject], checks: Checks, report: Report
-) -> tuple[set[str], set[str]]:
-    """Report what does not compile, what fits on no SM, and arguments that do not fit parameters.
-
-    Returns:
-        Names of variants of which nothing can be launched, or whose arguments do not fit: running them shows no more;
-        and of those whose code uses a name that there is not.
-    """
+) -> Compiled:
+    """Report what does not compile, what cannot be launched, arguments that do not fit, parameters that do nothing."""
     tasks = [*_reference_tasks(kernel, checks), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return set(), set()
+        return Compiled()
     with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
         report.observer.phase("compilations", len(waits))
@@ -81,25 +92,49 @@ def check_compiling(
         results = list(zip(tasks, compilations, strict=True))
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
         unfit = check_signatures(kernel, calls, pool, report)
+        misspelt = _check_failures(kernel, results, report)
+        _check_limits(kernel, results, report)
+        running = {task.variant for task, compilation in results if compilation.status is Status.OK}
+        effective = {
+            one.variant.name: check_parameters(kernel, one, pool, report)
+            for one in chosen
+            if one.variant.name in running - misspelt
+        }
+    for subject in chosen:
+        _check_constraints(kernel, subject, results, report)
+    gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
+    report.done.append(f"{len(tasks)} compilations for {gpus}")
+    return Compiled(({task.variant for task in tasks} - running) | unfit, misspelt, effective)
+
+
+def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> set[str]:
+    """Report what does not compile, and return the variants whose code uses a name that there is not."""
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
     for task, compilation in results:
         if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             failures[_location(kernel, task, compilation, report)].append(task)
     for (file, line, problem), failed in failures.items():
-        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        report.at(file, line, f"{problem} ({failed[0]}{others})")
-    for subject in chosen:
-        _check_fit(kernel, subject, results, report)
-    gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
-    report.done.append(f"{len(tasks)} compilations for {gpus}")
-    compiled = {task.variant for task, compilation in results if compilation.status is Status.OK}
-    misspelt = {
-        task.variant
-        for (_, _, text), failed in failures.items()
-        if _UNDEFINED.search(text)
-        for task in failed
+        report.at(file, line, f"{problem} ({_first_of(failed)})")
+    return {
+        task.variant for (*_, text), failed in failures.items() if _UNDEFINED.search(text) for task in failed
     }
-    return ({task.variant for task in tasks} - compiled) | unfit, misspelt
+
+
+def _first_of(tasks: Sequence[_Task]) -> str:
+    return f"{tasks[0]} and {len(tasks) - 1} more" if len(tasks) > 1 else str(tasks[0])
+
+
+def _check_limits(kernel: KernelSpec, results: Results, report: Report) -> None:
+    """Report configurations that no driver launches, by what was compiled: one finding for each limit of a launch."""
+    refused: dict[tuple[Key, str], list[tuple[_Task, str]]] = defaultdict(list)
+    for task, compilation in results:
+        if compilation.status is Status.INVALID_CONFIG and compilation.sources:
+            number = compilation.refused if compilation.refused is not None else len(compilation.sources) - 1
+            key = task.key(kernel, task.launches[number])
+            refused[key, re.sub(r"\d+", "", compilation.error)].append((task, compilation.error))
+    for (key, _), some in refused.items():
+        problem = f"{some[0][1]} ({_first_of([task for task, _ in some])})"
+        report.add(key, problem, "ask for less, or exclude such configurations by a constraint")
 
 
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:
@@ -189,15 +224,10 @@ def _file(kernel: KernelSpec, launch: LaunchSpec, name: str) -> Path | None:
     return None
 
 
-def _check_fit(
-    kernel: KernelSpec, subject: Subject, results: Sequence[tuple[_Task, Compilation]], report: Report
-) -> None:
-    """Report a variant of which nothing fits on an SM, or whose constraints on the compiler's report exclude all."""
+def _check_constraints(kernel: KernelSpec, subject: Subject, results: Results, report: Report) -> None:
+    """Report constraints on the compiler's report that exclude all configurations of a variant."""
     mine = [(task, compilation) for task, compilation in results if task.subject is subject]
     key = ("variants", subject.variant.name)
-    unfit = [compilation for _, compilation in mine if compilation.status is Status.LAUNCH_ERROR]
-    if unfit and len(unfit) == len(mine):
-        report.add((*key, "launches", 0), unfit[0].error, "ask for fewer registers or less shared memory")
     named = [
         {
             **kernel.environment(task.request.problem, task.request.gpu),

@@ -35,6 +35,8 @@ class Subject:
     gpus: tuple[Gpu, ...]
     configurations: tuple[Configuration, ...]
     """Valid ones: the default first if it is valid, then a sample."""
+    space: VariantSpace
+    """All valid ones."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, checks: Checks, report: R
                     f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
                     f" the default sizes or any preset: {excluded}"
                 )
-            return Subject(variant, problem, gpus, _sample(kernel, space, problem, gpus[0], checks))
+            sample = _sample(kernel, space, problem, gpus[0], checks)
+            return Subject(variant, problem, gpus, sample, space)
         excluded = excluded or reason
     if not usable:
         assert variant.requires is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tuner.core import paths
@@ -18,11 +18,14 @@ _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
 
 
-def check_uses(kernel: KernelSpec, misspelt: Container[str], report: Report) -> None:
+def check_uses(
+    kernel: KernelSpec, effective: Mapping[str, set[str]], misspelt: Container[str], report: Report
+) -> None:
     """Report what no launch uses.
 
     Args:
         kernel: that is checked.
+        effective: parameters of variants that change what is compiled, wherever their names are.
         misspelt: variants whose code uses an undefined name, which may stand for a parameter that nothing seems to use.
         report: gets what is found.
     """
@@ -32,7 +35,8 @@ def check_uses(kernel: KernelSpec, misspelt: Container[str], report: Report) -> 
         read |= given
         _check_variant(kernel, variant, given, report)
         if variant.name not in misspelt:
-            _check_parameters(kernel, variant, given, report)
+            known = given | effective.get(variant.name, set())
+            _check_parameters(kernel, variant, known, report)
     for tensor in kernel.tensors.values():
         if tensor.role == "input" and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
@@ -60,12 +64,14 @@ def _check_parameters(kernel: KernelSpec, variant: VariantSpec, given: set[str],
     unused = variant.parameters.keys() - used
     if unused and (words := _words(kernel, [variant])) is not None:
         for name in sorted(unused - words):
-            problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
-            report.add(
-                ("variants", variant.name, "parameters", name),
-                problem,
-                "use it, or leave it out: it only wastes trials",
-            )
+            report_useless(variant, name, report)
+
+
+def report_useless(variant: VariantSpec, name: str, report: Report) -> None:
+    """Report a parameter whose values make no difference."""
+    problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
+    key = ("variants", variant.name, "parameters", name)
+    report.add(key, problem, "use it, or leave it out: it only wastes trials")
 
 
 def _arguments(launch: LaunchSpec) -> Iterator[str]:
@@ -97,28 +103,30 @@ def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> set[str] | No
     words: set[str] = set()
     for launch in (launch for variant in variants for launch in variant.launches):
         words |= set(re.findall(r"\w+", launch.entry))
-        texts = _texts(kernel, launch.template)
-        if texts is None:
+        files = code_files(kernel, launch.template)
+        if files is None:
             return None
-        for path in own_headers(texts, [launch.template.parent, *kernel.include]):
-            texts.append(code_of(path.read_text(errors="replace")))
-        words |= {word for text in texts for word in re.findall(r"\w+", text)}
+        words |= {word for text in files.values() for word in re.findall(r"\w+", text)}
     return words
 
 
-def _texts(kernel: KernelSpec, template: Path) -> list[str] | None:
-    """Return the code of a template and of all templates that it includes; None if one is named by an expression."""
-    if template.suffix != ".j2":
-        return [code_of(template.read_text(errors="replace"))]
-    texts, pending, seen = [], [template], {template}
+def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:
+    """Return the code of a template and of all that it includes, its lines where they are and without comments.
+
+    None where a template is named by an expression.
+    """
+    texts: dict[Path, str] = {}
+    pending = [template] if template.suffix == ".j2" else []
+    if not pending:
+        texts[template] = code_of(template.read_text(errors="replace"), lines_stay=True)
     while pending:
-        text = _TEMPLATE_COMMENT.sub("", pending.pop().read_text(errors="replace"))
-        texts.append(text)
+        text = (path := pending.pop()).read_text(errors="replace")
+        texts[path] = text = _TEMPLATE_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
         for name in _INCLUDE.findall(text):
             if not name:
                 return None
-            for folder in (kernel.folder, paths.templates()):
-                if (path := folder / name).is_file() and path not in seen:
-                    seen.add(path)
-                    pending.append(path)
+            included = [folder / name for folder in (kernel.folder, paths.templates())]
+            pending += [path for path in included if path.is_file() and path not in texts]
+    for path in own_headers(list(texts.values()), [template.parent, *kernel.include]):
+        texts[path] = code_of(path.read_text(errors="replace"), lines_stay=True)
     return texts

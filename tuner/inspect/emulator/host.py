@@ -301,9 +301,11 @@ def _build_machine(folder: Path) -> Path:
 # -- CUDA C++ as the CPU's compiler takes it: without PTX, for the oldest GPU
 
 
-def code_of(source: str) -> str:
-    """Return a source without its comments, and without the lines that have nothing else."""
-    without = _COMMENT.sub(lambda match: match[1] or "", source)
+def code_of(source: str, *, lines_stay: bool = False) -> str:
+    """Return a source without its comments, and, unless its lines stay where they are, without empty lines."""
+    without = _COMMENT.sub(lambda match: match[1] or "\n" * (lines_stay and match[0].count("\n")), source)
+    if lines_stay:
+        return without
     return "\n".join(line.rstrip() for line in without.splitlines() if line.strip()) + "\n"
 
 

@@ -78,7 +78,7 @@ def compile_cases(
     left_out: list[LeftOut] = []
     for number, (case, wait) in enumerate(zip(cases, waits, strict=True)):
         compilation = wait()
-        if compilation.plan is None:
+        if compilation.status is not Status.OK:
             kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
             left_out.append((case, kind + compilation.error))
             continue

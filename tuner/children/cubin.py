@@ -1,0 +1,96 @@
+"""What a cubin says without being run: a kernel's machine code, and the launches that it was compiled for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.runtime.launches import Launch
+
+_SAYS_NOTHING = (
+    ".debug",
+    ".nv_debug",
+    ".rel.debug",
+    ".rela.debug",
+    ".rel.nv_debug",
+    ".rela.nv_debug",
+    ".line",
+    ".note",
+)
+"""Beginnings of sections with lines, paths and the compiler's options."""
+_NAMES, _SYMBOLS, _NO_BITS = 3, 2, 8
+"""Types of sections: names differ between two instances of a template, and tables of symbols refer to names."""
+_INFO = ".nv.info."
+_SIZED = 4
+"""The format of an attribute whose value follows; any other has it in its last two bytes."""
+_MAX_THREADS, _REQUIRED_THREADS, _CLUSTER = 0x05, 0x10, 0x3D
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    size: int
+    data: bytes
+
+
+def _sections(cubin: bytes) -> Iterator[_Section]:
+    """Yield the sections of a 64-bit ELF file.
+
+    Raises:
+        struct.error: it is none.
+    """
+    table, size, count, names = struct.unpack_from("<Q10xHHH", cubin, 0x28)
+    headers = [struct.unpack_from("<IIQQQQ", cubin, table + number * size) for number in range(count)]
+    for name, kind, _, _, offset, length in headers:
+        start = headers[names][4] + name
+        text = cubin[start : cubin.index(b"\0", start)].decode(errors="replace")
+        yield _Section(text, kind, length, b"" if kind == _NO_BITS else cubin[offset : offset + length])
+
+
+def machine_code(cubin: bytes, entry: str) -> str:
+    """Return a digest of what a kernel does: of its code, constants and memory, not of lines, paths and names."""
+    content = hashlib.sha256()
+    for section in _sections(cubin):
+        if section.kind not in (_NAMES, _SYMBOLS) and not section.name.startswith(_SAYS_NOTHING):
+            content.update(f"{section.name.replace(entry, '')}\0{section.kind} {section.size}\0".encode())
+            content.update(section.data)
+    return content.hexdigest()
+
+
+def refused_launch(cubin: bytes, entry: str, launch: Launch) -> str:
+    """Return why the driver would refuse a launch, by what the kernel was compiled for; empty if it would not."""
+    said = {kind: value for kind, value in _attributes(cubin, entry) if len(value) == 3}
+    block, grid = launch.block, launch.grid
+    if (most := said.get(_MAX_THREADS)) and launch.threads > math.prod(most):
+        return (
+            f"a block of {launch.threads} threads, but the kernel was compiled for at most {math.prod(most)} threads "
+            "(__launch_bounds__)"
+        )
+    if (wanted := said.get(_REQUIRED_THREADS)) and wanted != block:
+        return f"a block of {_times(block)} threads, but the kernel was compiled for {_times(wanted)} (__block_size__)"
+    if cluster := said.get(_CLUSTER):
+        if launch.cluster is not None and launch.cluster != cluster:
+            return f"clusters of {_times(launch.cluster)} blocks, but the kernel has __cluster_dims__ {_times(cluster)}"
+        if any(blocks % side for blocks, side in zip(grid, cluster, strict=True)):
+            return f"a grid of {_times(grid)} blocks is no multiple of the kernel's __cluster_dims__ {_times(cluster)}"
+    return ""
+
+
+def _times(sides: tuple[int, ...]) -> str:
+    return " x ".join(map(str, sides))
+
+
+def _attributes(cubin: bytes, entry: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield number and value of a kernel's attributes: a value is words of four bytes."""
+    for section in _sections(cubin):
+        position = 0 if section.name == f"{_INFO}{entry}" else section.size
+        while position + 4 <= len(section.data):
+            kind, number, size = struct.unpack_from("<BBH", section.data, position)
+            position += 4
+            if kind == _SIZED:
+                yield number, struct.unpack_from(f"<{size // 4}I", section.data, position)
+                position += size

@@ -1,0 +1,296 @@
+"""Parameters that do nothing: configurations that differ in such a one alone have equal machine code and launches."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin import machine_code
+from tuner.core.errors import KernelError, TunerError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.check.findings import Report
+from tuner.inspect.check.subjects import Subject, alternatives, problems
+from tuner.inspect.check.uses import code_files, report_useless
+from tuner.kernel.plan import invalid_reason, make_plan
+from tuner.kernel.render import undeclared_names
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import VariantSpace
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import VariantSpec
+from tuner.runtime.launches import Plan
+
+MOST_ROWS = 64
+"""Configurations of a space all of which are compared."""
+BASES = 24
+"""Configurations of a larger one, with each value of each parameter: another may matter beside one of them alone."""
+WAVES = (1, 4, 1 << 20)
+"""Pairs compiled at a time: most parameters show themselves in the first."""
+ELSEWHERE = 2
+"""Pairs for each other dtype, option, preset and GPU."""
+
+Pair = tuple[Configuration, Configuration]
+Pairs = Mapping[str, Sequence[Pair]]
+"""By the parameter in which they differ."""
+Place = tuple[Problem, Gpu]
+Files = Mapping[Path, str]
+"""The code of a variant's templates and all that they include; empty where that cannot be told."""
+Found = tuple[Path, int, str, str]
+"""File, line, what is wrong, and what to do."""
+_BY_GPU = re.compile(r"\b(?:__CUDA_ARCH\w*|NV_(?:IF|PROVIDES)\w*|cc)\b")
+_REDEFINED = re.compile(r'^(\S[^:\n]*):(\d+): warning[^\n]*redefinition of macro "(\w+)"', re.MULTILINE)
+
+
+def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, report: Report) -> set[str]:
+    """Report parameters of a variant that change neither machine code nor launches, and what overrides them.
+
+    Args:
+        kernel: that is checked.
+        subject: a variant where it can run.
+        pool: compiles what is compared.
+        report: gets what is found.
+
+    Returns:
+        The parameters that do something.
+    """
+    files, compared = _files(kernel, subject.variant), _Compared(kernel, pool)
+    pairs = _pairs(subject.space)
+    launched, here = set[str](), (subject.problem, subject.gpus[0])
+    pending = dict(pairs)
+    for place in (here, *_elsewhere(kernel, subject, files)):
+        if place is not here:
+            pending = {name: _valid(kernel, pairs[name], place)[:ELSEWHERE] for name in pending}
+        launched |= {
+            name for name in pending if any(_other_launches(kernel, pair, place) for pair in pending[name])
+        }
+        # Where a macro is defined again, the code may have another value than the launch.
+        coded = {name: some for name, some in pending.items() if name not in launched or _again(files, name)}
+        differ = compared.differ(coded, place, report)
+        pending = {name: some for name, some in coded.items() if name not in differ}
+        if not pending:
+            break
+    for name in filter(compared.equal.__contains__, pending):
+        at = _warned(files, compared.redefined.get(name), name)
+        if at is None and name not in launched and not _by_option(kernel, name):
+            at = _override(files, name)
+        if at is not None:
+            report.at(*at)
+        elif name not in launched and not _by_option(kernel, name):
+            if _reaches(kernel, subject.variant, files, name):
+                report.note(
+                    f"parameter {name} of {subject.variant.name}: the compiler makes the same code of its values, in"
+                    f" {len(pairs[name])} pairs of configurations"
+                )
+            else:
+                report_useless(subject.variant, name, report)
+    plain = any(launch.template.suffix != ".j2" for launch in subject.variant.launches)
+    for name in filter(partial(_by_option, kernel), pairs if plain else pending):
+        report.add(("compile", "options"), f"options define {name}, which is tuned", "leave that out")
+    return (pairs.keys() - pending.keys()) | launched
+
+
+# -- which configurations are compared, and where
+
+
+def _pairs(space: VariantSpace) -> dict[str, list[Pair]]:
+    """Return pairs that differ in one parameter, by that: all pairs of a small space."""
+    pairs: dict[str, list[Pair]] = {parameter.name: [] for parameter in space.parameters}
+    done: list[int] = []
+    for base in _bases(space):
+        vector = space.matrix[base].astype(np.int64)
+        near = np.flatnonzero(space.distances(vector) == 1)
+        columns = np.argmax(space.matrix[near] != vector, axis=1)
+        for column, some in enumerate(pairs.values()):
+            beside = [int(row) for row in near[columns == column] if row not in done]
+            if done and beside and len(space) > MOST_ROWS:
+                beside = [beside[len(done) % len(beside)]]
+            some += [(space.configuration(base), space.configuration(row)) for row in beside]
+        done.append(base)
+    return pairs
+
+
+def _bases(space: VariantSpace) -> list[int]:
+    """Return rows: all of a small space, else some that have every value between them; the default, if valid, first."""
+    default = space.nearest(space.default)
+    assert default is not None
+    order = [
+        default,
+        *(int(row) for row in np.random.default_rng(0).permutation(len(space)) if row != default),
+    ]
+    if len(order) <= MOST_ROWS:
+        return order
+    seen: set[tuple[int, int]] = set()
+    first: list[int] = []
+    for row in order[: 100 * BASES]:
+        values = set(enumerate(space.matrix[row].tolist()))
+        if not values <= seen:
+            first.append(row)
+            seen |= values
+    return list(dict.fromkeys([*first, *order[:BASES]]))[:BASES]
+
+
+def _elsewhere(kernel: KernelSpec, subject: Subject, files: Files) -> Iterator[Place]:
+    """Yield other places where a parameter may matter: other dtypes, options and presets, and GPUs if the code asks."""
+    problem, gpu = subject.problem, subject.gpus[0]
+    others: tuple[Gpu, ...] = subject.gpus[1:]
+    if not files or any(_BY_GPU.search(text) for text in files.values()):
+        others += tuple(ARCHITECTURES.values())
+    places = [(problem, other) for other in others]
+    places += [(other, gpu) for other in (*alternatives(kernel, problem), *problems(kernel).values())]
+    distinct = {(str(one), other.cc): (one, other) for one, other in places}
+    distinct.pop((str(problem), gpu.cc), None)
+    yield from distinct.values()
+
+
+def _valid(kernel: KernelSpec, pairs: Sequence[Pair], place: Place) -> list[Pair]:
+    return [pair for pair in pairs if not any(invalid_reason(kernel, *place, one) for one in pair)]
+
+
+def _other_launches(kernel: KernelSpec, pair: Pair, place: Place) -> bool:
+    plans: list[Plan | None] = []
+    for configuration in pair:
+        try:
+            plans.append(make_plan(kernel, *place, configuration))
+        except TunerError:
+            plans.append(None)
+    return plans[0] != plans[1]
+
+
+class _Compared:
+    """The machine code of configurations, each compiled once.
+
+    Args:
+        kernel: whose configurations they are.
+        pool: compiles them.
+    """
+
+    def __init__(self, kernel: KernelSpec, pool: CompilePool) -> None:
+        self._kernel, self._pool = kernel, pool
+        self._waits: dict[tuple[str, int, Configuration], Callable[[], Compilation]] = {}
+        self._codes: dict[tuple[str, int, Configuration], tuple[str, ...]] = {}
+        self.equal: set[str] = set()
+        """Parameters of which a pair has equal code."""
+        self.redefined: dict[str, tuple[str, int]] = {}
+        """Where the compiler says that a macro is defined again, by its name."""
+
+    def differ(self, pairs: Pairs, place: Place, report: Report) -> set[str]:
+        """Return the parameters of which a pair has different code; each as soon as that is known."""
+        found: set[str] = set()
+        begun = 0
+        for wave in WAVES:
+            chosen = [
+                (name, pair) for name in pairs.keys() - found for pair in pairs[name][begun : begun + wave]
+            ]
+            report.observer.phase("machine code compared", len(chosen))
+            for configuration in itertools.chain(*(pair for _, pair in chosen)):
+                self._begin(configuration, place)
+            for name, pair in chosen:
+                report.observer.step(name)
+                one, other = (self._code(configuration, place) for configuration in pair)
+                if one != other:
+                    found.add(name)
+                elif one:
+                    self.equal.add(name)
+            begun += wave
+        return found
+
+    def _begin(self, configuration: Configuration, place: Place) -> None:
+        problem, gpu = place
+        key = str(problem), gpu.cc, configuration
+        if key not in self._codes and key not in self._waits:
+            self._waits[key] = self._pool.begin(RenderRequest(self._kernel.file, problem, gpu, configuration))
+
+    def _code(self, configuration: Configuration, place: Place) -> tuple[str, ...]:
+        """Return what is equal if the code is; nothing where it does not compile."""
+        key = str(place[0]), place[1].cc, configuration
+        if key in self._waits:
+            compilation = self._waits.pop(key)()
+            for file, line, name in _REDEFINED.findall(compilation.log):
+                self.redefined.setdefault(name, (file, int(line)))
+            pairs = zip(compilation.cubins, compilation.entries, strict=True)
+            self._codes[key] = tuple(itertools.starmap(machine_code, pairs)) if compilation.resources else ()
+        return self._codes[key]
+
+
+# -- what keeps a value from the code
+
+
+def _files(kernel: KernelSpec, variant: VariantSpec) -> Files:
+    files: dict[Path, str] = {}
+    for launch in variant.launches:
+        own = code_files(kernel, launch.template)
+        if own is None:
+            return {}
+        files |= own
+    return files
+
+
+def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) -> bool:
+    """Return whether the code of a variant has a parameter's value: as a macro, or filled in by a template."""
+    if not files or any(re.search(rf"\b{name}\b", launch.entry) for launch in variant.launches):
+        return True
+    templated = any(launch.template.suffix == ".j2" for launch in variant.launches)
+    uses = rf"^(?!\s*#\s*(?:un|ifn?)?def(?:ine)?\s+{name}\b).*\b{name}\b"
+    for text in files.values():
+        if not templated and re.search(uses, text, re.MULTILINE):
+            return True
+        with contextlib.suppress(KernelError):  # a header with braces
+            if templated and name in undeclared_names(text, kernel.folder):
+                return True
+    return False
+
+
+def _by_option(kernel: KernelSpec, name: str) -> bool:
+    options = " ".join(("", *kernel.compile_options))
+    return bool(re.search(rf"\s(?:-[DU]|--(?:un)?define-macro[= ])\s*{name}\b", options))
+
+
+def _again(files: Files, name: str) -> bool:
+    return any(
+        re.search(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", text, re.MULTILINE) for text in files.values()
+    )
+
+
+def _warned(files: Files, said: tuple[str, int] | None, name: str) -> Found | None:
+    """Return the definition of which the compiler has warned, if it is not the tuner's own."""
+    said_of, number = said or ("", 0)
+    for file, text in files.items():
+        line = "".join(text.split("\n")[number - 1 : number])
+        if file.name == Path(said_of).name and re.search(rf"define\s+{name}\b", line):
+            return file, number, f"{name} is defined again", f"write #ifndef {name} ... #endif around it"
+    return None
+
+
+def _override(files: Files, name: str) -> Found | None:
+    """Return what hides a parameter's value: an #undef, a definition, a variable of its name."""
+    for file, text in files.items():
+        take = (
+            f"write {{{{ {name} }}}} where the code needs the value"
+            if file.suffix == ".j2"
+            else "leave it out"
+        )
+        lost = "the value that is tuned does not reach the code"
+        before = ""
+        for number, line in enumerate(text.split("\n"), 1):
+            if re.match(rf"\s*#\s*undef\s+{name}\b", line):
+                return file, number, f"{name} is undefined here: {lost}", take
+            if not re.search(rf"{{{{-?\s*{name}\b", line):
+                guarded = re.match(rf"\s*#\s*if(ndef\s+|\s+!\s*defined\b\W*){name}\b", before)
+                if re.match(rf"\s*#\s*define\s+{name}\b", line) and not guarded:
+                    return (
+                        file,
+                        number,
+                        f"{name} is defined again",
+                        f"write #ifndef {name} ... #endif around it",
+                    )
+                if re.search(rf"^[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]", line):
+                    return file, number, f"{name} is declared here: {lost}", take
+            before = line if line.strip() else before
+    return None
