@@ -122,10 +122,22 @@ def test_pairs_must_pair_up():
         (Ratio(1.03, 0.99, 1.07), Verdict.AMBIGUOUS),
         (Ratio(0.992, 0.985, 0.999), Verdict.AMBIGUOUS),
         (Ratio(0.985, 0.975, 0.9999), Verdict.FASTER),
+        (Ratio(0.985, 0.975, 1.0), Verdict.AMBIGUOUS),  # an interval that reaches 1
+        (Ratio(1.015, 1.0, 1.025), Verdict.AMBIGUOUS),
+        (Ratio(1.0, 0.99, 1.01), Verdict.SAME),  # as far as the noise
+        (Ratio(1.0, 0.9899, 1.01), Verdict.AMBIGUOUS),
+        (Ratio(1.0, 0.99, 1.0101), Verdict.AMBIGUOUS),
+        (Ratio(0.99, 0.99, 0.995), Verdict.SAME),
+        (Ratio(1.01, 1.005, 1.01), Verdict.SAME),
     ],
 )
 def test_verdict(ratio, expected):
     assert verdict(ratio, noise_floor=0.01) is expected
+
+
+def test_equal_times_are_the_same_without_any_noise():
+    assert verdict(Ratio(1.0, 1.0, 1.0), noise_floor=0.0) is Verdict.SAME
+    assert verdict(Ratio(1.1, 1.1, 1.1), noise_floor=0.0) is Verdict.SLOWER
 
 
 def test_outliers_are_counted():

@@ -201,9 +201,10 @@ def test_rejected_are_named_when_none_is_left() -> None:
         (1.021, Mode.COLD, 1000.0, False),
         (0.979, Mode.COLD, 1000.0, False),
         (1.03, Mode.COLD, 25.0, False),
-        (1.2, Mode.COLD, 2.0, True),  # half a microsecond is what events resolve
-        (1.2, Mode.ROTATING, 2.0, False),  # but not where many calls share them
-        (1.04, Mode.ROTATING, 2.0, True),
+        (1.24, Mode.COLD, 2.0, True),  # half a microsecond is what events resolve
+        (1.26, Mode.COLD, 2.0, False),
+        (1.045, Mode.ROTATING, 2.0, True),  # a tenth of one where many calls share them
+        (1.055, Mode.ROTATING, 2.0, False),
         (0.87, Mode.ROTATING, 20.0, True),  # alone, without eight others in turn
         (0.84, Mode.ROTATING, 20.0, False),
         (1.03, Mode.ROTATING, 20.0, False),

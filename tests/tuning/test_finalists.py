@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.tuning.finishes import Track, finish, numbers, trial
+from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Status
 from tuner.core.stats import Verdict
 from tuner.tuning.finalists import FINALISTS, finalists
@@ -122,3 +123,12 @@ def test_short_kernels_may_be_further_apart() -> None:
     trials = [trial(0, 2.0), trial(1, 2.4), trial(2, 2.6)]
     assert numbers([t.configuration for t in finalists(trials, 500.0)]) == [0, 1]
     assert finalists(trials) == trials[:1]
+
+
+@pytest.mark.parametrize(("mode", "resolved_us"), [(Mode.COLD, 0.5), (Mode.ROTATING, 0.1)])
+def test_as_far_apart_as_events_resolve(mode: Mode, resolved_us: float) -> None:
+    """Where many calls share two events, a fifth of that."""
+    device = Track()
+    device.conditions = Conditions(mode)
+    finish(device, [trial(0, 0.4), trial(1, 0.4 + 0.95 * resolved_us), trial(2, 0.4 + 1.05 * resolved_us)])
+    assert sorted(numbers(device.races[0])) == [0, 1]

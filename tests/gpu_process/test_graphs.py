@@ -1,0 +1,77 @@
+"""What is launched to time something, and in which unit the answer is, with a driver and tensors that take notes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from tuner.core.conditions import Mode
+from tuner.gpu import timing
+from tuner.gpu.problem import ProblemSession, ReferenceKernel
+from tuner.gpu.timing import SampleGraph, run_once
+from tuner.kernel.roofline import ARCHITECTURES
+
+
+class Notes:
+    """A graph and a candidate that say in which order things were added, launched and waited for."""
+
+    def __init__(self, copies: int = 3) -> None:
+        self.said: list[Any] = []
+        self.graph, self.timed, self.data, self.stamps = MagicMock(), MagicMock(), MagicMock(), MagicMock()
+        self.data.copies = copies
+        self.graph.event = self._noting("event", result="an event")
+        self.graph.kernel = lambda kernel: self.said.append(
+            "flush" if kernel is self.data.flush else "kernel"
+        )
+        self.graph.launch = self._noting("launch")
+        self.data.add_restore = self._noting("restore")
+        self.data.poison = self._noting("poison")
+        self.data.helpers.context.synchronize = self._noting("wait")
+        self.timed.add_to = lambda graph, copy: self.said.append(copy)
+
+    def _noting(self, what: str, result: Any = None) -> Any:
+        def note(*_: Any) -> Any:
+            self.said.append(what)
+            return result
+
+        return note
+
+
+@pytest.fixture
+def elapsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let half a millisecond pass between any two events."""
+    monkeypatch.setattr(timing.cu, "cuEventElapsedTime", lambda start, end: (timing.cu.CUresult(0), 0.5))
+
+
+@pytest.mark.usefixtures("elapsed")
+def test_a_first_run_is_of_poisoned_outputs_and_told_in_nanoseconds() -> None:
+    notes = Notes()
+    assert run_once(notes.data, notes.timed, notes.graph) == pytest.approx(5e5)
+    assert notes.said == ["poison", "restore", "event", 0, "event", "launch", "wait"]
+
+
+@pytest.mark.usefixtures("elapsed")
+@pytest.mark.parametrize(
+    ("mode", "calls", "sample"),
+    [
+        (Mode.COLD, 1, ["restore", "flush", "event", 0, "event"]),
+        (Mode.ROTATING, 5, ["restore", "flush", "event", 0, 1, 2, 0, 1, "event"]),
+        (Mode.WARM, 4, ["restore", 0, "event", 0, 0, 0, 0, "event"]),
+    ],
+)
+def test_what_lies_before_and_between_the_events(mode: Mode, calls: int, sample: list[Any]) -> None:
+    notes = Notes()
+    group = SampleGraph(notes.data, notes.stamps, notes.timed, 2, mode, calls, notes.graph)
+    assert notes.said == sample * 2
+    assert group.read() == pytest.approx([5e5 / calls] * 2)
+
+
+def test_the_reference_kernel_fills_every_sm() -> None:
+    """Eight blocks of 256 threads, as many as an SM holds: then its time shows the clock alone."""
+    gpu, helpers = ARCHITECTURES[90], MagicMock()
+    ReferenceKernel(ProblemSession(*(MagicMock() for _ in fields(ProblemSession))), helpers, gpu)
+    (name, grid, block, _), _ = helpers.kernel.call_args
+    assert (name, grid, block) == ("multiply_add", 8 * gpu.sm_count, 256)
