@@ -79,39 +79,37 @@ MODES = click.Choice(["cold", "rotating", "warm"])
 MODES_OR_AUTO = click.Choice(["auto", *MODES.choices])
 REGIMES = click.Choice(["rested", "sustained"])
 
-file_option = partial(option, type=FILE)
-shown_option = partial(option, show_default=True)
+file = partial(option, type=FILE)
+shown = partial(option, show_default=True)
 """With its default in the help."""
-database_option = partial(shown_option, "--db", type=FILE, default=paths.DATABASE, help="Database file.")
-json_option = partial(flag, "--json", help_="Print JSON.")
-quiet_option = partial(flag, "-q", "--quiet", help_="Print only the result.")
-full_option = partial(
+database = partial(shown, "--db", type=FILE, default=paths.DATABASE, help="Database file.")
+json = partial(flag, "--json", help_="Print JSON.")
+quiet = partial(flag, "-q", "--quiet", help_="Print only the result.")
+full = partial(
     flag,
     "--full",
     help_="Show all parameters of a configuration, not only those that differ from the default.",
 )
-sizes_option = partial(option, "-s", "--size", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
-dtypes_option = partial(texts, "--dtype", "[ROLE=]DTYPE", help_="The dtype.")
-options_option = partial(texts, "--option", "NAME=VALUE", help_="The kernel's options.")
-preset_option = partial(option, "--preset", metavar="NAME", help="A named problem of the kernel.")
-presets_option = partial(texts, "--preset", "NAME", "A named problem of the kernel; repeat for several.")
-problems_option = partial(texts, "--problem", "NAME=N,...", "A problem, by its sizes; repeat for several.")
-problem_file_option = partial(file_option, "--problems", metavar="FILE.csv")
+sizes = partial(option, "-s", "--size", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
+dtypes = partial(texts, "--dtype", "[ROLE=]DTYPE", help_="The dtype.")
+kernel_options = partial(texts, "--option", "NAME=VALUE", help_="The kernel's options.")
+preset = partial(option, "--preset", metavar="NAME", help="A named problem of the kernel.")
+presets = partial(texts, "--preset", "NAME", "A named problem of the kernel; repeat for several.")
+problems = partial(texts, "--problem", "NAME=N,...", "A problem, by its sizes; repeat for several.")
+problem_file = partial(file, "--problems", metavar="FILE.csv")
 
 
-def trials_option(count: int, help_: str) -> Any:
+def trials(count: int, help_: str) -> Any:
     """Return ``--trials``, with the default and what it counts."""
-    return shown_option("-n", "--trials", default=count, type=Count(min=1), help=help_)
+    return shown("-n", "--trials", default=count, type=Count(min=1), help=help_)
 
 
-def time_option(
-    help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: float | None = None
-) -> Any:
+def time(help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: float | None = None) -> Any:
     """Return ``--time`` or another limit, with what it ends, and its limits."""
-    return shown_option(spelling, default=default_s, type=Amount(min=least_s), metavar="SECONDS", help=help_)
+    return shown(spelling, default=default_s, type=Amount(min=least_s), metavar="SECONDS", help=help_)
 
 
-def output_option(metavar: str, help_: str = "The file; - for standard output.", *, dash: bool = True) -> Any:
+def output(metavar: str, help_: str = "The file; - for standard output.", *, dash: bool = True) -> Any:
     """Return ``--output`` of commands that write one file, or a folder."""
     path = click.Path(path_type=Path, allow_dash=dash)
     return option("-o", "--output", "--out", type=path, required=True, metavar=metavar, help=help_)
@@ -130,16 +128,16 @@ def _regime(_: click.Context, __: click.Parameter, text: str | None) -> Regime |
     return None if text is None else Regime(text)
 
 
-mode_option = partial(
-    shown_option,
+mode = partial(
+    shown,
     "--mode",
     default="auto",
     type=MODES_OR_AUTO,
     callback=_mode,
     help="What the caches hold when a timed kernel starts.",
 )
-regime_option = partial(
-    shown_option,
+regime = partial(
+    shown,
     "--regime",
     default="rested",
     type=REGIMES,
@@ -148,37 +146,35 @@ regime_option = partial(
 )
 
 
-def device_option(gpus: str) -> Any:
+def device(gpus: str) -> Any:
     """Return ``--device`` of commands that measure or replay, with how it names GPUs, such as ``cuda, cuda:N``."""
     text = f"auto, {gpus}, replay, replay:FILE, or a T4 or Kernel Tuner cache file."
-    return shown_option("--device", default="auto", metavar="DEVICE", help=text)
+    return shown("--device", default="auto", metavar="DEVICE", help=text)
 
 
-gpu_option = partial(shown_option, "--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N.")
+gpu = partial(shown, "--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N.")
 mode_as_tuned = partial(option, "--mode", type=MODES, callback=_mode, help="By default as it was tuned.")
 regime_as_tuned = partial(
     option, "--regime", type=REGIMES, callback=_regime, help="By default as it was tuned."
 )
-rounds_option = partial(
-    shown_option, "--rounds", default=20, type=Whole(6, 1000), help="Rounds in which contestants take turns."
+rounds = partial(
+    shown, "--rounds", default=20, type=Whole(6, 1000), help="Rounds in which contestants take turns."
 )
-jobs_option = partial(
-    option, "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default."
-)
+jobs = partial(option, "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default.")
 
 
-def seed_option(of: str) -> Any:
+def seed(of: str) -> Any:
     """Return ``--seed``, with what it is the seed of, such as ``the inputs``."""
-    return shown_option("--seed", default=0, type=Count(min=0), help=f"Seed of {of}.")
+    return shown("--seed", default=0, type=Count(min=0), help=f"Seed of {of}.")
 
 
-def filter_option(spelling: str, metavar: str, help_: str) -> Any:
+def stored_filter(spelling: str, metavar: str, help_: str) -> Any:
     """Return a filter of stored results, which is empty where it is left out."""
     return option(spelling, default="", metavar=metavar, help=help_)
 
 
-gpu_filter = partial(filter_option, "--gpu", "TEXT", "Only GPUs whose name contains this.")
-dtype_filter = partial(filter_option, "--dtype", "DTYPE", "Only problems of this dtype.")
+gpu_filter = partial(stored_filter, "--gpu", "TEXT", "Only GPUs whose name contains this.")
+dtype_filter = partial(stored_filter, "--dtype", "DTYPE", "Only problems of this dtype.")
 mode_filter = partial(option, "--mode", type=MODES, help="Only times of this mode.")
 regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of this regime.")
 
@@ -187,17 +183,17 @@ regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of th
 class Listing:
     """Which stored results a command lists, and in what format."""
 
-    db: Path = database_option()
+    db: Path = database()
     kernel: str = kernel_option()
     gpu: str = gpu_filter()
     dtype: str = dtype_filter()
     sizes: tuple[str, ...] = texts("--size", "NAME=N", "Only this size; repeat for several.")
-    variant: str = filter_option("--variant", "NAME", "Only this variant.")
+    variant: str = stored_filter("--variant", "NAME", "Only this variant.")
     mode: str | None = mode_filter()
     regime: str | None = regime_filter()
-    since: str = filter_option("--since", "WHEN", "Not older than this: 2d, 3h or 2026-11-01.")
-    run_id: str = filter_option("--run", "ID", "Only this run, by its id or the start of it.")
-    as_json: bool = json_option()
+    since: str = stored_filter("--since", "WHEN", "Not older than this: 2d, 3h or 2026-11-01.")
+    run_id: str = stored_filter("--run", "ID", "Only this run, by its id or the start of it.")
+    as_json: bool = json()
     as_csv: bool = flag("--csv", help_="Print CSV.")
 
 
@@ -207,10 +203,10 @@ class ProblemArguments:
 
     kernel_name: str = kernel_argument(required=False)
     """Empty where a trial is named instead."""
-    sizes: tuple[str, ...] = sizes_option()
-    dtypes: tuple[str, ...] = dtypes_option()
-    options: tuple[str, ...] = options_option()
-    preset: str | None = preset_option()
+    sizes: tuple[str, ...] = sizes()
+    dtypes: tuple[str, ...] = dtypes()
+    options: tuple[str, ...] = kernel_options()
+    preset: str | None = preset()
 
     @property
     def names_problem(self) -> bool:
@@ -230,7 +226,7 @@ class ConfigurationArguments(ProblemArguments):
     trial: int | None = option(
         "--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."
     )
-    db: Path = database_option()
+    db: Path = database()
 
 
 @dataclass(frozen=True)

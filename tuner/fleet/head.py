@@ -12,23 +12,10 @@ from tuner.core.errors import Interrupted
 from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.guard import AWAITED
+from tuner.fleet import messages
 from tuner.fleet.cards import REST_S, Card, Job, Lane, Phase, stalled
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.links import Event, Events, SearcherGone
-from tuner.fleet.messages import (
-    BeginSearch,
-    Calls,
-    DeviceFailed,
-    DeviceReady,
-    GpuFacts,
-    Prepared,
-    Progress,
-    Said,
-    StopSearch,
-    TaskDone,
-    TaskFailed,
-    TaskStopped,
-)
 
 if TYPE_CHECKING:
     from tuner.fleet.progress import Announcer
@@ -139,7 +126,7 @@ class Head:
                 self._assign(card, lane, waiting[0])
             if not card.of(Phase.SEARCHING) and (ready := card.of(Phase.READY)):
                 ready[0].phase = Phase.SEARCHING
-                ready[0].link.send(BeginSearch())
+                ready[0].link.send(messages.BeginSearch())
         self._steal()
 
     def _may_have(self, card: Card, job: Job) -> bool:
@@ -198,7 +185,7 @@ class Head:
     def _handle(self, events: Sequence[Event]) -> None:
         """Do what was asked of the database, and answer; then take note of the rest, in order."""
         lanes = {id(lane.link): (card, lane) for card in self.cards for lane in card.lanes}
-        calls = [(event.link, event.what) for event in events if isinstance(event.what, Calls)]
+        calls = [(event.link, event.what) for event in events if isinstance(event.what, messages.Calls)]
         answers = self.ledger.answer([message for _, message in calls])
         for (link, _), answer in zip(calls, answers, strict=True):
             link.send(answer)
@@ -209,37 +196,37 @@ class Head:
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
         lane.hear(event.what)
         match event.what:
-            case DeviceReady() as ready:
+            case messages.DeviceReady() as ready:
                 card.gpu, card.refusals, card.deaths, lane.phase = ready.gpu, 0, 0, Phase.IDLE
                 if card.facts is None:
                     card.facts = ready.facts
                     for note in ready.facts.notes:
                         self.watcher.said(card, note)
-            case DeviceFailed(error=error, remedy=remedy):
+            case messages.DeviceFailed(error=error, remedy=remedy):
                 card.refusals += 1
                 self._gone(card, lane, f"{error}; {remedy}" if remedy else error)
-            case Prepared(calibration=calibration, lines=lines) if lane.job is not None:
+            case messages.Prepared(calibration=calibration, lines=lines) if lane.job is not None:
                 lane.phase, card.settled = Phase.READY, True
                 if calibration is not None and card.facts is not None:
-                    card.facts = GpuFacts(card.facts.notes, calibration)
+                    card.facts = messages.GpuFacts(card.facts.notes, calibration)
                 self.watcher.began(card, lane.job, lines)
-            case Progress() as progress if lane.job is not None:
+            case messages.Progress() as progress if lane.job is not None:
                 self._progressed(lane, progress)
-            case Said(text=text):
+            case messages.Said(text=text):
                 if text.startswith(AWAITED) and lane.awaited_since is None:
                     lane.awaited_since = time.monotonic()
                 self.watcher.said(card, text)
-            case TaskDone() as result if lane.job is not None:
+            case messages.TaskDone() as result if lane.job is not None:
                 self._done(card, lane, result)
-            case TaskFailed() as failure if lane.job is not None:
+            case messages.TaskFailed() as failure if lane.job is not None:
                 self._task_failed(card, lane, failure)
-            case TaskStopped() if lane.job is not None:
+            case messages.TaskStopped() if lane.job is not None:
                 self.ledger.take_back(lane.key, innocent=True)
                 lane.job, lane.phase = None, Phase.IDLE
             case SearcherGone(reason=reason, innocent=innocent):
                 self._gone(card, lane, reason, innocent=innocent)
 
-    def _progressed(self, lane: Lane, progress: Progress) -> None:
+    def _progressed(self, lane: Lane, progress: messages.Progress) -> None:
         assert lane.job is not None
         if progress.trials > (lane.progress.trials if lane.progress else lane.job.trials):
             lane.awaited_since = None
@@ -247,7 +234,7 @@ class Head:
         if lane.phase is Phase.SEARCHING and progress.phase != "searching":
             lane.phase = Phase.FINISHING
 
-    def _done(self, card: Card, lane: Lane, result: TaskDone) -> None:
+    def _done(self, card: Card, lane: Lane, result: messages.TaskDone) -> None:
         job = lane.job
         assert job is not None
         self.ledger.take_back(lane.key, innocent=True)
@@ -257,7 +244,7 @@ class Head:
 
     # -- what goes wrong
 
-    def _task_failed(self, card: Card, lane: Lane, failure: TaskFailed) -> None:
+    def _task_failed(self, card: Card, lane: Lane, failure: messages.TaskFailed) -> None:
         job = lane.job
         assert job is not None
         text = f"{failure.error}; {failure.remedy}" if failure.remedy else failure.error
@@ -345,7 +332,7 @@ class Head:
         for card in self.cards:
             for lane in [*card.lanes]:
                 if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):
-                    lane.link.send(StopSearch())
+                    lane.link.send(messages.StopSearch())
                 else:
                     self._take_back(card, lane, innocent=True)
 

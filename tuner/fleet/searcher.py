@@ -36,28 +36,8 @@ from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
+from tuner.fleet import messages
 from tuner.fleet.cards import BEAT_S
-from tuner.fleet.messages import (
-    SEARCHING,
-    Alive,
-    Answered,
-    BeginSearch,
-    Calls,
-    DeviceFailed,
-    DeviceReady,
-    FromSearcher,
-    GpuFacts,
-    OpenDevice,
-    Prepared,
-    Progress,
-    Said,
-    StopSearch,
-    Task,
-    TaskDone,
-    TaskFailed,
-    TaskStopped,
-    ToSearcher,
-)
 from tuner.fleet.remote import RemoteStore
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
@@ -72,7 +52,7 @@ PROGRESS_S = 0.2
 """From one progress message to the next."""
 
 
-def open_for_searcher(message: OpenDevice, say: Callable[[str], None]) -> Device:
+def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) -> Device:
     """Open what a head asks for.
 
     Args:
@@ -97,7 +77,7 @@ def open_for_searcher(message: OpenDevice, say: Callable[[str], None]) -> Device
     return device
 
 
-def shared_pool(message: OpenDevice) -> CompilePool:
+def shared_pool(message: messages.OpenDevice) -> CompilePool:
     """Return a searcher's compilers, which take turns with those of the others."""
     compilers = message.compilers
     if compilers is None:
@@ -105,6 +85,12 @@ def shared_pool(message: OpenDevice) -> CompilePool:
     limit = memory_limit(compilers.jobs)
     slots = Slots(compilers.slots, compilers.jobs)
     return CompilePool(compilers.share, message.cache, memory_limit_bytes=limit, slots=slots)
+
+
+Wire = ParentPipe[messages.ToSearcher, messages.FromSearcher]
+"""The way to the head."""
+Ending = messages.TaskDone | messages.TaskFailed | messages.TaskStopped
+"""How a task ended."""
 
 
 class Conversation:
@@ -115,13 +101,11 @@ class Conversation:
         on_end: called in the reading thread when the head is gone.
     """
 
-    def __init__(
-        self, wire: ParentPipe[ToSearcher, FromSearcher], on_end: Callable[[], None] = lambda: os._exit(0)
-    ) -> None:
+    def __init__(self, wire: Wire, on_end: Callable[[], None] = lambda: os._exit(0)) -> None:
         self._wire, self._on_end = wire, on_end
         self._sending = threading.Lock()
-        self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
-        self.work: queue.SimpleQueue[OpenDevice | Task | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[messages.Answered] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[messages.OpenDevice | messages.Task | None] = queue.SimpleQueue()
         """The device to open, then tasks; None when nothing more will come."""
         self.stopped = threading.Event()
         self.search = threading.Event()
@@ -131,12 +115,12 @@ class Conversation:
         threading.Thread(target=self._listen, daemon=True, name="listen").start()
         threading.Thread(target=self._beat, daemon=True, name="beat").start()
 
-    def say(self, message: FromSearcher) -> None:
+    def say(self, message: messages.FromSearcher) -> None:
         """Send a message."""
         with self._sending:
             self._wire.send(message)
 
-    def ask(self, message: Calls) -> Answered:
+    def ask(self, message: messages.Calls) -> messages.Answered:
         """Send what is answered, and wait for the answer; an answer that comes twice counts once.
 
         Raises:
@@ -151,17 +135,17 @@ class Conversation:
     def _beat(self) -> None:
         with suppress(OSError, ValueError):  # the head is gone: the listening thread ends this process
             while not self._ended.wait(BEAT_S):
-                self.say(Alive(self.working()))
+                self.say(messages.Alive(self.working()))
 
     def _listen(self) -> None:
         with suppress(msgspec.DecodeError):
             while (message := self._wire.receive()) is not None:
                 match message:
-                    case Answered():
+                    case messages.Answered():
                         self._answers.put(message)
-                    case BeginSearch():
+                    case messages.BeginSearch():
                         self.search.set()
-                    case StopSearch():
+                    case messages.StopSearch():
                         self.stopped.set()
                         self.search.set()
                     case _:
@@ -174,14 +158,14 @@ class Conversation:
         self._on_end()
 
 
-_GONE = Answered("", -1)
+_GONE = messages.Answered("", -1)
 """In place of an answer: none will come any more."""
 
 
 class _Observer(Observer[State]):
     """Tells the head how far a run is, and has it wait for its turn before the first measurement."""
 
-    def __init__(self, task: Task, conversation: Conversation, device: Device) -> None:
+    def __init__(self, task: messages.Task, conversation: Conversation, device: Device) -> None:
         self._task, self._conversation, self._device = task, conversation, device
         self._said = 0.0
 
@@ -201,7 +185,9 @@ class _Observer(Observer[State]):
         self._said = time.monotonic()
         best_ns = state.incumbent.time_ns if state.incumbent else None
         self._conversation.say(
-            Progress(self._task.key, len(state.trials), state.budget, best_ns, what, progress_line(state))
+            messages.Progress(
+                self._task.key, len(state.trials), state.budget, best_ns, what, progress_line(state)
+            )
         )
 
     def _wait(self, state: State) -> None:
@@ -212,7 +198,7 @@ class _Observer(Observer[State]):
         for configuration in first:
             self._device.compile(configuration)
         lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))
-        self._conversation.say(Prepared(self._task.key, self._device.calibration, lines))
+        self._conversation.say(messages.Prepared(self._task.key, self._device.calibration, lines))
         self._conversation.search.wait()
 
 
@@ -221,24 +207,24 @@ def serve(conversation: Conversation) -> None:
 
     def say(text: str) -> None:
         if not text.startswith(AWAITED) or not _is_sibling(text):
-            conversation.say(Said(text))
+            conversation.say(messages.Said(text))
 
     opening = conversation.work.get()
-    if not isinstance(opening, OpenDevice):
+    if not isinstance(opening, messages.OpenDevice):
         return
     try:
         device = open_for_searcher(opening, say)
     except TunerError as error:
-        conversation.say(DeviceFailed(error.problem, error.remedy))
+        conversation.say(messages.DeviceFailed(error.problem, error.remedy))
         return
     with closing(device):
         conversation.working = lambda: device.working
-        facts = GpuFacts(tuple(device.notes), device.calibration)
-        conversation.say(DeviceReady(device.name, device.gpu, facts))
-        while isinstance(task := conversation.work.get(), Task):
+        facts = messages.GpuFacts(tuple(device.notes), device.calibration)
+        conversation.say(messages.DeviceReady(device.name, device.gpu, facts))
+        while isinstance(task := conversation.work.get(), messages.Task):
             answer = _tuned(task, device, conversation)
             conversation.say(answer)
-            if isinstance(answer, TaskFailed) and answer.of_device:
+            if isinstance(answer, messages.TaskFailed) and answer.of_device:
                 return
 
 
@@ -255,7 +241,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def _tuned(task: Task, device: Device, conversation: Conversation) -> TaskDone | TaskFailed | TaskStopped:
+def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> Ending:
     """Tune a problem, and say how that ended."""
     if not conversation.stopped.is_set():
         conversation.search.clear()
@@ -268,15 +254,17 @@ def _tuned(task: Task, device: Device, conversation: Conversation) -> TaskDone |
             conversation.stopped.is_set,
         )
     except Interrupted as error:
-        return TaskStopped(task.key, error.problem)
+        return messages.TaskStopped(task.key, error.problem)
     except TunerError as error:
         of_device = isinstance(error, DeviceError) and not isinstance(error, RecordingError)
         inaccurate = isinstance(error, TooInaccurateError)
-        return TaskFailed(task.key, error.problem, error.remedy, of_device, error.exit_code, inaccurate)
+        return messages.TaskFailed(
+            task.key, error.problem, error.remedy, of_device, error.exit_code, inaccurate
+        )
     return _done(task, result)
 
 
-def _request_of(task: Task) -> Request:
+def _request_of(task: messages.Task) -> Request:
     """Return what a task asks for.
 
     Raises:
@@ -288,9 +276,9 @@ def _request_of(task: Task) -> Request:
     return Request(kernel, task.problem, task.options, resume=task.going_on is not None)
 
 
-def _done(task: Task, result: Result) -> TaskDone:
+def _done(task: messages.Task, result: Result) -> messages.TaskDone:
     database = Path(task.database)
-    return TaskDone(
+    return messages.TaskDone(
         task.key,
         result.state.run.id,
         result.winner_id,
@@ -302,7 +290,7 @@ def _done(task: Task, result: Result) -> TaskDone:
 
 def main() -> None:
     """Serve the process that has started this one."""
-    pipe: ParentPipe[ToSearcher, FromSearcher] = ParentPipe(SEARCHING)
+    pipe: Wire = ParentPipe(messages.SEARCHING)
     serve(Conversation(pipe))
     os._exit(0)  # threads of a device that failed may hang
 

@@ -13,18 +13,9 @@ from msgspec import structs
 
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio, Verdict
+from tuner.report import tables
 from tuner.report.configurations import Texts, launch_note
 from tuner.report.layout import pair_lines, wrapped
-from tuner.report.tables import (
-    counted,
-    duration,
-    percent,
-    picked,
-    throughput,
-    trajectory,
-    trial_identity,
-    why_not_the_fastest,
-)
 from tuner.report.terminal import printable
 from tuner.tuning.state import Finish, Result, State, WarmFinish, metrics
 
@@ -39,7 +30,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
         pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
         return _block(state, pairs)
     known = finish.winner.configuration in state.known_winners
-    why_not = why_not_the_fastest(finish.behind, finish.noise_floor, run.options.margin, known=known)
+    why_not = tables.why_not_the_fastest(finish.behind, finish.noise_floor, run.options.margin, known=known)
     pairs = [
         ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
         ("", _figures(state, finish.time_ns)),
@@ -92,7 +83,7 @@ def _block(state: State, pairs: Sequence[tuple[str, object]]) -> str:
 def _figures(state: State, time_ns: float) -> str:
     figures = metrics(state.roof, time_ns)
     return (
-        ", ".join(filter(None, (duration(time_ns), throughput(figures))))
+        ", ".join(filter(None, (tables.duration(time_ns), tables.throughput(figures))))
         + _of_light(state, figures.speed_of_light)
         + _of_the_ceiling(state, time_ns)
     )
@@ -100,7 +91,7 @@ def _figures(state: State, time_ns: float) -> str:
 
 def _tied(finish: Finish) -> str:
     others = finish.tied - 1
-    count = counted(others, "other finalist")
+    count = tables.counted(others, "other finalist")
     same = finish.race_verdict is Verdict.SAME
     tied = f"tied with {count} within the noise" if same else f"statistically tied with {count}"
     return tied if others else ""
@@ -138,7 +129,7 @@ def missing(result: Result) -> str:
 
 def _trials(state: State) -> str:
     if not state.resumed_trials:
-        return counted(len(state.trials), "trial")
+        return tables.counted(len(state.trials), "trial")
     return (
         f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
         f"{len(state.trials) - state.resumed_trials}"
@@ -173,7 +164,7 @@ def _initial(state: State, winner: Trial) -> str:
     if any(trial.configuration == winner.configuration for trial in trials):
         text += "; the winner is one of them"
     elif times := [trial.time_ns for trial in trials if trial.status.ranked and trial.time_ns]:
-        text += f"; the best of them {duration(min(times))}"
+        text += f"; the best of them {tables.duration(min(times))}"
     elif trials:
         text += "; none of them worked"
     return "; ".join(filter(None, (text, *map(printable, state.initial.notes))))
@@ -189,7 +180,7 @@ def _occupied(result: Result) -> str:
         if refined >= 0.05
         else ""
     )
-    return f", GPU occupied {percent(state.occupied)}{waiting}"
+    return f", GPU occupied {tables.percent(state.occupied)}{waiting}"
 
 
 def _against_default(state: State, finish: Finish, texts: Texts) -> list[tuple[str, object]]:
@@ -200,12 +191,12 @@ def _against_default(state: State, finish: Finish, texts: Texts) -> list[tuple[s
         return [("default", f"the default configuration{narrowed} is the winner")]
     compared = _compared(finish.ratio, finish, "", finish.verdict)
     default = texts.cell(finish.default.configuration)
-    return [("default", compared), ("", f"default {duration(finish.default_ns)}: {default}")]
+    return [("default", compared), ("", f"default {tables.duration(finish.default_ns)}: {default}")]
 
 
 def _warm(finish: Finish, warm: WarmFinish) -> str:
     """Return the winner's time in the mode warm."""
-    text = f"{duration(warm.time_ns)} back to back"
+    text = f"{tables.duration(warm.time_ns)} back to back"
     if (
         warm.ratio is None
         or finish.default is None
@@ -243,12 +234,12 @@ def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:
         return ""
     configuration, then_ns = state.best_before
     if configuration == finish.winner.configuration:
-        return f"the best known already, at {duration(then_ns)} then"
+        return f"the best known already, at {tables.duration(then_ns)} then"
     ratio = finish.versus_incumbent
     if finish.incumbent_ns is None or ratio is None:
-        return f"{duration(then_ns)} is the best known, and could not be timed again: {texts(configuration)}"
+        return f"{tables.duration(then_ns)} is the best known, and could not be timed again: {texts(configuration)}"
     compared = _compared(ratio, finish, " as the best known", finish.incumbent_verdict)
-    return f"{compared}; that {duration(finish.incumbent_ns)}: {texts(configuration)}"
+    return f"{compared}; that {tables.duration(finish.incumbent_ns)}: {texts(configuration)}"
 
 
 def _compared(ratio: Ratio, finish: Finish, as_what: str, verdict: Verdict) -> str:
@@ -260,14 +251,16 @@ def _compared(ratio: Ratio, finish: Finish, as_what: str, verdict: Verdict) -> s
 
 
 def _of_light(state: State, share: float | None) -> str:
-    return "" if share is None else f", {percent(share)} of the speed of light ({state.roof.bound}-bound)"
+    return (
+        "" if share is None else f", {tables.percent(share)} of the speed of light ({state.roof.bound}-bound)"
+    )
 
 
 def _of_the_ceiling(state: State, time_ns: float) -> str:
     share = state.of_ceiling(time_ns)
     if share is None or state.ceiling is None:
         return ""
-    return f", {percent(share)} of the measured {state.ceiling.name} rate"
+    return f", {tables.percent(share)} of the measured {state.ceiling.name} rate"
 
 
 def _how(state: State, finish: Finish) -> str:
@@ -291,7 +284,7 @@ def _confirmation(finish: Finish, replayed: bool) -> str:
     if confirmed is None or not confirmed.samples_ns:
         return f"NOT: {finish.reason}"
     again = median(confirmed.samples_ns)
-    text = f"{duration(again)} in a fresh process ({100 * (again / finish.time_ns - 1):+.2f} %)"
+    text = f"{tables.duration(again)} in a fresh process ({100 * (again / finish.time_ns - 1):+.2f} %)"
     if finish.reason:
         return f"NOT: {finish.reason}"
     return f"{text}, {_edge_sizes(finish)}"
@@ -315,31 +308,31 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "run": run.id,
         "problem": run.problem.to_json(),
         "gpu": run.gpu.name,
-        **picked(run, "device replayed"),
-        **picked(run.conditions, "mode regime"),
+        **tables.picked(run, "device replayed"),
+        **tables.picked(run.conditions, "mode regime"),
         "conditions_why": state.conditions_why,
         "calibration": run.calibration.to_json() if run.calibration else None,
         "stats": dict(result.stats),
         "winner": None,
     }
     if run.replayed:
-        data["trajectory"] = trajectory(state.trials)
+        data["trajectory"] = tables.trajectory(state.trials)
     if finish is None:
         return data
     data["winner"] = _winner(state, finish)
     data["race"] = {
         "verdict": finish.race_verdict,
         "noise_floor": finish.noise_floor or None,
-        **picked(finish, "rounds heats"),
+        **tables.picked(finish, "rounds heats"),
         "seconds": round(finish.race_s, 3),
         "contestants": len(finish.medians_ns),
     }
     if warm := finish.warm:
         data["race"]["warm"] = {
             "verdict": warm.race_verdict,
-            **picked(warm, "noise_floor rounds heats"),
+            **tables.picked(warm, "noise_floor rounds heats"),
             "seconds": round(warm.race_s, 3),
-            "passed_over": trial_identity(warm.passed_over) if warm.passed_over else None,
+            "passed_over": tables.trial_identity(warm.passed_over) if warm.passed_over else None,
             "passed_over_behind": warm.passed_over_behind,
         }
     if state.best_before:
@@ -349,10 +342,10 @@ def result_as_json(result: Result) -> dict[str, Any]:
             "time_ns": state.best_before[1],
         }
     if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
-        data["incumbent"] = {**trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
+        data["incumbent"] = {**tables.trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
         data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)
     if finish.default and finish.default_ns and finish.ratio:
-        data["default"] = {**trial_identity(finish.default), "time_ns": finish.default_ns}
+        data["default"] = {**tables.trial_identity(finish.default), "time_ns": finish.default_ns}
         data["versus_default"] = _comparison(finish.ratio, finish.verdict)
     return data
 
@@ -361,17 +354,17 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
     of_ceiling = state.of_ceiling(finish.time_ns)
     confirmed = finish.confirmed
     return {
-        **trial_identity(finish.winner),
+        **tables.trial_identity(finish.winner),
         "time_ns": finish.time_ns,
         **structs.asdict(metrics(state.roof, finish.time_ns)),
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         "edge_sizes_verified": len(finish.edge_cases),
-        **picked(finish, "exportable reason tied"),
+        **tables.picked(finish, "exportable reason tied"),
         "warm": _warm_record(finish.warm) if finish.warm else None,
         "launch_decides": bool(_launch_note(state, finish)),
         "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
         "of_ceiling": of_ceiling,
-        **picked(finish.winner, "sm_clock_hz capped_samples"),
+        **tables.picked(finish.winner, "sm_clock_hz capped_samples"),
         "samples": len(finish.winner.samples_ns),
         "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
     }
@@ -379,7 +372,7 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
 
 def _warm_record(warm: WarmFinish) -> dict[str, Any]:
     return {
-        **picked(warm, "time_ns behind behind_in_mode"),
+        **tables.picked(warm, "time_ns behind behind_in_mode"),
         "versus_default": _comparison(warm.ratio, warm.verdict) if warm.ratio else None,
     }
 

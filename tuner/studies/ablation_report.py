@@ -6,17 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.model import Value, value_text
-from tuner.report.tables import (
-    comparison_record,
-    configuration_record,
-    duration,
-    interval,
-    percent,
-    picked,
-    show_rows,
-    show_text,
-    throughput,
-)
+from tuner.report import tables
 from tuner.studies.ablation import ITSELF, Ablation, AblationRequest, Alternative, worth
 from tuner.studies.bench_report import compared_text, head_record, show_head, time_record
 
@@ -41,20 +31,22 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
                 {
                     "choice": name,
                     "instead": _instead(alternative),
-                    "time": duration(timing.time_ns) if timing else "",
-                    "95 % interval": interval(*timing.interval_ns) if timing else "",
+                    "time": tables.duration(timing.time_ns) if timing else "",
+                    "95 % interval": tables.interval(*timing.interval_ns) if timing else "",
                     f"{ITSELF} is": compared_text(alternative.compared) if timing else alternative.error,
                 }
             )
             name = ""
     if rows:
-        show_rows(rows, right=("time",), stacked=("95 % interval",))
+        tables.show_rows(rows, right=("time",), stacked=("95 % interval",))
     if any(one.unsearched for one in ablation.alternatives):
-        show_text("  * left out of a search at this size; `tune show --full` has the reasons", "", "    ")
+        tables.show_text(
+            "  * left out of a search at this size; `tune show --full` has the reasons", "", "    "
+        )
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
         names = ", ".join(one.name for one in ablation.faster if bool(one.unsearched) == unsearched)
         if names:
-            show_text(f"faster than what was chosen: {names}; {more}", "  ", "    ")
+            tables.show_text(f"faster than what was chosen: {names}; {more}", "  ", "    ")
 
 
 def _time(ablation: Ablation) -> str:
@@ -62,10 +54,10 @@ def _time(ablation: Ablation) -> str:
     if itself is None:
         return ""
     figures = ablation.metrics(itself)
-    light = percent(figures.speed_of_light)
+    light = tables.percent(figures.speed_of_light)
     parts = (
-        f"{duration(itself.time_ns)} ({interval(*itself.interval_ns)})",
-        throughput(figures),
+        f"{tables.duration(itself.time_ns)} ({tables.interval(*itself.interval_ns)})",
+        tables.throughput(figures),
         f"{light} of the speed of light" if light else "",
     )
     return ", ".join(filter(None, parts))
@@ -89,12 +81,12 @@ def ablation_as_json(ablation: Ablation, source: str, notes: tuple[str, ...] = (
     no_time = dict.fromkeys(("time_ns", "ci_low_ns", "ci_high_ns"))
     return {
         **head_record(ablation, request.why),
-        **configuration_record(request.configuration),
+        **tables.configuration_record(request.configuration),
         "source": source,
         "notes": notes,
         **(time_record(ablation, itself) if itself else no_time),
         "sm_clock_hz": (itself.sm_clock_hz if itself else 0.0) or None,
-        **picked(ablation, "tags error complete"),
+        **tables.picked(ablation, "tags error complete"),
         "choices": [_choice(request, *choice) for choice in ablation.choices.items()],
     }
 
@@ -122,7 +114,7 @@ def _alternative(one: Alternative) -> dict[str, Any]:
         "time_ns": timing.time_ns if timing else None,
         "ci_low_ns": low,
         "ci_high_ns": high,
-        **comparison_record(one.ratio, one.verdict),
+        **tables.comparison_record(one.ratio, one.verdict),
         "sm_clock_hz": (timing.sm_clock_hz if timing else 0.0) or None,
         "error": one.error,
     }

@@ -13,23 +13,9 @@ from msgspec import structs
 
 from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
+from tuner.report import tables
 from tuner.report.configurations import ELSE_DEFAULT, Texts, builtin, launch_note
 from tuner.report.plots import COLOURS, draw_bar, make_logarithmic, sheet, short
-from tuner.report.tables import (
-    comparison_record,
-    configuration_record,
-    duration,
-    interval,
-    percent,
-    picked,
-    problem_text,
-    show_pairs,
-    show_rows,
-    show_text,
-    throughput,
-    time_unit,
-    timing_record,
-)
 from tuner.report.terminal import printable
 from tuner.studies.bench import Bench, SpeedCheck
 from tuner.studies.interleaved import Compared, Comparison, Timing
@@ -50,19 +36,19 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
         {
             "contestant": timing.name,
             what: texts.cell(timing.configuration) if timing.configuration else timing.contestant.text,
-            "time": duration(timing.time_ns),
-            "95 % interval": interval(*timing.interval_ns),
-            "rate": throughput(result.metrics(timing)),
-            "of peak": percent(result.metrics(timing).speed_of_light),
+            "time": tables.duration(timing.time_ns),
+            "95 % interval": tables.interval(*timing.interval_ns),
+            "rate": tables.throughput(result.metrics(timing)),
+            "of peak": tables.percent(result.metrics(timing).speed_of_light),
             compared: compared_text(result.compared(timing)),
             "verified": "yes" if timing.verified else "NO",
         }
         for timing in result.timings
     ]
     stacked = [head for head in (what, "verified", "95 % interval", compared, "of peak") if head]
-    show_rows(rows, right=("time", "rate", "of peak"), stacked=stacked)
+    tables.show_rows(rows, right=("time", "rate", "of peak"), stacked=stacked)
     if note := _launch_note(result):
-        show_text(note, "  ", "  ")
+        tables.show_text(note, "  ", "  ")
 
 
 def _launch_note(result: Bench) -> str:
@@ -89,7 +75,7 @@ def show_head(
     click.echo(printable(f"{comparison.problem} on {comparison.gpu.name}"))
     calibrated = comparison.calibration.notes if comparison.calibration is not None else ()
     noise = f"; noise floor {100 * comparison.reference_noise:.2g} %" if comparison.timings else ""
-    show_pairs(
+    tables.show_pairs(
         [
             *before,
             ("  timed", f"{comparison.conditions}: {why}{noise}"),
@@ -123,7 +109,7 @@ def head_record(comparison: Comparison, why: str) -> dict[str, Any]:
     """Return the problem, and how it was timed, for programs."""
     return {
         "problem": comparison.problem.to_json(),
-        **timing_record(comparison.gpu, comparison.conditions),
+        **tables.timing_record(comparison.gpu, comparison.conditions),
         "why": why,
         "noise_floor": comparison.reference_noise or None,
     }
@@ -140,7 +126,7 @@ def contestant_record(comparison: Comparison, timing: Timing, **more: object) ->
     """Return a contestant with its times for programs."""
     return {
         "contestant": timing.name,
-        **configuration_record(timing.configuration),
+        **tables.configuration_record(timing.configuration),
         "call": timing.contestant.text if timing.configuration is None else None,
         **time_record(comparison, timing),
         **more,
@@ -155,12 +141,14 @@ def contestant_record(comparison: Comparison, timing: Timing, **more: object) ->
 
 def show_check(result: SpeedCheck) -> None:
     """Print whether a stored winner is as fast as it was."""
-    show_text(f"{'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}", "  ", "    ")
+    tables.show_text(
+        f"{'SLOWER' if result.slower else 'as fast as it was'}: {check_text(result)}", "  ", "    "
+    )
 
 
 def check_text(result: SpeedCheck) -> str:
     """Return what was compared, and what was allowed."""
-    before = f"{duration(result.before_ns)} on {result.before[:10]}"
+    before = f"{tables.duration(result.before_ns)} on {result.before[:10]}"
     if result.now_ns is None:
         return f"it cannot be run: {printable(result.reason)}; it took {before}"
     machine = (
@@ -168,7 +156,7 @@ def check_text(result: SpeedCheck) -> str:
     )
     change = result.now_ns / result.before_ns - 1.0
     return (
-        f"{duration(result.now_ns)} now, {before} ({100 * change:+.1f} %); "
+        f"{tables.duration(result.now_ns)} now, {before} ({100 * change:+.1f} %); "
         f"{100 * result.tolerance:.2g} % are allowed {machine}"
     )
 
@@ -181,7 +169,7 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     return {
         **head_record(result, target.why),
         "calibration": result.calibration.to_json() if result.calibration is not None else None,
-        **picked(result, "notes tags"),
+        **tables.picked(result, "notes tags"),
         "reference": result.reference or None,
         "launch_decides": bool(_launch_note(result)),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
@@ -193,7 +181,7 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
 
 def _timing(result: Bench, timing: Timing) -> dict[str, Any]:
     compared = result.compared(timing)
-    ratio = comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
+    ratio = tables.comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
     return contestant_record(result, timing, **ratio)
 
 
@@ -207,29 +195,31 @@ def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
         {
             "when": row.created_at[:16].replace("T", " "),
             "kernel": row.problem.kernel,
-            "problem": problem_text(row.problem),
+            "problem": tables.problem_text(row.problem),
             "gpu": row.gpu.name,
             "timed": row.conditions,
             "contestant": row.contestant,
             head: kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
-            "time": duration(row.time_ns),
-            "95 % interval": interval(row.ci_low_ns, row.ci_high_ns),
+            "time": tables.duration(row.time_ns),
+            "95 % interval": tables.interval(row.ci_low_ns, row.ci_high_ns),
             "best is": comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
         }
         for row in result
     ]
-    show_rows(rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
+    tables.show_rows(rows, right=("time",), stacked=(head, "95 % interval", "timed", "gpu", "when"))
 
 
 def history_as_json(row: Benchmark) -> dict[str, Any]:
     """Return one contestant of an earlier bench for programs."""
     return {
-        **picked(row, "id bench created_at contestant winner_id kernel_digest time_ns ci_low_ns ci_high_ns"),
-        **picked(row, "ratio ratio_low ratio_high verdict noise_floor sm_clock_hz"),
+        **tables.picked(
+            row, "id bench created_at contestant winner_id kernel_digest time_ns ci_low_ns ci_high_ns"
+        ),
+        **tables.picked(row, "ratio ratio_low ratio_high verdict noise_floor sm_clock_hz"),
         "problem": row.problem.to_json(),
-        **timing_record(row.gpu, row.conditions),
-        **configuration_record(row.configuration),
-        **picked(row, "tags versions samples_ns"),
+        **tables.timing_record(row.gpu, row.conditions),
+        **tables.configuration_record(row.configuration),
+        **tables.picked(row, "tags versions samples_ns"),
     }
 
 
@@ -253,14 +243,14 @@ def draw(benches: Sequence[Bench], path: Path) -> None:
     legend: list[Patch | Line2D] = [Patch(color=colours[name], label=short(name)) for name in names]
     times = [timing.time_ns for result in shown for timing in result.timings]
     logarithmic = max(times) > LOG_FROM * min(times)
-    unit, size = time_unit(min(times) if logarithmic else max(times))
+    unit, size = tables.time_unit(min(times) if logarithmic else max(times))
     with sheet(path, 9.0, 1.6 + 0.3 * len(times) + 0.3 * len(shown)) as (figure, (axes,)):
         position, ticks = 0.0, {}
         for result in shown:
             first = position
             for timing in result.timings:
                 low, high = timing.interval_ns
-                ends, text = (low / size, high / size), duration(timing.time_ns)
+                ends, text = (low / size, high / size), tables.duration(timing.time_ns)
                 draw_bar(axes, position, timing.time_ns / size, ends, colours[timing.name], text)
                 position += 1.0
             if light_ns := result.roof.speed_of_light_ns:

@@ -9,17 +9,8 @@ import click
 
 from tuner.core.model import value_text
 from tuner.core.stats import UNDECIDED, Ratio
+from tuner.report import tables
 from tuner.report.configurations import Texts, launch_note
-from tuner.report.tables import (
-    duration,
-    percent,
-    picked,
-    show,
-    show_pairs,
-    show_rows,
-    show_text,
-    throughput,
-)
 from tuner.report.terminal import printable
 from tuner.studies.bench_report import comparison_text, contestant_record
 from tuner.studies.interleaved import Timing
@@ -49,7 +40,7 @@ def show_steps(ladder: Ladder) -> None:
     """Print the steps with their descriptions."""
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"the ladder of {ladder.kernel.name} on {ladder.gpu.name}{mark}"))
-    show_pairs((f"  {step.name}", step.doc or f"variant {step.variant}") for step in ladder.steps)
+    tables.show_pairs((f"  {step.name}", step.doc or f"variant {step.variant}") for step in ladder.steps)
     click.echo()
 
 
@@ -60,7 +51,7 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"{ladder.kernel.name} {sizes_text(level.sizes)} on {ladder.gpu.name}{mark}"))
     first = level.first(ladder.steps)
-    show_pairs(("  timed", line) for line in _timed(level))
+    tables.show_pairs(("  timed", line) for line in _timed(level))
     if level.comparisons:
         over, against, what = f"over {first}", _against_head(level), f"what{texts.note}"
         rows = _rows(level, ladder, (over, against, what), texts)
@@ -69,9 +60,9 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
             shown.remove("verified")
         stacked = [head for head in (what, against, "verified", "rate", "of peak") if head in shown]
         rows = [{head: row[head] for head in shown} for row in rows]
-        show_rows(rows, right=("time", "rate", "of peak", over), stacked=stacked)
+        tables.show_rows(rows, right=("time", "rate", "of peak", over), stacked=stacked)
     for line in _notes(ladder, level, first):
-        show_text(line, "  ", "    ")
+        tables.show_text(line, "  ", "    ")
     click.echo()
 
 
@@ -117,9 +108,9 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
         return {
             "step": name,
             "in": flavour(comparison, level.comparisons),
-            "time": duration(timing.time_ns),
-            "rate": throughput(figures),
-            "of peak": percent(figures.speed_of_light) if not timing.on_host else "",
+            "time": tables.duration(timing.time_ns),
+            "rate": tables.throughput(figures),
+            "of peak": tables.percent(figures.speed_of_light) if not timing.on_host else "",
             over: _over(level.speed_up(comparison, timing, first)),
             against: _against(comparison, timing),
             "verified": "yes" if timing.verified else "NO",
@@ -207,7 +198,7 @@ def show_summary(ladder: Ladder) -> None:
     if missing := [level for level in ladder.levels if not_recorded(ladder, level)]:
         sizes = ", ".join(sizes_text(level.sizes) for level in missing)
         nearest = next(iter(missing[-1].absent.values())).recorded
-        show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
+        tables.show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
     levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return
@@ -221,14 +212,14 @@ def show_summary(ladder: Ladder) -> None:
         ]
         if any(any(text not in ("", "-") for text in row[1:]) for row in rows):
             click.echo(f"{title}, by {by}")
-            show(("step", *heads), rows, right=heads, in_blocks=True)
+            tables.show(("step", *heads), rows, right=heads, in_blocks=True)
             click.echo()
 
-    table("time", lambda comparison, timing: f"{duration(timing.time_ns)}{_mark(comparison, timing)}")
+    table("time", lambda comparison, timing: f"{tables.duration(timing.time_ns)}{_mark(comparison, timing)}")
     table(
         "of the speed of light",
         lambda comparison, timing: (
-            "" if timing.on_host else percent(comparison.metrics(timing).speed_of_light)
+            "" if timing.on_host else tables.percent(comparison.metrics(timing).speed_of_light)
         ),
     )
     if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
@@ -273,14 +264,14 @@ def ladder_as_json(ladder: Ladder) -> dict[str, Any]:
         "gpu": ladder.gpu.name,
         "gpu_uuid": ladder.gpu.uuid,
         "driver": ladder.gpu.driver,
-        **picked(ladder, "device replayed complete swept"),
-        "rungs": [picked(step, "name doc variant parameters dtypes options") for step in ladder.steps],
+        **tables.picked(ladder, "device replayed complete swept"),
+        "rungs": [tables.picked(step, "name doc variant parameters dtypes options") for step in ladder.steps],
         "levels": [_level_record(ladder, level) for level in ladder.levels],
     }
 
 
 def _level_record(ladder: Ladder, level: Level) -> dict[str, Any]:
-    absent = {name: picked(absence, "reason failed") for name, absence in level.absent.items()}
+    absent = {name: tables.picked(absence, "reason failed") for name, absence in level.absent.items()}
     first = level.first(ladder.steps)
     comparisons = [_comparison_record(level, comparison, first) for comparison in level.comparisons]
     return {"sizes": dict(level.sizes), "first": first or None, "contests": comparisons, "absent": absent}
@@ -291,9 +282,9 @@ def _comparison_record(level: Level, comparison: StepComparison, first: str) -> 
     launch_ns = comparison.calibration.launch_ns if comparison.calibration else {}
     return {
         "problem": comparison.problem.to_json(),
-        **picked(comparison.conditions, "mode regime"),
+        **tables.picked(comparison.conditions, "mode regime"),
         "why": comparison.why,
-        **picked(comparison.roof, "flops bytes"),
+        **tables.picked(comparison.roof, "flops bytes"),
         "noise_floor": comparison.noise_floor(fastest) if fastest else None,
         "launch_ns": launch_ns.get(str(comparison.conditions.mode)),
         "launch_decides": comparison.launch_decides,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
+from tuner.cli import options as shared
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.loader import command, option
-from tuner.cli.options import Whole, file_option, filter_option, json_option, shown_option
 from tuner.core import paths
 
 folder_option = partial(
-    file_option,
+    shared.file,
     "--folder",
     default=paths.cluster,
     callback=lambda _, __, folder: folder.absolute(),
@@ -47,23 +47,25 @@ class StartArguments:
       tune cluster start --join 10.0.0.1:8786 --host 10.0.0.2
     """
 
-    host: str = shown_option(
+    host: str = shared.shown(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
         help="Address of this host at which others reach it.",
     )
-    port: int = shown_option("--port", default=8786, type=Whole(1, 65535), help="Port of the scheduler.")
-    dashboard: int = shown_option(
+    port: int = shared.shown(
+        "--port", default=8786, type=shared.Whole(1, 65535), help="Port of the scheduler."
+    )
+    dashboard: int = shared.shown(
         "--dashboard",
         default=8787,
-        type=Whole(-1, 65535),
+        type=shared.Whole(-1, 65535),
         help="Port of the scheduler's web page; -1 for none.",
     )
     join: str | None = option(
         "--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host."
     )
-    device_name: str = shown_option(
+    device_name: str = shared.shown(
         "--device",
         default="cuda:all",
         help="GPUs of this host: cuda:all, a list such as cuda:0,cuda:2, or none.",
@@ -90,7 +92,7 @@ class ClusterRunArguments(RunArguments):
     jobs: int | None = None
     spread: bool = False
     plot: Path | None = None
-    gpu: str = filter_option("--gpu", "TEXT", "Only workers whose GPU's name contains this.")
+    gpu: str = shared.stored_filter("--gpu", "TEXT", "Only workers whose GPU's name contains this.")
     scheduler: str | None = scheduler_option()
     folder: Path = folder_option()
 
@@ -101,7 +103,7 @@ class StatusArguments:
 
     scheduler: str | None = scheduler_option()
     folder: Path = folder_option()
-    as_json: bool = json_option()
+    as_json: bool = shared.json()
 
 
 @dataclass(frozen=True)

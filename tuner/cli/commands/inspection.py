@@ -8,23 +8,9 @@ from pathlib import Path
 
 import click
 
+from tuner.cli import options as shared
 from tuner.cli.loader import command, flag, kernel_argument, option, texts
-from tuner.cli.options import (
-    Amount,
-    ConfigurationArguments,
-    Count,
-    ForGpuArguments,
-    ProblemArguments,
-    Whole,
-    file_option,
-    gpu_option,
-    jobs_option,
-    json_option,
-    quiet_option,
-    seed_option,
-    shown_option,
-    time_option,
-)
+from tuner.cli.options import ConfigurationArguments, ForGpuArguments, ProblemArguments
 
 as_json_option = partial(flag, "--json", help_="Print as JSON.")
 
@@ -53,7 +39,7 @@ class CheckArguments:
         default=(80, 90),
         help="Compute capability to compile for, times ten; repeat for several. 80 and 90 by default.",
     )
-    configurations: str = shown_option(
+    configurations: str = shared.shown(
         "--configurations",
         default="20",
         metavar="N|all",
@@ -62,9 +48,9 @@ class CheckArguments:
     cpu: bool = option(
         "--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results."
     )
-    jobs: int | None = jobs_option()
-    seed: int = seed_option("the sample")
-    as_json: bool = json_option()
+    jobs: int | None = shared.jobs()
+    seed: int = shared.seed("the sample")
+    as_json: bool = shared.json()
 
 
 check = command(CheckArguments, "check:check", epilog=CHECK_EXAMPLES)
@@ -87,7 +73,7 @@ class ExplainArguments(ForGpuArguments):
     H200.
     """
 
-    as_json: bool = json_option()
+    as_json: bool = shared.json()
 
 
 explain = command(ExplainArguments, "explain:explain", epilog=EXPLAIN_EXAMPLES)
@@ -115,14 +101,14 @@ class ProfileArguments(ConfigurationArguments):
         type=click.Choice(["cold", "warm"]),
         help="What the caches hold; by default as it was tuned, else cold.",
     )
-    output: Path | None = file_option(
+    output: Path | None = shared.file(
         "-o", "--output", metavar="FILE", help="The report file, for Nsight Compute's GUI."
     )
-    ncu_path: Path | None = file_option("--ncu", metavar="PATH", help="Path of Nsight Compute's ncu.")
-    deadline_s: float = time_option("Time that it may take.", "--deadline", 1, 600)
-    device_name: str = gpu_option()
-    seed: int = seed_option("the inputs")
-    as_json: bool = json_option()
+    ncu_path: Path | None = shared.file("--ncu", metavar="PATH", help="Path of Nsight Compute's ncu.")
+    deadline_s: float = shared.time("Time that it may take.", "--deadline", 1, 600)
+    device_name: str = shared.gpu()
+    seed: int = shared.seed("the inputs")
+    as_json: bool = shared.json()
 
 
 profile = command(ProfileArguments, "explain:profile", epilog=PROFILE_EXAMPLES)
@@ -149,7 +135,7 @@ class SanitizeArguments(ConfigurationArguments):
     """
 
     sample: int | None = option(
-        "--sample", type=Whole(min=1), metavar="N", help="N random configurations instead of one."
+        "--sample", type=shared.Whole(min=1), metavar="N", help="N random configurations instead of one."
     )
     variants: tuple[str, ...] = texts(
         "--variant", "NAME", "With --sample: only this variant; repeat for several."
@@ -166,11 +152,14 @@ class SanitizeArguments(ConfigurationArguments):
     size_texts: tuple[str, ...] = texts(
         "--at", "NAME=N[,...]", "Run at these sizes instead of edge cases; repeat for several."
     )
-    edge_sizes: int = shown_option(
-        "--edges", default=3, type=Whole(min=1, max=48), help="Edge-case sizes for each configuration."
+    edge_sizes: int = shared.shown(
+        "--edges",
+        default=3,
+        type=shared.Whole(min=1, max=48),
+        help="Edge-case sizes for each configuration.",
     )
-    output: Path | None = file_option("-o", "--output", metavar="FOLDER", help="A new folder for the logs.")
-    sanitizer_path: Path | None = file_option(
+    output: Path | None = shared.file("-o", "--output", metavar="FOLDER", help="A new folder for the logs.")
+    sanitizer_path: Path | None = shared.file(
         "--compute-sanitizer", metavar="PATH", help="Path of compute-sanitizer."
     )
     self_check: bool = option(
@@ -178,13 +167,16 @@ class SanitizeArguments(ConfigurationArguments):
         default=True,
         help="Check first that each tool finds a planted fault.",
     )
-    deadline_s: float = shown_option(
-        "--deadline", default=120, type=Amount(min=1), help="Seconds for one configuration at one size."
+    deadline_s: float = shared.shown(
+        "--deadline",
+        default=120,
+        type=shared.Amount(min=1),
+        help="Seconds for one configuration at one size.",
     )
-    device_name: str = gpu_option()
-    seed: int = seed_option("the inputs, the sample and the sizes")
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    device_name: str = shared.gpu()
+    seed: int = shared.seed("the inputs, the sample and the sizes")
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 sanitize = command(SanitizeArguments, "sanitize:sanitize", epilog=SANITIZE_EXAMPLES)
@@ -206,16 +198,16 @@ class RenderArguments(ForGpuArguments):
     and --device, the GPU is that of this machine, else the winner's or trial's, else a typical H200.
     """
 
-    number: int | None = option("--launch", type=Count(min=1), metavar="I", help="Only launch I.")
+    number: int | None = option("--launch", type=shared.Count(min=1), metavar="I", help="Only launch I.")
     exact: bool = flag(
         "--no-line",
         help_="Leave out #line directives, and with one launch also comments: exactly what is compiled.",
     )
-    output: Path | None = file_option(
+    output: Path | None = shared.file(
         "-o", "--output", metavar="FOLDER", help="Write a .cu file for each launch into this folder."
     )
     force: bool = flag("--force", help_="Also replace files that tune render did not write.")
-    as_json: bool = json_option()
+    as_json: bool = shared.json()
 
 
 render = command(RenderArguments, "render:render", epilog=RENDER_EXAMPLES)
@@ -233,7 +225,7 @@ class ShowArguments(ProblemArguments):
     variants: tuple[str, ...] = texts(
         "--variant", "NAME", "Only this variant, even if the problem excludes it; repeat for several."
     )
-    cc: int = shown_option(
+    cc: int = shared.shown(
         "--cc",
         type=int,
         default=90,

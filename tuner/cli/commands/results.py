@@ -8,19 +8,9 @@ from pathlib import Path
 
 import click
 
+from tuner.cli import options as shared
 from tuner.cli.loader import argument, command, flag, kernel_option, option, texts
-from tuner.cli.options import (
-    FILE,
-    Count,
-    Listing,
-    database_option,
-    dtype_filter,
-    filter_option,
-    full_option,
-    gpu_filter,
-    output_option,
-    shown_option,
-)
+from tuner.cli.options import Listing
 from tuner.core import paths
 
 or_replayed = partial(flag, "--replayed", help_="Include winners of replays, where others were measured.")
@@ -36,7 +26,7 @@ class BestArguments(Listing):
       tune best --gpu h200 --dtype float16 --json
     """
 
-    full: bool = full_option()
+    full: bool = shared.full()
     replayed: bool = or_replayed()
 
 
@@ -59,7 +49,7 @@ class TableArguments(Listing):
     """
 
     as_markdown: bool = flag("--markdown", help_="Print a Markdown table.")
-    full: bool = full_option()
+    full: bool = shared.full()
     again: Path | None = option(
         "--again",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -97,16 +87,16 @@ class QueryArguments(Listing):
         help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; "
         "-time: descending.",
     )
-    limit: int = shown_option(
-        "--limit", type=Count(min=0), default=50, help="At most this many rows; 0 for all."
+    limit: int = shared.shown(
+        "--limit", type=shared.Count(min=0), default=50, help="At most this many rows; 0 for all."
     )
     text: str | None = option("--sql", metavar="TEXT", help="One SELECT statement instead of filters.")
-    columns: str = filter_option(
+    columns: str = shared.stored_filter(
         "--columns",
         "NAME,...",
         "Columns of table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
     )
-    full: bool = full_option()
+    full: bool = shared.full()
     replayed: bool | None = option(
         "--replayed/--measured", default=None, help="Only replayed trials, or only measured ones."
     )
@@ -130,12 +120,12 @@ class TrialArguments:
       tune trial 12 --again
     """
 
-    number: int = argument(type=Count(min=1), metavar="N")
-    db: Path = database_option()
+    number: int = argument(type=shared.Count(min=1), metavar="N")
+    db: Path = shared.database()
     as_json: bool = flag("--json", help_="Print JSON, with sources and samples.")
     only_source: bool = flag("--source", help_="Print only the rendered source.")
     launch: int | None = option(
-        "--launch", type=Count(min=1), metavar="I", help="With --source: only of launch I."
+        "--launch", type=shared.Count(min=1), metavar="I", help="With --source: only of launch I."
     )
     source_dir: Path | None = option(
         "--source-dir",
@@ -145,7 +135,7 @@ class TrialArguments:
     )
     only_log: bool = flag("--log", help_="Print only the compiler's log.")
     again: bool = flag("--again", help_="Run it again, alone, and compare.")
-    device: str = filter_option(
+    device: str = shared.stored_filter(
         "--device", "DEVICE", "Where --again runs it; by default cuda:0, or the trial's recording."
     )
 
@@ -168,13 +158,13 @@ class ReportArguments:
       tune report --all -o all.html --force
     """
 
-    db: Path = database_option()
-    run_id: str = filter_option("--run", "ID", "This run, by its id or the start of it.")
+    db: Path = shared.database()
+    run_id: str = shared.stored_filter("--run", "ID", "This run, by its id or the start of it.")
     kernel: str = kernel_option()
-    gpu: str = gpu_filter()
-    dtype: str = dtype_filter()
+    gpu: str = shared.gpu_filter()
+    dtype: str = shared.dtype_filter()
     everything: bool = flag("--all", help_="Every problem and GPU of the database.")
-    output: Path = output_option("FILE.html")
+    output: Path = shared.output("FILE.html")
     force: bool = flag("--force", help_="Overwrite FILE.html if it exists.")
 
 
@@ -190,7 +180,7 @@ def db() -> None:
 class DbCheckArguments:
     """Check the file's structure and the digest of every row. Exit status 1 if something is damaged."""
 
-    db: Path = database_option()
+    db: Path = shared.database()
 
 
 db.add_command(command(DbCheckArguments, "db:check", short_help="Check the structure and every row."))
@@ -204,11 +194,11 @@ class MergeArguments:
     the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.
     """
 
-    others: tuple[Path, ...] = argument(metavar="OTHER...", nargs=-1, type=FILE)
-    db: Path = shown_option(
+    others: tuple[Path, ...] = argument(metavar="OTHER...", nargs=-1, type=shared.FILE)
+    db: Path = shared.shown(
         "--into",
         "--db",
-        type=FILE,
+        type=shared.FILE,
         default=paths.DATABASE,
         help="Database file to which they are added.",
     )
@@ -222,8 +212,8 @@ db.add_command(command(MergeArguments, "db:merge", short_help=merge_text))
 class BackupArguments:
     """Write a consistent copy to the new file FILE, also while tuners write."""
 
-    file: Path = argument(type=FILE)
-    db: Path = database_option()
+    file: Path = argument(type=shared.FILE)
+    db: Path = shared.database()
 
 
 db.add_command(command(BackupArguments, "db:backup", short_help="Write a consistent copy."))
@@ -238,7 +228,7 @@ class DeleteArguments:
 
     run_id: str = argument(metavar="RUN")
     yes: bool = flag("--yes", help_="Do not ask.")
-    db: Path = database_option()
+    db: Path = shared.database()
 
 
 db.add_command(command(DeleteArguments, "db:delete", short_help="Delete a run and its trials."))

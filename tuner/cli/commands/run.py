@@ -8,28 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli import options as shared
 from tuner.cli.loader import command, flag, kernel_option, option, texts
-from tuner.cli.options import (
-    Amount,
-    database_option,
-    device_option,
-    dtypes_option,
-    file_option,
-    full_option,
-    jobs_option,
-    mode_option,
-    options_option,
-    presets_option,
-    problem_file_option,
-    problems_option,
-    quiet_option,
-    regime_option,
-    seed_option,
-    shown_option,
-    sizes_option,
-    time_option,
-    trials_option,
-)
 from tuner.core import paths
 
 if TYPE_CHECKING:
@@ -58,37 +38,37 @@ class RunArguments:
     kernel_name: str | None = kernel_option(
         default=None, help_="Built-in kernel (`tune list`), or the path of your own .toml file."
     )
-    space_file: Path | None = file_option(
+    space_file: Path | None = shared.file(
         "--space",
         metavar="FILE.T1.json",
         help="Instead of a kernel: the valid set of another tool's recording.",
     )
-    trials: int = trials_option(200, "Configurations to try.")
-    time_s: float | None = time_option("Start no new configuration after this time.")
-    total_time_s: float | None = time_option(
+    trials: int = shared.trials(200, "Configurations to try.")
+    time_s: float | None = shared.time("Start no new configuration after this time.")
+    total_time_s: float | None = shared.time(
         "Time for all problems together; problems with more work (calls times time) get more of it.",
         "--total-time",
     )
-    stop: str = shown_option(
+    stop: str = shared.shown(
         "--stop",
         default="never",
         type=click.Choice(["never", "auto"]),
         help="auto: stop when no gain beyond the noise floor is expected.",
     )
-    sizes: tuple[str, ...] = sizes_option(help="Problem sizes, such as m=4096,k=2**12.")
-    dtypes: tuple[str, ...] = dtypes_option(
+    sizes: tuple[str, ...] = shared.sizes(help="Problem sizes, such as m=4096,k=2**12.")
+    dtypes: tuple[str, ...] = shared.dtypes(
         help_="Dtype, such as float16; with --max-error several, separated by commas."
     )
     max_error: float | None = option(
         "--max-error",
-        type=Amount(min=0, min_open=True),
+        type=shared.Amount(min=0, min_open=True),
         metavar="ERROR",
         help="Also choose the dtype: the fastest result whose relative error is at most this.",
     )
-    options: tuple[str, ...] = options_option(help_="The kernel's options, such as layout=nt.")
-    presets: tuple[str, ...] = presets_option()
-    problem_texts: tuple[str, ...] = problems_option()
-    problem_file: Path | None = problem_file_option(
+    options: tuple[str, ...] = shared.kernel_options(help_="The kernel's options, such as layout=nt.")
+    presets: tuple[str, ...] = shared.presets()
+    problem_texts: tuple[str, ...] = shared.problems()
+    problem_file: Path | None = shared.problem_file(
         help="Problems, one per row; the first row names the sizes. "
         "With a column calls, those with the most work first."
     )
@@ -104,24 +84,24 @@ class RunArguments:
         "NAME[,NAME...]",
         "Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
     )
-    mode: Mode | None = mode_option()
-    regime: Regime = regime_option()
-    device_name: str = device_option("cuda, cuda:N, cuda:all")
-    sampler: str = shown_option(
+    mode: Mode | None = shared.mode()
+    regime: Regime = shared.regime()
+    device_name: str = shared.device("cuda, cuda:N, cuda:all")
+    sampler: str = shared.shown(
         "--sampler",
         default="gp-ei",
         metavar="NAME",
         help="gp-ei, tpe, random, brute-force, an Optuna sampler by name, or your own as module:Class.",
     )
-    seed: int = seed_option("the search and the inputs")
-    initial: str = shown_option(
+    seed: int = shared.seed("the search and the inputs")
+    initial: str = shared.shown(
         "--initial",
         default="auto",
         type=click.Choice(["auto", "none", "kernel", "heuristics", "all"]),
         help="Configurations to try first: those of the kernel's file, those of matmul heuristics, or all.",
     )
-    db: Path = database_option()
-    jobs: int | None = jobs_option()
+    db: Path = shared.database()
+    jobs: int | None = shared.jobs()
     study_storage: str | None = option(
         "--study-storage",
         metavar="URL",
@@ -133,7 +113,7 @@ class RunArguments:
     from_scratch: bool = flag("--from-scratch", help_="Search without the results of earlier runs.")
     margin: float | None = option(
         "--margin",
-        type=Amount(min=0, max=2),
+        type=shared.Amount(min=0, max=2),
         callback=lambda _, __, percent: None if percent is None else percent / 100,
         metavar="PERCENT",
         help="For tables that several runs agree on, such as 0.75: how much faster a winner must be for each value in "
@@ -141,13 +121,13 @@ class RunArguments:
         "then no finalist is faster than the winner beyond the noise.",
     )
     no_cache: bool = flag("--no-cache", help_="Do not use the cache of compiled kernels.")
-    plot: Path | None = file_option(
+    plot: Path | None = shared.file(
         "--plot",
         metavar="FILE",
         help="Draw the search and the race as .png or .svg; with --max-error, time over error.",
     )
-    full: bool = full_option()
-    quiet: bool = quiet_option()
+    full: bool = shared.full()
+    quiet: bool = shared.quiet()
     as_json: bool = flag("--json", help_="Print the result as JSON.")
 
     @property

@@ -6,38 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.cli import options as shared
 from tuner.cli.loader import command, flag, kernel_argument, kernel_option, option, texts
-from tuner.cli.options import (
-    MODES_OR_AUTO,
-    Amount,
-    ConfigurationArguments,
-    Count,
-    Whole,
-    database_option,
-    device_option,
-    dtypes_option,
-    file_option,
-    full_option,
-    gpu_option,
-    jobs_option,
-    json_option,
-    mode_as_tuned,
-    mode_option,
-    options_option,
-    preset_option,
-    presets_option,
-    problem_file_option,
-    problems_option,
-    quiet_option,
-    regime_as_tuned,
-    regime_option,
-    rounds_option,
-    seed_option,
-    shown_option,
-    sizes_option,
-    time_option,
-    trials_option,
-)
+from tuner.cli.options import ConfigurationArguments
 
 if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
@@ -62,11 +33,11 @@ class BenchArguments:
     """
 
     kernel_name: str = kernel_option()
-    sizes: tuple[str, ...] = sizes_option()
-    dtypes: tuple[str, ...] = dtypes_option(help_="Only this dtype.")
-    options: tuple[str, ...] = options_option(help_="Only this option.")
-    presets: tuple[str, ...] = presets_option()
-    problem_texts: tuple[str, ...] = problems_option()
+    sizes: tuple[str, ...] = shared.sizes()
+    dtypes: tuple[str, ...] = shared.dtypes(help_="Only this dtype.")
+    options: tuple[str, ...] = shared.kernel_options(help_="Only this option.")
+    presets: tuple[str, ...] = shared.presets()
+    problem_texts: tuple[str, ...] = shared.problems()
     against: tuple[str, ...] = texts(
         "--against",
         "WHAT",
@@ -75,23 +46,26 @@ class BenchArguments:
     modes: tuple[str, ...] = option(
         "--mode",
         multiple=True,
-        type=MODES_OR_AUTO,
+        type=shared.MODES_OR_AUTO,
         help="auto, the default: as it was tuned; repeat for several.",
     )
-    regime: Regime | None = regime_as_tuned()
-    rounds: int = rounds_option()
+    regime: Regime | None = shared.regime_as_tuned()
+    rounds: int = shared.rounds()
     checking: bool = flag("--check", help_="Exit status 1 if a stored best is slower than it was.")
-    plot: Path | None = file_option("--plot", metavar="FILE", help="Draw the times as .png or .svg.")
+    plot: Path | None = shared.file("--plot", metavar="FILE", help="Draw the times as .png or .svg.")
     history: bool = flag("--history", help_="Print earlier benches; measure nothing.")
-    limit: int = shown_option(
-        "--limit", default=50, type=Whole(min=0), help="At most this many rows of --history; 0 for all."
+    limit: int = shared.shown(
+        "--limit",
+        default=50,
+        type=shared.Whole(min=0),
+        help="At most this many rows of --history; 0 for all.",
     )
-    device_name: str = gpu_option()
-    seed: int = seed_option("the inputs and the order")
-    db: Path = database_option()
-    full: bool = full_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    device_name: str = shared.gpu()
+    seed: int = shared.seed("the inputs and the order")
+    db: Path = shared.database()
+    full: bool = shared.full()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 bench = command(BenchArguments, "bench:bench")
@@ -118,13 +92,13 @@ class LadderArguments:
         "NAME=A..B",
         "Sizes: n=2**10..2**28, n=2**10..2**28:4, n=1000,2000 or m=n=k=256..8192; several sweeps advance together.",
     )
-    sizes: tuple[str, ...] = sizes_option(help="Sizes that stay the same.")
-    dtypes: tuple[str, ...] = dtypes_option(help_="The dtype of steps that set none.")
-    options: tuple[str, ...] = options_option()
-    preset: str | None = preset_option()
+    sizes: tuple[str, ...] = shared.sizes(help="Sizes that stay the same.")
+    dtypes: tuple[str, ...] = shared.dtypes(help_="The dtype of steps that set none.")
+    options: tuple[str, ...] = shared.kernel_options()
+    preset: str | None = shared.preset()
     step_names: tuple[str, ...] = texts("--step", "NAME", "Only this step; repeat for several.")
-    trials: int = trials_option(24, "Configurations to try for each step and size.")
-    time_s: float = time_option(
+    trials: int = shared.trials(24, "Configurations to try for each step and size.")
+    time_s: float = shared.time(
         "Start no new configuration of a step and size after this time.", default_s=5.0
     )
     against: tuple[str, ...] = texts(
@@ -132,23 +106,23 @@ class LadderArguments:
         "WHAT",
         "torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
     )
-    rounds: int = rounds_option()
-    mode: Mode | None = mode_option()
-    regime: Regime = regime_option()
-    device_name: str = device_option("cuda, cuda:N")
-    seed: int = seed_option("the searches, the inputs and the order")
-    db: Path = database_option()
-    jobs: int | None = jobs_option()
+    rounds: int = shared.rounds()
+    mode: Mode | None = shared.mode()
+    regime: Regime = shared.regime()
+    device_name: str = shared.device("cuda, cuda:N")
+    seed: int = shared.seed("the searches, the inputs and the order")
+    db: Path = shared.database()
+    jobs: int | None = shared.jobs()
     from_scratch: bool = flag("--from-scratch", help_="Search every step again.")
-    plots: tuple[Path, ...] = file_option(
+    plots: tuple[Path, ...] = shared.file(
         "--plot",
         multiple=True,
         metavar="FILE",
         help="Draw NAME-roofline and NAME-sizes, as .png or .svg; repeat for both.",
     )
-    full: bool = full_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    full: bool = shared.full()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 ladder = command(LadderArguments, "ladder:ladder", epilog=LADDER_EPILOG)
@@ -174,15 +148,15 @@ class AblateArguments(ConfigurationArguments):
     parameters: tuple[str, ...] = texts(
         "--parameter", "NAME[,...]", "Only this parameter; repeat for several."
     )
-    mode: Mode | None = mode_as_tuned()
-    regime: Regime | None = regime_as_tuned()
-    rounds: int = rounds_option()
-    device_name: str = gpu_option()
-    seed: int = seed_option("the inputs and the order")
-    jobs: int | None = jobs_option()
-    full: bool = full_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    mode: Mode | None = shared.mode_as_tuned()
+    regime: Regime | None = shared.regime_as_tuned()
+    rounds: int = shared.rounds()
+    device_name: str = shared.gpu()
+    seed: int = shared.seed("the inputs and the order")
+    jobs: int | None = shared.jobs()
+    full: bool = shared.full()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 ablate = command(AblateArguments, "ablate:ablate", epilog=ABLATE_EPILOG)
@@ -207,42 +181,42 @@ class PortfolioArguments:
     """
 
     kernel_name: str = kernel_option(required=True, help_="The kernel.")
-    sizes: tuple[str, ...] = sizes_option(help="Sizes that all problems share.")
-    dtypes: tuple[str, ...] = dtypes_option()
-    options: tuple[str, ...] = options_option()
-    presets: tuple[str, ...] = presets_option()
-    problem_texts: tuple[str, ...] = problems_option()
-    problem_file: Path | None = problem_file_option(
+    sizes: tuple[str, ...] = shared.sizes(help="Sizes that all problems share.")
+    dtypes: tuple[str, ...] = shared.dtypes()
+    options: tuple[str, ...] = shared.kernel_options()
+    presets: tuple[str, ...] = shared.presets()
+    problem_texts: tuple[str, ...] = shared.problems()
+    problem_file: Path | None = shared.problem_file(
         help="Problems, one per row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
     )
-    bound: float = shown_option(
+    bound: float = shared.shown(
         "--bound",
         default=1.02,
-        type=Amount(min=1, max=10),
+        type=shared.Amount(min=1, max=10),
         help="Stop adding configurations when every size is within this factor of its best.",
     )
-    cubins: int = shown_option(
+    cubins: int = shared.shown(
         "--cubins",
         default=32,
-        type=Whole(1, 1000),
+        type=shared.Whole(1, 1000),
         help="At most this many cubins, those of the defaults included.",
     )
-    searched: int = shown_option(
+    searched: int = shared.shown(
         "--search",
         default=8,
-        type=Count(min=0),
+        type=shared.Count(min=0),
         help="Number of sizes, far apart, that are searched first.",
     )
-    trials: int = trials_option(48, "Configurations that each of these searches tries.")
-    time_s: float | None = time_option("Start no new measurement after this time.", least_s=1)
-    mode: Mode | None = mode_option()
-    regime: Regime = regime_option()
-    device_name: str = gpu_option()
-    seed: int = seed_option("the searches, the inputs and the order")
-    db: Path = database_option()
-    jobs: int | None = jobs_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    trials: int = shared.trials(48, "Configurations that each of these searches tries.")
+    time_s: float | None = shared.time("Start no new measurement after this time.", least_s=1)
+    mode: Mode | None = shared.mode()
+    regime: Regime = shared.regime()
+    device_name: str = shared.gpu()
+    seed: int = shared.seed("the searches, the inputs and the order")
+    db: Path = shared.database()
+    jobs: int | None = shared.jobs()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 portfolio = command(PortfolioArguments, "portfolio:portfolio", epilog=PORTFOLIO_EPILOG)

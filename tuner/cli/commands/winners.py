@@ -7,33 +7,20 @@ from pathlib import Path
 
 import click
 
+from tuner.cli import options as shared
 from tuner.cli.loader import argument, command, flag, kernel_option, texts
-from tuner.cli.options import (
-    FILE,
-    database_option,
-    dtype_filter,
-    filter_option,
-    gpu_filter,
-    jobs_option,
-    json_option,
-    mode_filter,
-    output_option,
-    quiet_option,
-    regime_filter,
-    shown_option,
-)
 
 
 @dataclass(frozen=True)
 class StoredArguments:
     """Which winners, or trials, leave the database."""
 
-    db: Path = database_option()
+    db: Path = shared.database()
     kernel: str = kernel_option()
-    gpu: str = gpu_filter()
-    dtype: str = dtype_filter()
-    mode: str | None = mode_filter()
-    regime: str = regime_filter(default="rested", show_default=True)
+    gpu: str = shared.gpu_filter()
+    dtype: str = shared.dtype_filter()
+    mode: str | None = shared.mode_filter()
+    regime: str = shared.regime_filter(default="rested", show_default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +38,18 @@ class ExportArguments(StoredArguments):
       tune export --run 3f2a --format optuna -o study.db
     """
 
-    run_id: str = filter_option(
+    run_id: str = shared.stored_filter(
         "--run", "ID", "Only this run, by its id or the start of it; not for a header."
     )
-    variant: str = filter_option("--variant", "NAME", "Only this variant; not for a header.")
-    kind: str = shown_option(
+    variant: str = shared.stored_filter("--variant", "NAME", "Only this variant; not for a header.")
+    kind: str = shared.shown(
         "--format",
         type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
         default="header",
         help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
     )
-    output: Path = output_option("FILE")
-    namespace: str = shown_option(
+    output: Path = shared.output("FILE")
+    namespace: str = shared.shown(
         "--namespace",
         default="kernel_tune",
         metavar="NAME",
@@ -96,14 +83,14 @@ class BundleArguments(StoredArguments):
     """
 
     kernel: str = kernel_option(required=True, help_="The kernel.")
-    output: Path = output_option("DIR", "A new folder.", dash=False)
+    output: Path = shared.output("DIR", "A new folder.", dash=False)
     force: bool = flag("--force", help_="Replace the bundle DIR if it exists.")
     replayed: bool = flag("--replayed", help_="Include winners of replays.")
     few: bool = flag("--few", help_="Where there is a portfolio, only winners that it keeps.")
-    jobs: int | None = jobs_option()
+    jobs: int | None = shared.jobs()
     no_cache: bool = flag("--no-cache", help_="Compile everything again.")
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
 
 
 bundle = command(BundleArguments, "winners:bundle")
@@ -122,13 +109,13 @@ class ImportArguments:
       tune import results_T4.json --kernel conv --gpu "RTX A6000" --size x=4096
     """
 
-    files: tuple[Path, ...] = argument(nargs=-1, type=FILE, metavar="FILE...")
-    db: Path = database_option()
-    kernel: str = filter_option("--kernel", "NAME", "The kernel's name, if the file's is wrong.")
-    gpu: str = filter_option("--gpu", "NAME", "The GPU's name, if the file's is wrong.")
+    files: tuple[Path, ...] = argument(nargs=-1, type=shared.FILE, metavar="FILE...")
+    db: Path = shared.database()
+    kernel: str = shared.stored_filter("--kernel", "NAME", "The kernel's name, if the file's is wrong.")
+    gpu: str = shared.stored_filter("--gpu", "NAME", "The GPU's name, if the file's is wrong.")
     sizes: tuple[str, ...] = texts("--size", "NAME=N", "The problem's size, if the file's is wrong.")
     quiet: bool = flag("-q", "--quiet", help_="No progress.")
-    as_json: bool = json_option()
+    as_json: bool = shared.json()
 
 
 import_results = command(ImportArguments, "other_tools:import_results", "import")

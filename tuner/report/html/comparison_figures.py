@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tuner.database.records import StoredWinner
-from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
+from tuner.report.html.subjects import Figure, TunedProblem
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 
 MOST_FINALISTS = 6
@@ -41,23 +41,20 @@ def comparison(problem: TunedProblem) -> Figure | None:
     default = f", the default {duration(winner.default_time_ns)}" if winner.default_time_ns else ""
     return Figure(
         "comparison",
-        "comparison",
         "The winner beside the default and other baselines",
         "Times taken in turn within one process; lines are 95 % intervals of the ratio to the winner"
         + (", or of a bench to the stored best." if problem.benchmarks else ".")
         + (" The dashed line is the speed of light." if light_ns else ""),
         f"The winner takes {duration(winner.time_ns)}{default}.",
-        FigureTable(
-            (
-                "what",
-                ">time",
-                ">over the winner's",
-                ">95 % interval",
-                "verdict",
-                "configuration: what differs",
-            ),
-            [one.row for one in entries],
+        (
+            "what",
+            ">time",
+            ">over the winner's",
+            ">95 % interval",
+            "verdict",
+            "configuration: what differs",
         ),
+        [one.row for one in entries],
         {"entries": [asdict(one) for one in entries], "speed_of_light_ns": light_ns},
     )
 
@@ -133,13 +130,13 @@ def history(problem: TunedProblem) -> Figure | None:
     rows += [(one.created_at[:19], "bench", duration(one.time_ns), "", "") for one in benches]
     return Figure(
         "history",
-        "history",
         "History of the stored best",
         "The winner of each run of this problem, and the best so far"
         + ("." if problem.run.replayed else "; only confirmed winners count.")
         + (" Diamonds are benches of the stored best, with 95 % intervals." if benches else ""),
         f"{len(drawn)} runs; the best stored: {duration(best) or 'none is confirmed'}.",
-        FigureTable(("when (UTC)", "what", ">time", ">best so far", "note"), sorted(rows)),
+        ("when (UTC)", "what", ">time", ">best so far", "note"),
+        sorted(rows),
         {
             "winners": drawn,
             "benches": [
@@ -179,12 +176,12 @@ def overview(winners: Sequence[StoredWinner]) -> Figure:
     )
     return Figure(
         "overview",
-        "overview",
         "The best of each problem",
         f"How many times as fast as the default configuration, with 95 % intervals; 1 is as fast as the default. "
         f"Hollow points are not surely faster.{rest}",
         f"The best of {len(winners)} problems, compared with their defaults.",
-        FigureTable(HEADS, rows),
+        HEADS,
+        rows,
         {
             "entries": [
                 {

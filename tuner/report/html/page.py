@@ -12,21 +12,20 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tuner.core.model import Value
+from tuner.core.model import Value, value_text
 from tuner.core.version import __version__
 from tuner.report.configurations import StoredTexts
 from tuner.report.html.comparison_figures import comparison, history, overview
-from tuner.report.html.parameter_figures import parameter_figures, text
+from tuner.report.html.parameter_figures import parameter_figures
 from tuner.report.html.roofline_figures import roofline, rooflines
 from tuner.report.html.search_figures import convergence, outcomes
-from tuner.report.html.subjects import Figure, Subjects, TunedProblem
+from tuner.report.html.subjects import Subjects, TunedProblem
 from tuner.report.html.timing_figures import clocks, facts, samples
 from tuner.report.layout import kept_together
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
@@ -35,26 +34,6 @@ from tuner.report.terminal import printable
 ASSETS = Path(__file__).parent / "assets"
 LONGEST = 1000
 """Characters of a name or message in a cell or figure; longer ones are cut."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A problem on a GPU as the page shows it."""
-
-    key: str
-    kernel: str
-    problem: str
-    gpu: str
-    replayed: bool
-    state: str
-    """Empty where the run has ended as it should."""
-    headline: list[tuple[str, str, str]]
-    """Name, value and what is to be said of it."""
-    variant: str
-    configuration: list[tuple[str, str, bool]]
-    """Parameters of the winner: name, value, whether it is not the default's."""
-    figures: list[Figure]
-    facts: list[tuple[str, str]]
 
 
 def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
@@ -71,7 +50,7 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
         figures = [overview(subjects.best), *rooflines(subjects.best)]
     sections = [_section(number, one) for number, one in enumerate(subjects.problems)]
     drawn = {one.key: {"kind": one.kind, **one.data} for one in figures}
-    drawn |= {f"{one.key}-{f.key}": {"kind": f.kind, **f.data} for one in sections for f in one.figures}
+    drawn |= {f"{of['key']}-{f.key}": {"kind": f.kind, **f.data} for of in sections for f in of["figures"]}
     style, library = _asset("page.css"), _asset("echarts.min.js")
     script = "\n".join(map(_asset, ("common.js", "search.js", "timing.js", "page.js")))
     script = f'"use strict";\n(() => {{\n{script}}})();'
@@ -90,7 +69,7 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
         version=__version__,
         figures=figures,
         sections=sections,
-        several=len({(one.gpu, one.replayed) for one in sections}) > 1,
+        several=len({(one["gpu"], one["replayed"]) for one in sections}) > 1,
         not_detailed=subjects.not_detailed,
         damaged=subjects.damaged[:20],
         policy=Markup(_policy(style, library, script)),
@@ -145,7 +124,8 @@ def _written(value: Any) -> Any:
     return kept_together(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown
 
 
-def _section(number: int, problem: TunedProblem) -> Section:
+def _section(number: int, problem: TunedProblem) -> dict[str, Any]:
+    """Return a problem on a GPU as the page shows it: of its configuration, also what is not the default's."""
     run, winner = problem.run, problem.winner
     importance, effects, lines = parameter_figures(problem)
     figures = [
@@ -161,22 +141,23 @@ def _section(number: int, problem: TunedProblem) -> Section:
         history(problem),
     ]
     usual = _defaults(problem)
-    return Section(
-        f"problem-{number + 1}",
-        run.problem.kernel,
-        problem_text(run.problem),
-        f"{run.gpu.name}, {run.conditions}",
-        run.replayed,
-        "" if problem.state == "finished" else problem.state,
-        _headline(problem),
-        winner.winner.configuration.variant if winner else "",
-        [
-            (name, text(value), name in usual and usual[name] != value)
-            for name, value in (winner.winner.configuration.parameters if winner else ())
+    chosen = winner.winner.configuration if winner else None
+    return {
+        "key": f"problem-{number + 1}",
+        "kernel": run.problem.kernel,
+        "problem": problem_text(run.problem),
+        "gpu": f"{run.gpu.name}, {run.conditions}",
+        "replayed": run.replayed,
+        "state": "" if problem.state == "finished" else problem.state,  # as it should
+        "headline": _headline(problem),
+        "variant": chosen.variant if chosen else "",
+        "configuration": [
+            (name, value_text(value), name in usual and usual[name] != value)
+            for name, value in (chosen.parameters if chosen else ())
         ],
-        [one for one in figures if one],
-        facts(problem),
-    )
+        "figures": [one for one in figures if one],
+        "facts": facts(problem),
+    }
 
 
 def _defaults(problem: TunedProblem) -> Mapping[str, Value]:

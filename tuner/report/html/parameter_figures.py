@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.core.model import Configuration, Trial, Value
+from tuner.core.model import Configuration, Trial, value_text
 from tuner.report.html.effects import Worth, levels, worth
-from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
+from tuner.report.html.subjects import Figure, TunedProblem
 from tuner.report.tables import duration, percent
 
 MOST_LINES = 400
@@ -31,17 +31,11 @@ def parameter_figures(problem: TunedProblem) -> tuple[Figure | None, Figure | No
     return (None, None, lines) if fitted is None else (_importance(fitted), _effects(fitted, best), lines)
 
 
-def text(value: Value) -> str:
-    """Return a parameter's value as people write it."""
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
-
-
 def _importance(fitted: Worth) -> Figure:
     shown = [one for one in fitted.parameters if one.importance >= WORTH_SHOWING]
     first = ", ".join(f"{one.name} {percent(one.importance)}" for one in fitted.parameters[:3])
     weak = " That is little: interactions or noise matter more than single parameters."
     return Figure(
-        "importance",
         "importance",
         "What each parameter is worth",
         f"Share of the differences in time that each parameter of {fitted.variant} explains: Pratt's measure in an "
@@ -49,10 +43,8 @@ def _importance(fitted: Worth) -> Figure:
         f"{percent(fitted.explained)} of the variance of trials that it has not seen."
         + (weak if fitted.explained < WEAK else ""),
         f"The most important parameters: {first}.",
-        FigureTable(
-            ("parameter", ">share", ">values tried"),
-            [(one.name, percent(one.importance), len(one.effects)) for one in fitted.parameters],
-        ),
+        ("parameter", ">share", ">values tried"),
+        [(one.name, percent(one.importance), len(one.effects)) for one in fitted.parameters],
         {"parameter": [one.name for one in shown], "share": [one.importance for one in shown]},
         wide=False,
     )
@@ -66,21 +58,21 @@ def _effects(fitted: Worth, winner: Configuration) -> Figure:
             said = _change(effect.factor), f"{_change(effect.low)} .. {_change(effect.high)}"
             if effect.value == best.get(one.name):
                 said = "the winner's", ""
-            rows.append((one.name, text(effect.value), *said, effect.trials, duration(effect.best_ns)))
+            rows.append((one.name, value_text(effect.value), *said, effect.trials, duration(effect.best_ns)))
     shown = [one for one in fitted.parameters[:MOST_PARAMETERS] if one.importance >= WORTH_SHOWING]
     return Figure(
-        "effects",
         "effects",
         "What another value would cost",
         "Time with each value, compared with the winner's (diamonds), all else equal, by the same model, even where "
         "that is not valid; lines are 95 % intervals. tune ablate measures it on the GPU.",
         f"The effects of the values of {', '.join(one.name for one in shown)}.",
-        FigureTable(("parameter", "value", ">time", ">95 % interval", ">trials", ">fastest"), rows),
+        ("parameter", "value", ">time", ">95 % interval", ">trials", ">fastest"),
+        rows,
         {
             "parameters": [
                 {
                     "name": one.name,
-                    "values": [text(effect.value) for effect in one.effects],
+                    "values": [value_text(effect.value) for effect in one.effects],
                     "best": [effect.value == best.get(one.name) for effect in one.effects],
                     "factor": [effect.factor for effect in one.effects],
                     "low": [effect.low for effect in one.effects],
@@ -113,19 +105,21 @@ def _parallel(timed: Sequence[Trial], best: Configuration, fitted: Worth | None)
     if len(drawn) < len(own):
         which = f"{len(drawn)} of {len(own)} trials, the fastest and some of the others,"
     rows = [
-        (trial.id, duration(trial.time_ns), *(text(value) for value in row if value is not None))
+        (trial.id, duration(trial.time_ns), *(value_text(value) for value in row if value is not None))
         for trial, row in zip(drawn[:MOST_ROWS], values, strict=False)
     ]
     return Figure(
-        "parallel",
         "parallel",
         "Configurations and their times",
         f"{which} of {best.variant}, a line each; the stronger its colour, the faster. The winner is the thick line. "
         "The axes are the most important parameters.",
         f"Parallel coordinates of {', '.join(names)} and the time.",
-        FigureTable((">trial", ">time", *names), rows),
+        (">trial", ">time", *names),
+        rows,
         {
-            "axes": [{"name": name, "values": [text(value) for value in tried[name]]} for name in names],
+            "axes": [
+                {"name": name, "values": [value_text(value) for value in tried[name]]} for name in names
+            ],
             "lines": [
                 [
                     tried[name].index(value)

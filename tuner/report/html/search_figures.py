@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuner.core.model import Status, Trial
-from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
+from tuner.report.html.subjects import Figure, TunedProblem
 from tuner.report.tables import duration, percent
 
 LONGEST_ERROR = 160
@@ -38,15 +38,12 @@ def convergence(problem: TunedProblem) -> Figure | None:
     more = f" {problem.left_out} further trials are left out." if problem.left_out else ""
     return Figure(
         "convergence",
-        "convergence",
         "Convergence",
         "Each trial at the time it took, in the order in which they were tried; the line is the best so far. "
         f"{ended}{more}",
         _fall(steps, len(trials)),
-        FigureTable(
-            (">number", ">trial", ">time", ">faster by", "configuration: what differs from the winner's"),
-            _steps(problem, steps),
-        ),
+        (">number", ">trial", ">time", ">faster by", "configuration: what differs from the winner's"),
+        _steps(problem, steps),
         {
             "number": [trial.number + 1 for trial in trials],
             "trial": [trial.id for trial in trials],
@@ -91,23 +88,20 @@ def outcomes(problem: TunedProblem) -> Figure | None:
     kinds = [kind for kind, _ in counts.most_common()]
     return Figure(
         "outcomes",
-        "outcomes",
         "Outcomes",
         "How the trials ended. Only ok can win; ok and slow are verified and timed.",
         f"Of {total} trials " + ", ".join(f"{counts[kind]} ended {kind}" for kind in kinds) + ".",
-        FigureTable(
-            ("outcome", ">trials", ">share", ">for example trial", "its message"),
-            [
-                (
-                    kind,
-                    counts[kind],
-                    percent(counts[kind] / total),
-                    first[kind].id,
-                    _first_line(first[kind].error),
-                )
-                for kind in kinds
-            ],
-        ),
+        ("outcome", ">trials", ">share", ">for example trial", "its message"),
+        [
+            (
+                kind,
+                counts[kind],
+                percent(counts[kind] / total),
+                first[kind].id,
+                _first_line(first[kind].error),
+            )
+            for kind in kinds
+        ],
         {
             "outcome": kinds,
             "trials": [counts[kind] for kind in kinds],

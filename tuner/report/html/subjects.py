@@ -6,8 +6,8 @@ A file of others may hold anything: rows whose numbers cannot be times, rates an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ MOST_TRIALS, MOST_TOGETHER = 12_000, 8_000
 """Trials that are read of one run, and of the runs of a page together; each takes some 50 bytes of the page."""
 
 
+Row = TypeVar("Row", StoredTrial, StoredWinner, Benchmark)
+
+
 class StoredIncumbent(msgspec.Struct, frozen=True):
     """The best known before, as the race of a run has timed it."""
 
@@ -34,13 +37,6 @@ class StoredIncumbent(msgspec.Struct, frozen=True):
     ratio_low: float | None = None
     ratio_high: float | None = None
     verdict: str = ""
-
-
-class StoredWarmRace(msgspec.Struct, frozen=True):
-    """Whether the race with warm caches decided."""
-
-    passed_over: str | None = None
-    """What would have won without it; None if that is the winner."""
 
 
 class StoredRace(msgspec.Struct, frozen=True):
@@ -53,7 +49,8 @@ class StoredRace(msgspec.Struct, frozen=True):
     incumbent: StoredIncumbent | None = None
     behind: float = 1.0
     """The winner's time over that of the fastest finalist."""
-    warm_race: StoredWarmRace | None = None
+    warm_race: dict[str, Any] | None = None
+    """Of the race with warm caches: ``passed_over`` is what would have won without it; None if that is the winner."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class TunedProblem:
         if self.winner is None:
             return ""
         behind, warm = self.race.behind, self.race.warm_race
-        if warm and warm.passed_over is not None:
+        if warm and warm.get("passed_over") is not None:
             how_far = f"{100 * (behind - 1):.2f} % behind the fastest finalist {self.run.conditions.mode}"
             return f"chosen because it is also fast with warm caches: {how_far}"
         earlier = [
@@ -183,7 +180,7 @@ def read_all(database: Database, filters: Filters) -> Subjects:
     """
     best = database.best(filters)
     damaged = list(best.damaged)
-    winners = sound_winners(best.rows, damaged)
+    winners = sound("winner", best.rows, damaged)
     newest: dict[tuple[object, ...], Run] = {}
     for run_id in database.runs_that_fit(filters):
         try:
@@ -212,7 +209,7 @@ def _is_narrowed(run: Run) -> bool:
 def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedProblem:
     trials = database.trials_of_run(run.id, most)
     damaged += trials.damaged
-    stored = sound_trials(trials.rows, damaged)
+    stored = sound("trial", trials.rows, damaged)
     state = database.run_state(run.id)
     same = Filters(
         kernel=run.problem.kernel,
@@ -223,7 +220,7 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
     )
     winners = database.winners(replace(same, replayed=run.replayed))
     damaged += winners.damaged
-    own = [one for one in sound_winners(winners.rows, damaged) if _group(one.run) == _group(run)]
+    own = [one for one in sound("winner", winners.rows, damaged) if _group(one.run) == _group(run)]
     benchmarks = database.benchmarks(same)
     damaged += benchmarks.damaged
     search_s = state["stats"].get("search_s")
@@ -237,7 +234,7 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
         max(0, total - len(trials.rows)) if isinstance(total, int) else 0,
         next((one for one in own if one.run.id == run.id), None),
         sorted(own, key=lambda one: one.created_at),
-        [] if run.replayed else list(_of_same_gpu(sound_benchmarks(benchmarks.rows, damaged), run)),
+        [] if run.replayed else list(_of_same_gpu(sound("benchmark", benchmarks.rows, damaged), run)),
     )
 
 
@@ -259,63 +256,47 @@ def plausible(*values: float | None) -> bool:
     return all(value is None or LOWEST <= value <= HIGHEST for value in values)
 
 
-def sound_trials(trials: Iterable[StoredTrial], damaged: list[str]) -> list[StoredTrial]:
-    """Return the trials without those whose numbers cannot be, for which a line each is added."""
-    sound = []
-    for stored in trials:
-        if _trial(stored):
-            sound.append(stored)
+def sound(kind: str, rows: Iterable[Row], damaged: list[str]) -> list[Row]:
+    """Return trials, winners or contestants of benches without those whose numbers cannot be: each adds a line."""
+    kept = []
+    for row in rows:
+        if plausible(*_numbers(row)):
+            kept.append(row)
         else:
-            damaged.append(f"trial {stored.trial.id} {WHY}")
-    return sound
+            damaged.append(f"{kind} {row.trial.id if isinstance(row, StoredTrial) else row.id} {WHY}")
+    return kept
 
 
-def _trial(stored: StoredTrial | StoredWinner) -> bool:
-    trial = stored.trial
-    times = trial.time_ns, trial.ci_low_ns, trial.ci_high_ns, *trial.samples_ns
-    return plausible(*times, trial.sm_clock_hz or None, *msgspec.structs.astuple(stored.metrics))
-
-
-def sound_winners(winners: Iterable[StoredWinner], damaged: list[str]) -> list[StoredWinner]:
-    """Return the winners likewise."""
-    sound = []
-    for stored in winners:
-        one = stored.winner
-        times = one.time_ns, one.default_time_ns, one.confirmed_ns
-        if plausible(*times, one.ratio, one.ratio_low, one.ratio_high) and _trial(stored):
-            sound.append(stored)
-        else:
-            damaged.append(f"winner {stored.id} {WHY}")
-    return sound
-
-
-def sound_benchmarks(benchmarks: Iterable[Benchmark], damaged: list[str]) -> list[Benchmark]:
-    """Return the contestants of benches likewise."""
-    sound = []
-    for one in benchmarks:
-        times = one.time_ns, one.ci_low_ns, one.ci_high_ns
-        if plausible(*times, one.ratio, one.ratio_low, one.ratio_high):
-            sound.append(one)
-        else:
-            damaged.append(f"benchmark {one.id} {WHY}")
-    return sound
-
-
-@dataclass(frozen=True)
-class FigureTable:
-    """What a figure shows, as text."""
-
-    heads: Sequence[str]
-    """Names of the columns; those that begin with ``>`` are aligned to the right."""
-    rows: Sequence[Sequence[object]]
+def _numbers(row: StoredTrial | StoredWinner | Benchmark) -> list[float | None]:
+    """Return the times, rates and ratios of a row."""
+    if isinstance(row, Benchmark):
+        return [row.time_ns, row.ci_low_ns, row.ci_high_ns, row.ratio, row.ratio_low, row.ratio_high]
+    trial, rates = row.trial, msgspec.structs.astuple(row.metrics)
+    numbers = [
+        trial.time_ns,
+        trial.ci_low_ns,
+        trial.ci_high_ns,
+        *trial.samples_ns,
+        trial.sm_clock_hz or None,
+        *rates,
+    ]
+    if isinstance(row, StoredWinner):
+        one = row.winner
+        numbers += [
+            one.time_ns,
+            one.default_time_ns,
+            one.confirmed_ns,
+            one.ratio,
+            one.ratio_low,
+            one.ratio_high,
+        ]
+    return numbers
 
 
 @dataclass(frozen=True)
 class Figure:
     """One figure of a page."""
 
-    key: str
-    """Its id on the page, unique there."""
     kind: str
     """Which function of ``search.js`` or ``timing.js`` draws it."""
     title: str
@@ -323,8 +304,17 @@ class Figure:
     """What is seen, how it was found, and what limits it."""
     label: str
     """What is seen, in a sentence, as text."""
-    table: FigureTable
-    data: dict[str, Any] = field(default_factory=dict)
+    heads: Sequence[str]
+    """Names of the columns of the same as text; those that begin with ``>`` are aligned to the right."""
+    rows: Sequence[Sequence[object]]
+    data: dict[str, Any]
     """What is drawn: numbers as the database has them, times in nanoseconds."""
     wide: bool = True
     """Whether it takes the page's whole width."""
+    number: str = ""
+    """Of several of a kind."""
+
+    @property
+    def key(self) -> str:
+        """Its id, unique among its section's."""
+        return self.kind + self.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from tuner.report.html.subjects import Figure, FigureTable, TunedProblem
+from tuner.report.html.subjects import Figure, TunedProblem
 from tuner.report.tables import counted, duration
 
 MODES = {
@@ -43,14 +43,14 @@ def samples(problem: TunedProblem) -> Figure | None:
     ]
     return Figure(
         "samples",
-        "samples",
         "Noise",
         "The samples of the search, each as a deviation from its configuration's median"
         + (f"; the dashed lines are the noise floor of {100 * floor:.2g} %." if floor else "."),
         " ".join(
             f"The samples of {row[0]} are within {row[3]} and {row[4]} of their median." for row in rows
         ),
-        FigureTable(("configuration", ">samples", ">median", ">lowest", ">highest"), rows),
+        ("configuration", ">samples", ">median", ">lowest", ">highest"),
+        rows,
         {
             "series": [
                 {"name": name, "median_ns": statistics.median(own), "samples_ns": own}
@@ -75,20 +75,17 @@ def clocks(problem: TunedProblem) -> Figure | None:
     capped = sum(trial.capped_samples > 0 for trial in counted)
     return Figure(
         "clocks",
-        "clocks",
         "Clocks",
         "The SM clock during each trial, counted on the GPU; the dashed line is the highest that the GPU has. "
         f"Trials with samples at the power limit: {capped or 'none'}.",
         f"The SM clock was between {min(ghz):.3f} and {max(ghz):.3f} GHz.",
-        FigureTable(
-            ("SM clock", ">value"),
-            [
-                ("lowest", f"{min(ghz):.3f} GHz"),
-                ("median", f"{statistics.median(ghz):.3f} GHz"),
-                ("highest", f"{max(ghz):.3f} GHz"),
-                ("trials with samples at the power limit", capped),
-            ],
-        ),
+        ("SM clock", ">value"),
+        [
+            ("lowest", f"{min(ghz):.3f} GHz"),
+            ("median", f"{statistics.median(ghz):.3f} GHz"),
+            ("highest", f"{max(ghz):.3f} GHz"),
+            ("trials with samples at the power limit", capped),
+        ],
         {
             "number": [trial.number + 1 for trial in counted],
             "clock_hz": [round(trial.sm_clock_hz) for trial in counted],
