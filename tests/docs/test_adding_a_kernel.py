@@ -20,6 +20,7 @@ from tuner.expressions.arithmetic import FUNCTION_NAMES, operations, uses
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.kernel.contents import INITS
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan, reference_launch, tensors_of
@@ -28,7 +29,7 @@ from tuner.kernel.reference import settle_reference, tolerance
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.problem import INITS, ROLES
+from tuner.kernel.toml.problem import ROLES
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS

@@ -26,6 +26,7 @@ from tuner.runtime.expressions import COMPARISONS
 MAX_ELEMENTS = 1 << 28
 """Of a result that is more than twice as large as the largest tensor: 2 GiB, and as much for its magnitudes."""
 INT64 = 2.0**63
+"""Numbers of this size and more are beyond int64."""
 FLOAT64_INTEGERS = 2.0**53
 """Up to here float64 has every integer."""
 EXACT = ("abs", "maximum", "minimum")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -16,13 +16,13 @@ from cuda.bindings import driver as cu
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
 from tuner.gpu.driver import Context, Graph, fill_bytes
+from tuner.kernel.contents import INITS, encoded, from_bfloat16, is_integer
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer, Launch
 
-INITS = ("normal", "uniform", "zeros", "ones", "index")
 GUARD_BYTES = 4096
 """Bytes of 0xFF, NaN in every format, on both sides of each tensor: a kernel that reads past an edge gets a wrong
 result instead of its neighbour's numbers, and one that writes there is seen."""
@@ -235,8 +235,9 @@ class ProblemData:
                 [
                     ("pointer", address),
                     ("int64", tensor.count),
-                    ("int32", INITS.index(tensor.init)),
+                    ("int32", len(INITS) if tensor.between else INITS.index(tensor.init)),
                     ("int64", stream_seed),
+                    *_limits(tensor),
                 ],
             )
 
@@ -254,6 +255,16 @@ class ProblemData:
                     source = self.memory.addresses[tensor.name]
                     check(cu.cuMemcpyDtoD(self.address(tensor.name, number), source, tensor.size_bytes))
         check(cu.cuCtxSynchronize())
+
+    def refill(self, contents: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Give inputs and inouts another content by name, as it lies in memory, in all copies."""
+        for tensor in self.tensors:
+            if tensor.name in contents:
+                host = encoded(contents[tensor.name], tensor.dtype)
+                copies = range(self.copies if tensor.role == "input" else 0)
+                addresses = [self.address(tensor.name, number) for number in copies]
+                for address in addresses or [self.memory.addresses[f"{tensor.name}_initial"]]:
+                    check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
 
     def address(self, name: str, copy: int = 0) -> int:
         """Return where a tensor's copy lies."""
@@ -351,9 +362,16 @@ class ProblemData:
         host = np.empty(count, _NUMPY[tensor.dtype])
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
         if tensor.dtype == "bfloat16":
-            host = (host.astype(np.uint32) << 16).view(np.float32)
+            host = from_bfloat16(host)
         return host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
 
     def close(self) -> None:
         """Free everything."""
         self.memory.close()
+
+
+def _limits(tensor: Buffer) -> list[tuple[str, Any]]:
+    """Return the arguments that say between which numbers a tensor is filled: as integers, and as floats."""
+    low, high = tensor.between or (0, 0)
+    integers = (int(low), int(high)) if is_integer(tensor) else (0, 0)
+    return [*(("int64", number) for number in integers), ("float64", float(low)), ("float64", float(high))]

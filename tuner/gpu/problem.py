@@ -20,7 +20,8 @@ from tuner.gpu.candidate import Fixed, Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
-from tuner.gpu.verify import Truth, Verifier
+from tuner.gpu.truth import Truth
+from tuner.gpu.verify import Verifier
 from tuner.kernel.batching import Batch, Limits
 
 FIRST_LAUNCH_S = 30.0

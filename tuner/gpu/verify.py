@@ -15,21 +15,21 @@ import numpy.typing as npt
 import threadpoolctl
 from cuda.bindings import driver as cu
 
-from tuner.children.measuring import CudaReference, ProblemSetup, ReferenceData
+from tuner.children.measuring import CudaReference, ReferenceData
 from tuner.core.errors import KernelError
-from tuner.core.model import Gpu, Verification
+from tuner.core.model import Verification
 from tuner.expressions.array import ArrayExpression
-from tuner.gpu.buffers import Helpers, Memory, ProblemData
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
-from tuner.kernel.python_reference import from_expressions, from_files, run_function
+from tuner.kernel.python_reference import expected_on_host, from_files
 from tuner.kernel.reference import (
     UNIT_ROUNDOFF,
     Expected,
+    SettledReference,
     Tolerance,
     cross_check_allowance,
     in_full,
     norm_allowance,
-    tolerance,
 )
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
@@ -59,16 +59,17 @@ class Verifier:
         self._context = data.helpers.context
         self._expected: set[str] = set()
         self._truth: dict[str, int] = {}
-        self._tolerances: dict[str, Tolerance] = {
-            tensor.name: tolerance(
-                reference.reduction,
-                reference.accumulate,
-                tensor.dtype,
-                reference.tolerance,
-                reference.operand_rounding,
-            )
-            for tensor in data.outputs
-        }
+        self._reference = reference
+        self._settled = SettledReference(
+            {name: ArrayExpression(text) for name, text in reference.numpy.items()},
+            reference.golden,
+            reference.reduction,
+            reference.accumulate,
+            reference.tolerance,
+            reference.operand_rounding,
+            reference.python,
+        )
+        self._tolerances = {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in data.outputs}
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
         if reference.cuda is not None:
             self._run_cuda(reference.cuda)
@@ -81,12 +82,41 @@ class Verifier:
                 max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
                 and reference.flops <= CROSS_CHECK_WORK
             )
-            threads = 1 if small else len(os.sched_getaffinity(0))
-            with threadpoolctl.threadpool_limits(threads, "blas"):
-                self._compute(reference, [name for name in outputs if small or name not in self._expected])
-        for tensor in data.outputs:
-            if tensor.name in self._expected:
-                self._require_numbers(tensor)
+            wanted = [name for name in outputs if small or name not in self._expected]
+            for name, expected in self._on_host(wanted, self._inputs() if wanted else {}, few=small).items():
+                if name in self._expected:
+                    self._cross_check(name, expected)
+                else:
+                    self._upload(name, expected)
+        self._require_answers()
+
+    def expect_of(self, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Expect from now on what the reference makes of another content, and fill the tensors with that.
+
+        Golden files are of one content. A CUDA reference is run where no other says all outputs.
+
+        Args:
+            inputs: numbers of all inputs and inouts by name, as they lie in memory.
+
+        Raises:
+            KernelError: as for a new verifier; BeyondIntegersError for integers that a kernel may wrap.
+        """
+        meant = {t.name: _as_meant(inputs[t.name], t) for t in self._data.tensors if t.name in inputs}
+        outputs = [tensor.name for tensor in self._data.outputs]
+        self._expected.clear()
+        computed = self._on_host(outputs, meant, few=True, further=True)
+        self._data.refill(inputs)
+        if self._reference.cuda is not None and len(computed) < len(outputs):
+            self._run_cuda(self._reference.cuda)
+        for name, expected in computed.items():
+            self._upload(name, expected)
+        self._require_answers()
+        self._data.seal()
+
+    @property
+    def on_host(self) -> bool:
+        """Whether references on the host say all outputs."""
+        return self._settled.on_host(self._data.outputs)
 
     @property
     def possible(self) -> bool:
@@ -217,6 +247,11 @@ class Verifier:
         magnitude = self._data.memory.allocate(f"{tensor.name} magnitude", tensor.count * 4)
         return expected, magnitude
 
+    def _require_answers(self) -> None:
+        for tensor in self._data.outputs:
+            if tensor.name in self._expected:
+                self._require_numbers(tensor)
+
     def _require_numbers(self, tensor: Buffer) -> None:
         """Refuse a reference that says nothing: not a number, or elements whose value rounding alone decides.
 
@@ -285,36 +320,30 @@ class Verifier:
                 "reference",
             )
 
-    def _compute(self, reference: ReferenceData, wanted: Sequence[str]) -> None:
-        """Compute some outputs on the host, and compare them with those that are there already."""
-        inputs = {
+    def _inputs(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the content of the tensors, in the shape that the kernel means."""
+        return {
             tensor.name: self._data.download(
                 tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None
             )
             for tensor in self._data.tensors
-            if tensor.role != "output" and wanted
+            if tensor.role != "output"
         }
-        numbers = {**reference.sizes, **reference.scalars}
-        outputs = {tensor.name: tensor for tensor in self._data.outputs}
-        expressions = {
-            name: ArrayExpression(reference.numpy[name]) for name in wanted if name in reference.numpy
-        }
-        computed = from_expressions(expressions, outputs, {**inputs, **numbers})
-        by_function = [name for name in outputs if name not in reference.numpy]
-        if reference.python is not None and not set(by_function).isdisjoint(wanted):
-            computed |= run_function(
-                reference.python,
-                self._data.tensors,
-                by_function,
-                inputs,
-                numbers,
-                reduction=reference.reduction,
-            )
-        for name, expected in computed.items():
-            if name in self._expected:
-                self._cross_check(name, expected)
-            else:
-                self._upload(name, expected)
+
+    def _on_host(
+        self,
+        wanted: Sequence[str],
+        inputs: Mapping[str, npt.NDArray[Any]],
+        *,
+        few: bool,
+        further: bool = False,
+    ) -> dict[str, Expected]:
+        """Return what references on the host expect of some outputs, without golden files."""
+        threads = 1 if few else len(os.sched_getaffinity(0))
+        settled = replace(self._settled, golden={})
+        numbers = {**self._reference.sizes, **self._reference.scalars}
+        with threadpoolctl.threadpool_limits(threads, "blas"):
+            return expected_on_host(settled, self._data.tensors, inputs, numbers, wanted, further=further)
 
     def _cross_check(self, name: str, expected: Expected) -> None:
         tensor = self._tensor(name)
@@ -355,44 +384,3 @@ def _expected_dtype(tensor: Buffer) -> str:
 def _as_meant(array: npt.NDArray[Any], tensor: Buffer) -> npt.NDArray[Any]:
     """Exchange the axes of a transposed tensor: from memory to what the kernel means by it, or back."""
     return array.T if tensor.transposed else array
-
-
-class Truth:
-    """The result of a problem's unrounded inputs: what every dtype's result is compared with.
-
-    Computes the same problem in a wider dtype, from the same seed, and keeps what is expected of it.
-
-    Inputs are drawn as float32 and then rounded to their dtype, so that equal seeds give the same numbers in all of
-    them, but for the rounding.
-
-    Args:
-        helpers: the tuner's own kernels.
-        wider: the wider problem.
-        seed: of the inputs.
-        gpu: for its size.
-
-    Raises:
-        KernelError: it has no reference, or one that fails.
-    """
-
-    def __init__(self, helpers: Helpers, wider: ProblemSetup, seed: int, gpu: Gpu) -> None:
-        data = ProblemData(helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count)
-        self.memory = Memory()
-        self.addresses: dict[str, int] = {}
-        try:
-            _require_answers(Verifier(data, wider.reference))
-            for tensor in data.outputs:
-                name = f"{tensor.name} expected"
-                self.addresses[tensor.name] = self.memory.take(data.memory, name, "truth ")
-        except BaseException:
-            self.memory.close()
-            raise
-        finally:
-            data.close()
-
-
-def _require_answers(verifier: Verifier) -> None:
-    if not verifier.possible:
-        raise KernelError(
-            "there is no reference to count errors from", "add [reference] to the kernel's file"
-        )

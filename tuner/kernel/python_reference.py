@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,9 +25,10 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Value
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array, ArrayExpression
+from tuner.expressions.array_evaluation import INT64
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
-from tuner.kernel.reference import UNIT_ROUNDOFF, Expected, SettledReference, as_output
+from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -35,6 +36,8 @@ LIMIT_S = 240.0
 PROBES = 8
 """Calls with inputs off by a rounding error. Their root mean square is below a fifth of the true one for 3 elements in
 100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""
+FEW_PROBES = 4.0
+"""Times the response to a single probe, or the root mean square of those of all elements where that is more."""
 REPEATABLE = 1e-9
 """Two calls with the same inputs may differ by so much of the largest result: libraries add up in any order."""
 
@@ -48,6 +51,7 @@ def run_function(
     *,
     reduction: int = 1,
     limit_s: float = LIMIT_S,
+    further: bool = False,
 ) -> dict[str, Expected]:
     """Return what a function expects of some outputs.
 
@@ -64,35 +68,50 @@ def run_function(
         numbers: sizes and scalars by name.
         reduction: terms of a sum.
         limit_s: seconds for all calls together.
+        further: whether this is a further content of the inputs, for which two calls have to do.
 
     Raises:
+        BeyondIntegersError: of a further content, an integer is beyond its output's dtype.
         TunerError: it cannot be loaded, fails, takes too long, or returns something else; the text names file and line.
     """
     of = {tensor.name: tensor for tensor in tensors}
     exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with _limited(function, limit_s):
         call = _Function(function, {name: of[name] for name in wanted}, numbers)
-        first, again = call(exact), call(exact)
-        for name, (value, _) in first.items():
-            call.require_same(name, value, again[name][0])
+        first = call(exact)
+        if not further:
+            again = call(exact)
+            for name, (value, _) in first.items():
+                call.require_same(name, value, again[name][0])
         missing = [
             name for name, (_, size) in first.items() if size is None and of[name].dtype in UNIT_ROUNDOFF
         ]
         squares = {name: np.zeros(first[name][0].shape) for name in missing}
         random = np.random.default_rng(0)
-        for _ in range(PROBES if missing else 0):
-            probed = call({name: _rounded(array, of[name].dtype, random) for name, array in exact.items()})
+        integers = [name for name in first if of[name].dtype not in UNIT_ROUNDOFF]
+        probes, tied = (1, bool(integers)) if further else (PROBES, False)
+        for _ in range(probes if missing or further else 0):
+            probed = call(
+                {name: _rounded(array, of[name].dtype, random, tied=tied) for name, array in exact.items()}
+            )
             for name in missing:
                 with np.errstate(all="ignore"):
                     squares[name] += ((probed[name][0] - first[name][0]) / UNIT) ** 2
+            for name in integers if further else ():
+                if not np.array_equal(first[name][0], probed[name][0]):
+                    raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
     expected = {}
     for name, (value, magnitude) in first.items():
         if magnitude is None:
             magnitude = np.abs(value.astype(np.float64))
             if name in missing:
-                response = np.sqrt(squares[name] * (reduction / PROBES))
+                square = squares[name] / probes
+                if further:  # one probe says little of one element
+                    square = FEW_PROBES**2 * np.maximum(square, square.mean())
+                response = np.sqrt(square * reduction)
                 magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
-        expected[name] = as_output(name, of[name].dtype, value, magnitude, "the Python reference")
+        dtype = of[name].dtype
+        expected[name] = as_output(name, dtype, value, magnitude, "the Python reference", wraps=not further)
     return expected
 
 
@@ -188,11 +207,19 @@ def _read_only(array: npt.NDArray[Any], dtype: str) -> Any:
     return given
 
 
-def _rounded(array: Any, dtype: str, random: np.random.Generator) -> Any:
-    """Return an input with an error of about one rounding in float32 in each element; integers have none."""
+def _rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) -> Any:
+    """Return an input with an error of about one rounding in float32 in each element; integers have none.
+
+    Args:
+        array: the input.
+        dtype: its own.
+        random: draws the errors.
+        tied: whether equal zeros become different, too: the place of the largest of equal ones is open.
+    """
     if dtype not in UNIT_ROUNDOFF:
         return array
     given = array * (1.0 + UNIT * random.standard_normal(array.shape))
+    given += (SMALLEST["float32"] if tied else 0.0) * random.standard_normal(array.shape)
     given.flags.writeable = False
     return given
 
@@ -215,6 +242,9 @@ def expected_on_host(
     tensors: Sequence[Buffer],
     inputs: Mapping[str, Array],
     numbers: Mapping[str, Value],
+    wanted: Collection[str] | None = None,
+    *,
+    further: bool = False,
 ) -> dict[str, Expected]:
     """Return what is expected of each output that has a reference on the host; CUDA references are not run.
 
@@ -224,49 +254,48 @@ def expected_on_host(
         inputs: values of the inputs and inouts before the run, as rounded to their dtypes, in float64 or of integers in
             int64, in the shape that the kernel means (of a transposed tensor not the one in memory).
         numbers: the problem's sizes, and its scalars as rounded to their dtypes.
+        wanted: outputs; a function gives the others, too. None for all.
+        further: whether this is a further content of the inputs: two calls of a Python function have to do, and
+            integers that a kernel may wrap on the way are refused.
 
     Raises:
+        BeyondIntegersError: of a further content, there are such integers.
         KernelError: a reference fails, does not fit its output, or a file cannot be read.
     """
     outputs = {tensor.name: tensor for tensor in tensors if tensor.role != "input"}
     golden = from_files({name: file for name, file in reference.golden.items() if name in outputs}, outputs)
-    computed = from_expressions(reference.numpy, outputs, {**inputs, **numbers})
-    if reference.python is not None:
-        wanted = [name for name in outputs if name not in computed]
+    wanted = outputs.keys() if wanted is None else wanted
+    words = {name: word_of(output, tensors) if further else INT64 for name, output in outputs.items()}
+    computed = {
+        name: _from_expression(expression, outputs[name], {**inputs, **numbers}, words[name])
+        for name, expression in reference.numpy.items()
+        if name in outputs and name in wanted
+    }
+    by_function = [name for name in outputs if name not in reference.numpy]
+    if reference.python is not None and not set(by_function).isdisjoint(wanted):
         computed |= run_function(
-            reference.python, tensors, wanted, inputs, numbers, reduction=reference.reduction
+            reference.python,
+            tensors,
+            by_function,
+            inputs,
+            numbers,
+            reduction=reference.reduction,
+            further=further,
         )
     return {**golden, **computed}
 
 
-def from_expressions(
-    expressions: Mapping[str, ArrayExpression],
-    outputs: Mapping[str, Buffer],
-    names: Mapping[str, Any],
-) -> dict[str, Expected]:
-    """Return the values of NumPy expressions by output.
-
-    Args:
-        expressions: by output.
-        outputs: by name.
-        names: values of tensors, sizes and scalars.
-
-    Raises:
-        KernelError: one cannot be evaluated, or does not fit its output.
-    """
-    expected = {}
-    for output, expression in expressions.items():
-        tensor = outputs[output]
-        value, magnitude = expression.evaluate(names, whole=tensor.dtype not in UNIT_ROUNDOFF)
-        shape = tensor.meant_shape
-        try:
-            value, magnitude = (np.broadcast_to(array, shape) for array in (value, magnitude))
-        except ValueError:
-            raise KernelError(
-                f"the numpy reference of {output} has shape {value.shape}, not {shape}"
-            ) from None
-        expected[output] = as_output(output, tensor.dtype, value, magnitude, "the numpy reference")
-    return expected
+def _from_expression(
+    expression: ArrayExpression, output: Buffer, names: Mapping[str, Any], word: float
+) -> Expected:
+    value, magnitude = expression.evaluate(names, whole=output.dtype not in UNIT_ROUNDOFF, word=word)
+    try:
+        value, magnitude = (np.broadcast_to(array, output.meant_shape) for array in (value, magnitude))
+    except ValueError:
+        raise KernelError(
+            f"the numpy reference of {output.name} has shape {value.shape}, not {output.meant_shape}"
+        ) from None
+    return as_output(output.name, output.dtype, value, magnitude, "the numpy reference")
 
 
 def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict[str, Expected]:

@@ -4,7 +4,7 @@ dtypes and reduction length."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ import numpy.typing as npt
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
+from tuner.expressions.array_evaluation import INT64, BeyondIntegersError
 from tuner.kernel.functions import PythonFunction
+from tuner.runtime.launches import Buffer
 
 if TYPE_CHECKING:  # the measuring process has tolerances, and no kernels
     from tuner.kernel.spec import KernelSpec
@@ -44,6 +46,10 @@ class SettledReference:
     operand_rounding: float
     python: PythonFunction | None = None
     """For the outputs without an expression."""
+
+    def on_host(self, outputs: Iterable[Buffer]) -> bool:
+        """Return whether expressions or a function say all outputs."""
+        return self.python is not None or all(output.name in self.numpy for output in outputs)
 
     def tolerance_of(self, dtype: str) -> Tolerance:
         """Return how far an output of a dtype may be off; errors as of :func:`tolerance`."""
@@ -102,7 +108,9 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
     )
 
 
-def as_output(name: str, dtype: str, value: npt.NDArray[Any], magnitude: Array, what: str) -> Expected:
+def as_output(
+    name: str, dtype: str, value: npt.NDArray[Any], magnitude: Array, what: str, *, wraps: bool = True
+) -> Expected:
     """Return a reference's values as the output of a dtype has them; integers of a wider one wrap, as in C.
 
     Args:
@@ -111,14 +119,19 @@ def as_output(name: str, dtype: str, value: npt.NDArray[Any], magnitude: Array, 
         value: of any real dtype.
         magnitude: what rounding errors are proportional to.
         what: names the reference.
+        wraps: whether they may.
 
     Raises:
+        BeyondIntegersError: they wrap, and may not.
         KernelError: the output has integers, and an element is none, or a float that may have been rounded to one.
     """
     if dtype in UNIT_ROUNDOFF:
         return Expected(value.astype(np.float64, copy=False), magnitude)
     if value.dtype.kind in "biu":
-        return Expected(value.astype(dtype).astype(np.int64), magnitude)
+        whole = value.astype(dtype).astype(np.int64)
+        if not wraps and (whole != value).any():
+            raise BeyondIntegersError(f"{what} of {name} is beyond {dtype}", "have smaller inputs")
+        return Expected(whole, magnitude)
     remedies = {
         "not a number": (
             np.isfinite(value),
@@ -222,6 +235,15 @@ def cross_check_allowance(bound: Tolerance, value: npt.NDArray[Any], magnitude: 
 def norm_allowance(count: int) -> float:
     """Return the factor on the norm's bound for an output of few elements, whose errors average out less."""
     return 1.0 + 4.0 / math.sqrt(count)
+
+
+def word_of(output: Buffer, tensors: Iterable[Buffer]) -> float:
+    """Return from what size on integers on the way to an output may have wrapped in a kernel that is right.
+
+    C computes in 32 bits at least, and a kernel in no more than its output needs, or with floats its inputs.
+    """
+    dtypes = [output.dtype] if output.dtype not in UNIT_ROUNDOFF else [tensor.dtype for tensor in tensors]
+    return max({"int64": INT64, "uint32": 2.0**32}.get(dtype, 2.0**31) for dtype in dtypes)
 
 
 def in_full(number: Any, digits: int = 6) -> str:

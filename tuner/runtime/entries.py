@@ -29,6 +29,8 @@ class TensorEntry:
     """Whether the memory holds the transpose; in a manifest true or None."""
     when: Expression | None = None
     """Where it is false, the problem has no such tensor, and kernels get a null pointer; None for always."""
+    between: tuple[Expression, ...] = ()
+    """Least and largest number that it holds where the tuner measures; empty for any."""
 
     @property
     def ever(self) -> bool:

@@ -30,6 +30,8 @@ class Buffer:
     """Whether it is set to zero before every run, inside the timing."""
     zeroed_once: bool = False
     """Whether it is zero before the first run, and every run leaves it zero."""
+    between: tuple[int | float, int | float] | None = None
+    """Least and largest of random numbers, both whole for integers; None for any."""
 
     @property
     def count(self) -> int:

@@ -26,6 +26,7 @@ from .launch_limits import (
     BLOCK_LIMITS,
     DEVICE_LIMITS,
     GRID_LIMITS,
+    INTEGER_RANGES,
     MAX_SIZE,
     NULL_POINTER,
     UnlaunchableError,
@@ -38,6 +39,8 @@ from .launch_limits import (
 )
 from .launches import Argument, Buffer, Launch, Plan
 
+MAX_FLOAT = 1e300
+"""Of what tensors are filled with: a difference of two has room."""
 MAX_BYTES = 2**60
 """Of a tensor, and of scratch memory: C++ counts them with 64 bits."""
 
@@ -85,7 +88,10 @@ class PlanMaker:
                 transposed = item.transposed is not None and self.true(item.transposed)
                 shape = shape[::-1] if transposed else shape
                 dtype = self._dtypes.get(item.dtype, item.dtype)
-                buffers.append(Buffer(item.name, shape, dtype, item.role, item.init, transposed))
+                between = self._between(item, dtype) if item.between else None
+                buffers.append(
+                    Buffer(item.name, shape, dtype, item.role, item.init, transposed, between=between)
+                )
         if all(buffer.role == "input" for buffer in buffers):
             raise KernelError(f"{self._problem} has no output", "correct the when of the outputs")
         return tuple(buffers)
@@ -157,6 +163,18 @@ class PlanMaker:
             for item in entry.arguments
             if item.cluster_order is None or self._whole(item.cluster_order, "cluster_order")
         ]
+
+    def _between(self, item: TensorEntry, dtype: str) -> tuple[float, float]:
+        """Return the least and largest number of a tensor's init."""
+        low, high = (expression.evaluate(self._names) for expression in item.between)
+        whole = "int" in dtype
+        least, most = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1)) if whole else (-MAX_FLOAT, MAX_FLOAT)
+        if not least <= low <= high <= most or (whole and (low != int(low) or high != int(high))):
+            raise KernelError(
+                f"init of {item.name}: {low} to {high} is no range of {dtype}",
+                "write init = { uniform = [least, largest] }, both numbers of its dtype",
+            )
+        return (int(low), int(high)) if whole else (low, high)
 
     def _argument(self, argument: ArgumentEntry) -> Argument:
         name = argument.name

@@ -87,6 +87,8 @@ def check_on_host(
     reported: set[Key] = set()
     for run, outcome in zip(runs, outcomes, strict=True):
         _report(run, outcome, report, reported)
+    for content, why in {key: why for outcome in outcomes for key, why in outcome.left_out.items()}.items():
+        report.note(f"nothing was run with {content}: {why}")
     sizes = [outcome.count for outcome in outcomes if outcome.count]
     report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
 
@@ -160,6 +162,8 @@ class _Outcome:
     """Problems that were right."""
     faults: list[TunerError] = field(default_factory=list)
     note: str = ""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Contents of the inputs that were not tried, and why."""
     killed: bool = False
     """Whether something else than the kernel has ended the child."""
 
@@ -263,6 +267,7 @@ def _heard(child: HostChild, run: _Run) -> _Outcome:
                 outcome.faults.append(TunerError(f"{result.fault}{as_}", result.remedy))
             else:
                 outcome.count += 1
+                outcome.left_out |= dict(text.split(": ", 1) for text in result.left_out)
             if outcome.note or (outcome.faults and not run.request.reference_only):
                 break
     except ChildDied as death:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +13,33 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.limits import memory_limit
-from tuner.core.errors import KernelError, TunerError
+from tuner.core.errors import TunerError
 from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
+from tuner.inspect.check.host_data import HostData, difference
 from tuner.inspect.emulator.host import (
     HostArray,
     HostKernel,
     KernelFault,
     NotForHost,
     Schedule,
-    from_bfloat16,
     launch_arguments,
-    to_bfloat16,
 )
+from tuner.kernel.contents import further_contents
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan, reference_launch, scalars_of, tensors_of
-from tuner.kernel.python_reference import expected_on_host
-from tuner.kernel.reference import (
-    UNIT_ROUNDOFF,
-    Expected,
-    Tolerance,
-    as_output,
-    cross_check_allowance,
-    in_full,
-    settle_reference,
-)
+from tuner.kernel.plan import make_plan, reference_launch, tensors_of
+from tuner.kernel.reference import Expected, as_output, cross_check_allowance, in_full
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.runtime.launches import Buffer, Launch
+from tuner.runtime.launches import Launch
 
-Array = npt.NDArray[Any]
-ALIGNMENT = 256
 CPU_S = 20
-"""For each problem: the built-in kernels take about a second."""
+"""For each problem, and each content of its inputs: the built-in kernels take about a second."""
+VARIED_ELEMENTS = 1 << 10
+"""Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
+RANGE = "correct the kernel; or say what it is for, by the inputs' init = { uniform = [least, largest] }"
 LEAST_BYTES = 3 << 30
 """Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
 RESIDENT = 4
@@ -83,156 +74,12 @@ class HostResult(Record, frozen=True):
     remedy: str = ""
     unsuitable: str = ""
     """Why this cannot be run on a CPU; nothing follows."""
+    left_out: tuple[str, ...] = ()
+    """Contents of the inputs that were not tried, and why."""
 
 
 HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
 """A result for each problem, in order."""
-
-
-class HostData:
-    """The tensors of a problem, filled as the measuring process fills them, with other numbers.
-
-    Args:
-        kernel: whose problem it is.
-        problem: a small one.
-        gpu: whose limits expressions may name.
-
-    Raises:
-        KernelError: a shape has no value.
-    """
-
-    def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
-        self.kernel, self.problem, self.gpu = kernel, problem, gpu
-        self.tensors = tensors_of(kernel, problem, gpu)
-        self._settled = settle_reference(kernel, problem, gpu)
-        rng = np.random.default_rng(0)
-        self._initial = {
-            tensor.name: _rounded(_drawn(tensor, rng), tensor)
-            for tensor in self.tensors
-            if tensor.role != "output"
-        }
-
-    @property
-    def outputs(self) -> list[Buffer]:
-        """The tensors that a kernel writes."""
-        return [tensor for tensor in self.tensors if tensor.role != "input"]
-
-    def memory(self) -> dict[str, HostArray]:
-        """Return new arrays of all tensors: outputs hold NaNs, the others what they begin with."""
-        memory = {}
-        for tensor in self.tensors:
-            array = memory[tensor.name] = HostArray(tensor.count, tensor.dtype, ALIGNMENT, tensor.name)
-            if tensor.name in self._initial:
-                array.fill(self._initial[tensor.name].ravel())
-        return memory
-
-    def reference_memory(self) -> dict[str, HostArray]:
-        """Return new arrays for a CUDA reference: outputs are of float64, beside each its magnitude."""
-        memory = self.memory()
-        for tensor in self.outputs:
-            if tensor.role == "inout":
-                memory[f"{tensor.name}_initial"] = memory[tensor.name]
-            memory[tensor.name] = HostArray(tensor.count, "float64", ALIGNMENT, tensor.name)
-            name = f"{tensor.name}_magnitude"
-            memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)
-        return memory
-
-    def expected(self) -> dict[str, Expected]:
-        """Return what the reference makes of the inputs, for the outputs that NumPy or Python say, in memory order.
-
-        Raises:
-            KernelError: it fails, has another shape than its output, or is not a number.
-        """
-        scalars = scalars_of(self.kernel, self.problem, self.gpu)
-        names = {**self.problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
-        inputs = {
-            tensor.name: array.T if tensor.transposed else array
-            for tensor in self.tensors
-            if (array := self._initial.get(tensor.name)) is not None
-        }
-        expected = expected_on_host(replace(self._settled, golden={}), self.tensors, inputs, names)
-        return {
-            tensor.name: _in_memory_order(tensor, expected[tensor.name])
-            for tensor in self.outputs
-            if tensor.name in expected
-        }
-
-    def tolerances(self) -> dict[str, Tolerance]:
-        """Return how far each output may be off."""
-        return {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in self.outputs}
-
-    def unchanged(self, memory: Mapping[str, HostArray]) -> str:
-        """Return the name of an input that is not as it was; empty if all are."""
-        for tensor in self.tensors:
-            before = self._initial.get(tensor.name)
-            if tensor.role == "input" and before is not None:
-                after = memory[tensor.name].numbers.astype(before.dtype)
-                if not np.array_equal(after, before.ravel(), equal_nan=True):
-                    return tensor.name
-        return ""
-
-
-UNWRITTEN = (
-    "outputs hold NaN (integers -1) before a run: write each element, or give one that is added to"
-    ' role = "inout" and init = "zeros"'
-)
-"""What to do about an output whose elements are all wrong, the first of them as it was."""
-
-
-def difference(
-    tensor: Buffer, array: HostArray, expected: Expected, bound: Tolerance
-) -> tuple[str, str] | None:
-    """Return the first element that is not what it must be, and a remedy; None if there is none."""
-    got = array.numbers.astype(expected.value.dtype).reshape(tensor.shape)
-    right = got == expected.value
-    if tensor.dtype in UNIT_ROUNDOFF:
-        with np.errstate(all="ignore"):
-            allowed = (
-                bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
-            )
-            right |= np.abs(got - expected.value) <= allowed
-            right |= (np.isnan(got) & np.isnan(expected.value)) | np.isinf(expected.magnitude)
-    if right.all():
-        return None
-    index = tuple(int(i) for i in np.argwhere(~right)[0])
-    where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
-    wrong = int(right.size - right.sum())
-    first = array.elements.reshape(tensor.shape)[index].tobytes()
-    as_before = tensor.role == "output" and first == b"\xff" * len(first)
-    return (
-        f"{tensor.name}[{where}] is {in_full(got[index])}, expected {in_full(expected.value[index])}; "
-        f"{wrong} of {right.size} elements are wrong",
-        UNWRITTEN if as_before and not right.any() else "",
-    )
-
-
-def _in_memory_order(tensor: Buffer, expected: Expected) -> Expected:
-    if not np.isfinite(expected.value).all():
-        raise KernelError(
-            f"the reference of {tensor.name} is not a number in places",
-            "it must be defined for its inputs: change the expression, or the inputs' init",
-        )
-    if tensor.transposed:
-        return Expected(expected.value.T, expected.magnitude.T)
-    return expected
-
-
-def _drawn(tensor: Buffer, rng: np.random.Generator) -> Array:
-    draws: dict[str, Callable[..., Array]] = {
-        "normal": rng.standard_normal, "uniform": rng.random, "zeros": np.zeros, "ones": np.ones
-    }  # fmt: skip
-    if tensor.init in draws:
-        return draws[tensor.init](tensor.shape)
-    return (np.arange(math.prod(tensor.shape)) % 251).reshape(tensor.shape).astype(np.float64)
-
-
-def _rounded(numbers: Array, tensor: Buffer) -> Array:
-    """Return numbers as the tensor's dtype has them; integers get a range worth adding up."""
-    if "int" in tensor.dtype and tensor.init in ("normal", "uniform"):
-        numbers = np.rint(np.clip(numbers * 15.0, 0.0, 127.0))
-    if tensor.dtype == "bfloat16":
-        return from_bfloat16(to_bfloat16(numbers)).astype(np.float64)
-    return numbers.astype(tensor.dtype).astype(np.float64 if tensor.dtype in UNIT_ROUNDOFF else np.int64)
 
 
 class _Runner:
@@ -241,6 +88,17 @@ class _Runner:
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
         self._compiled: dict[tuple[str, str], HostKernel] = {}
+        self._varied = self._choose(request)
+
+    def _choose(self, request: HostRequest) -> Problem | None:
+        """Return the problem whose inputs are varied: the smallest that is large enough, or the largest."""
+        elements = {}
+        for problem in request.problems if request.configuration is not None else ():
+            with suppress(TunerError):
+                tensors = tensors_of(self._kernel, problem, request.gpu)
+                elements[sum(tensor.count for tensor in tensors)] = problem
+        enough = [count for count in elements if count >= VARIED_ELEMENTS]
+        return elements[min(enough) if enough else max(elements)] if elements else None
 
     def result(self, problem: Problem) -> HostResult:
         """Return what comes of one problem."""
@@ -258,24 +116,61 @@ class _Runner:
         if request.reference_only:
             return self._evaluate_reference(problem)
         data = HostData(self._kernel, problem, request.gpu)
-        expected = data.expected()
         if request.configuration is None:
-            return self._cross_check(data, expected)
-        if self._kernel.reference.cuda is not None and len(expected) < len(data.outputs):
-            expected = {**self._from_cuda(data), **expected}
+            return self._cross_check(data, data.expected())
+        expected = self._expected(data)
+        wrong = self._verdict(data, expected, request.configuration)
+        if wrong.fault or problem is not self._varied:
+            return wrong
+        return self._with_further_contents(data, request.configuration)
+
+    def _verdict(
+        self, data: HostData, expected: Mapping[str, Expected], configuration: Configuration
+    ) -> HostResult:
+        """Run a configuration, and compare what it does."""
         memory = data.memory()
-        self._run_configuration(problem, request.configuration, memory)
+        self._run_configuration(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
-                f"the input {changed} is written to, at {problem.sizes_text}", "inputs stay as they are"
+                f"the input {changed} is written to, at {data.problem.sizes_text}", "inputs stay as they are"
             )
         bounds = data.tolerances()
         for tensor in data.outputs:
             if tensor.name in expected:
                 wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
                 if wrong:
-                    return HostResult(f"{wrong[0]}, at {problem.sizes_text}", wrong[1])
+                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1])
         return HostResult()
+
+    def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
+        """Run a configuration on other contents of the inputs, up to the first with which it is wrong."""
+        if why := data.not_varied:
+            return HostResult(left_out=(f"other inputs: {why}",))
+
+        def compute(numbers: Mapping[str, npt.NDArray[Any]]) -> tuple[HostData, dict[str, Expected]]:
+            other = data.holding(numbers)
+            return other, self._expected(other, further=True)
+
+        left_out = []
+        for tried in further_contents(data.tensors, compute, 0, integers=data.on_host):
+            limit_cpu()
+            if tried.result is None:
+                left_out.append(f"{tried.content}: {tried.why}")
+                continue
+            try:
+                wrong = self._verdict(*tried.result, configuration)
+            except KernelFault as fault:
+                wrong = HostResult(f"{fault}, at {data.problem.sizes_text}")
+            if wrong.fault:
+                return HostResult(f"with {tried.content}: {wrong.fault}", RANGE)
+        return HostResult(left_out=tuple(left_out))
+
+    def _expected(self, data: HostData, *, further: bool = False) -> dict[str, Expected]:
+        """Return what references expect: a CUDA reference where the others leave something out."""
+        expected = data.expected(further=further)
+        if self._kernel.reference.cuda is not None and len(expected) < len(data.outputs):
+            return {**self._from_cuda(data), **expected}
+        return expected
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
         """Evaluate the reference at small sizes, of which any will do."""
@@ -384,11 +279,16 @@ def main() -> None:
         _answer(pipe, request, _Runner(kernels[request.kernel_file], request))
 
 
-def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
+def limit_cpu() -> None:
+    """Allow this process :data:`CPU_S` from now on."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + CPU_S, hard))
+
+
+def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
     for problem in request.problems:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + CPU_S, hard))
+        limit_cpu()
         result = runner.result(problem)
         pipe.send(result)
         if not request.reference_only and (result.fault or result.unsuitable):

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import Value, digest
+from tuner.kernel.contents import from_bfloat16, to_bfloat16
 from tuner.runtime.launches import Launch
 
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
@@ -73,17 +74,6 @@ class Schedule:
     """Blocks that are there at once."""
     shuffled: bool = False
     """Whether blocks start in any order."""
-
-
-def to_bfloat16(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """Return the bits of numbers rounded to the nearest bfloat16, to even in the middle."""
-    bits = numbers.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Return the numbers that bits of bfloat16 are."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 class HostArray:

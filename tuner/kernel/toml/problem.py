@@ -13,12 +13,14 @@ from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import LibraryCall
+from tuner.kernel.contents import INITS
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import CallSpec, ReferenceSpec
 from tuner.kernel.toml.table import (
     RESERVED,
     Names,
     Table,
+    checked,
     choice,
     dtype,
     exists,
@@ -36,7 +38,6 @@ from tuner.runtime.entries import ScalarEntry, TensorEntry
 from tuner.runtime.launch_limits import MAX_SIZE
 
 ROLES = ("input", "output", "inout")
-INITS = ("normal", "uniform", "zeros", "ones", "index")
 
 
 @dataclass(frozen=True)
@@ -172,16 +173,30 @@ def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[st
 
 def _tensor(name: str, table: Table, names: Names) -> TensorEntry:
     when = problem_condition(table, names)
+    init, between = _init(table, names)
     tensor = TensorEntry(
         identifier(table, name),
         expressions(table, "shape", names),
         dtype(table, names.dtypes),
         choice(table, "role", ROLES, "input"),
-        choice(table, "init", INITS, "normal"),
+        init,
         optional(table, "transposed", names),
         when,
+        between,
     )
     return table.done(tensor)
+
+
+def _init(table: Table, names: Names) -> tuple[str, tuple[Expression, ...]]:
+    """Return what a tensor holds: one of :data:`INITS`, or ``{ uniform = [a, b] }`` with the two numbers."""
+    if not isinstance(table.get("init", (str, dict), "normal"), dict):
+        return choice(table, "init", INITS, "normal"), ()
+    init = table.table("init")
+    init.only("uniform")
+    between = tuple(checked(init, "uniform", str(item), names) for item in init.get("uniform", list))
+    if len(between) != 2:
+        init.fail(f"uniform has {len(between)} numbers", "write init = { uniform = [least, largest] }")
+    return "uniform", between
 
 
 def _scalar(name: str, table: Table, names: Names) -> ScalarEntry:

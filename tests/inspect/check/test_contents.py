@@ -1,0 +1,162 @@
+"""Kernels that are right for the usual inputs alone are found on the CPU, and right ones are not suspected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.check.planted import findings
+from tuner.core.processes import Child
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.emulator.host import COMPILER
+from tuner.kernel.default import default_configuration
+from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+
+GPU = next(iter(ARCHITECTURES.values()))
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = {{ name = "k" }}
+problem = {{ sizes = {{ n = 400 }}, dtypes = {{ input = "float32" }} }}
+{tensors}
+reference = {{ {reference} }}
+work = {{ bytes = "8 * n" }}
+variants.v.parameters.block_size = {{ values = [64] }}
+[[variants.v.launches]]
+template = "k.cu"
+entry = "k"
+arguments = [{names}, "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+"""
+CODE = """
+extern "C" __global__ void k({parameters}, int n) {{
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) {{ {body} }}
+}}
+"""
+FLOATS = {"x": ("float32", "float", ""), "y": ("float32", "float", "output")}
+INTEGERS = {"x": ("int32", "int", ""), "y": ("int32", "int", "output")}
+BYTES = {"x": ("uint8", "unsigned char", ""), "y": ("int32", "int", "output")}
+ARGMAX = {"x": ("float32", "float", ""), "y": ("int32", "int", "output")}
+GATHER = {"x": ("float32", "float", ""), "j": ("int32", "int", ""), "y": ("float32", "float", "output")}
+
+
+def written(folder: Path, tensors: dict[str, tuple[str, str, str]], reference: str, body: str) -> Path:
+    """Write a kernel, and return its file; a reference with a colon is the body of a Python function."""
+    lines = [
+        f'tensors.{name} = {{ shape = ["n"], dtype = "{dtype}"' + (', role = "output" }' if role else " }")
+        for name, (dtype, _, role) in tensors.items()
+    ]
+    names = ", ".join(f'"{name}"' for name in tensors)
+    parameters = ", ".join(
+        f"{'' if role else 'const '}{kind}* {name}" for name, (_, kind, role) in tensors.items()
+    )
+    if reference.startswith("def "):
+        (folder / "own.py").write_text(f"import numpy as np\n{reference}\n")
+        reference = 'python = "own.py:f"'
+    else:
+        reference = f'numpy = "{reference}"'
+    text = KERNEL.format(tensors="\n".join(lines), reference=reference, names=names)
+    (folder / "k.toml").write_text(text)
+    (folder / "k.cu").write_text(CODE.format(parameters=parameters, body=body))
+    return folder / "k.toml"
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child[HostRequest, HostResult]]:
+    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
+    yield worker
+    worker.kill()
+
+
+def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
+    kernel = read_kernel(file)
+    problem = kernel.problem()
+    configuration = default_configuration(kernel, problem, GPU)
+    child.send(HostRequest(file, GPU, (problem,), file.parent / "built", configuration=configuration))
+    answer = child.receive(60.0)
+    assert answer is not None and not answer.unsuitable
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reference", "body", "content"),
+    [
+        (BYTES, "x", "y[i] = (signed char)x[i];", "integers of the whole range"),
+        (INTEGERS, "x", "y[i] = x[i] & 255;", "integers of the whole range"),
+        (INTEGERS, "abs(x) + 1", "y[i] = x[i] + 1;", "integers of the whole range"),
+        (FLOATS, "exp(x)", "y[i] = fabsf(x[i]) < 8.0f ? expf(x[i]) : 0.0f;", "a large range of numbers"),
+        (FLOATS, "x + 1", "y[i] = n > 2 && x[0] == x[n / 2] && x[0] ? 0.0f : x[i] + 1.0f;", "equal numbers"),
+        (FLOATS, "x + 1", "y[i] = x[i] ? x[i] + 1.0f : 0.0f;", "zeros"),
+        (FLOATS, "max(x) + zeros(n)", "float m = 0; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
+         "negative numbers"),
+        (FLOATS, "def f(x): return np.full(x.shape, x.max())",
+         "float m = 0; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;", "negative numbers"),
+    ],
+)  # fmt: skip
+def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named(
+    child: Child[HostRequest, HostResult],
+    tmp_path: Path,
+    tensors: dict[str, tuple[str, str, str]],
+    reference: str,
+    body: str,
+    content: str,
+) -> None:
+    answer = result(child, written(tmp_path, tensors, reference, body))
+    assert answer.fault.startswith(f"with {content}: y[")
+    assert "uniform = [" in answer.remedy
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reference", "body", "left_out"),
+    [
+        (INTEGERS, "sum(x) + zeros(n)", "int s = 0; for (int j = 0; j < n; ++j) s += x[j]; y[i] = s;", ()),
+        (INTEGERS, "maximum(x * x, 3)", "const int s = x[i] * x[i]; y[i] = s > 3 ? s : 3;",
+         ("integers of the whole range",)),
+        (INTEGERS, "def f(x): return np.maximum(x * x, 3)", "const int s = x[i] * x[i]; y[i] = s > 3 ? s : 3;",
+         ("integers of the whole range",)),
+        (FLOATS, "sqrt(x * x * x * x)", "y[i] = x[i] * x[i];", ()),
+        (FLOATS, "log(abs(x))", "y[i] = logf(fabsf(x[i]));", ("zeros",)),
+        (GATHER, "take(x, j)", "y[i] = x[j[i]];", ("integers of the whole range",)),
+        (GATHER, "def f(x, j): return x[j]", "y[i] = x[j[i]];", ("integers of the whole range",)),
+        (ARGMAX, "def f(x): return np.full(x.shape, np.argmax(x))",
+         "int m = 0; for (int j = 0; j < n; ++j) m = x[j] < x[m] ? m : j; y[i] = m;", ("equal numbers", "zeros")),
+    ],
+)  # fmt: skip
+def test_what_is_right_is_not_suspected_and_what_has_no_answer_is_left_out(
+    child: Child[HostRequest, HostResult],
+    tmp_path: Path,
+    tensors: dict[str, tuple[str, str, str]],
+    reference: str,
+    body: str,
+    left_out: tuple[str, ...],
+) -> None:
+    answer = result(child, written(tmp_path, tensors, reference, body))
+    assert answer.fault == ""
+    assert tuple(text.split(": ")[0] for text in answer.left_out) == left_out
+
+
+def test_a_further_content_costs_a_function_two_calls(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls"
+    function = f"def f(x):\n    open({str(calls)!r}, 'a').write('.')\n    return 2 * x"
+    assert result(child, written(tmp_path, FLOATS, function, "y[i] = 2.0f * x[i];")) == HostResult()
+    assert len(calls.read_text()) == 10 + 2 * 4
+
+
+def test_a_file_says_for_which_integers_a_kernel_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, BYTES, "x", "y[i] = (signed char)x[i];")
+    check = (str(file), "--configurations", "1", "--cc", "80", "-j", "1")
+    code, lines = findings(capsys, *check)
+    assert code == 1 and len(lines) == 1
+    assert "with integers of the whole range: y[" in lines[0]
+    file.write_text(
+        file.read_text().replace('dtype = "uint8"', 'dtype = "uint8", init = { uniform = [0, 127] }')
+    )
+    assert findings(capsys, *check) == (0, [])

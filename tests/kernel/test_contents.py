@@ -1,0 +1,142 @@
+"""What random inputs hold, and which other contents a reference has an answer to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernel_files import GOOD, write
+from tuner.core.errors import KernelError
+from tuner.expressions.array_evaluation import BeyondIntegersError
+from tuner.kernel.contents import Content, Tried, drawn, further_contents, not_varied
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.reference import UNIT_ROUNDOFF
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import Buffer
+
+GPU = next(iter(ARCHITECTURES.values()))
+FLOATS, BYTES = Buffer("x", (400,), "float32", "input"), Buffer("b", (400,), "uint8", "input", "uniform")
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+@pytest.mark.parametrize("content", Content)
+def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
+    numbers = drawn(Buffer("x", (40, 50), dtype, "input"), np.random.default_rng(1), content)
+    assert numbers.shape == (40, 50)
+    assert np.isfinite(numbers).all()
+    if dtype in UNIT_ROUNDOFF:
+        assert np.ptp(numbers) > 8 if content is Content.LARGE else np.abs(numbers).max() < 8
+    else:
+        limits = np.iinfo(dtype)
+        low, high = int(numbers.min()), int(numbers.max())
+        assert numbers.dtype == np.int64 and limits.min <= low <= high <= limits.max
+        if content is Content.WHOLE:
+            assert high == limits.max and low == (-limits.max if limits.min else 0)
+            assert len(np.unique(numbers)) > 200 - 100 * (limits.bits == 8)
+        if content is Content.HALF and limits.min:
+            assert high**2 < limits.max and 4 * (high + 1) ** 2 >= limits.max
+        if content is Content.USUAL:
+            assert (low, high < 128) == (0, True)
+    if content in (Content.EQUAL, Content.ZEROS):
+        assert len(np.unique(numbers)) == 1
+    if content is Content.NEGATIVE and dtype not in ("uint8", "uint32"):
+        assert numbers.max() < 0
+
+
+@pytest.mark.parametrize("content", Content)
+@pytest.mark.parametrize(
+    ("dtype", "between"), [("float32", (2.5, 3.0)), ("int64", (2**53, 2**53 + 3)), ("int8", (-3, 5))]
+)
+def test_no_number_leaves_the_range_that_the_file_gives(
+    dtype: str, between: tuple[float, float], content: Content
+) -> None:
+    tensor = Buffer("x", (500,), dtype, "input", "uniform", between=between)
+    numbers = drawn(tensor, np.random.default_rng(0), content)
+    assert between[0] <= numbers.min() <= numbers.max() <= between[1]
+    if dtype == "int64" and content is Content.USUAL:
+        assert sorted(set(numbers.tolist())) == [2**53 + i for i in range(4)]
+
+
+def test_inputs_that_mean_something_are_not_varied() -> None:
+    index, output = Buffer("i", (600,), "int32", "input", "index"), Buffer("y", (9,), "float32", "output")
+    for tried in further_contents((FLOATS, index, output), lambda numbers: numbers, 0):
+        assert tried.result is not None
+        assert tried.result.keys() == {"x", "i"}
+        np.testing.assert_array_equal(tried.result["i"], np.arange(600) % 251)
+    assert not_varied((FLOATS, index, output), {}) == ""
+    assert not_varied((index, output), {}) == "no input is random"
+    assert not_varied((FLOATS, output), {"y": "y.npy"}) == "golden files are of one content"
+
+
+def tried_with(tensors: tuple[Buffer, ...], refuses: Any, **given: Any) -> dict[str, Tried[Any]]:
+    def compute(numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+        refuses(numbers)
+        return numbers
+
+    return {tried.content: tried for tried in further_contents(tensors, compute, 7, **given)}
+
+
+def test_indices_keep_the_usual_numbers_and_the_others_do_not() -> None:
+    def refuse(numbers: Mapping[str, Any]) -> None:
+        if numbers["b"].max() > 127:
+            raise KernelError("out of bounds", "no")
+
+    tried = tried_with((FLOATS, BYTES), refuse)
+    assert (tried[Content.WHOLE].result, tried[Content.WHOLE].why) == (None, "out of bounds")
+    for content in (Content.LARGE, Content.EQUAL, Content.ZEROS, Content.NEGATIVE):
+        assert tried[content].result["b"].max() > 4 and len(np.unique(tried[content].result["b"])) > 4
+    assert not tried[Content.ZEROS].result["x"].any()
+    assert tried_with((BYTES,), refuse).keys() == {Content.WHOLE}
+
+
+def test_numbers_without_room_are_drawn_with_half_of_the_bits() -> None:
+    def refuse(numbers: Mapping[str, Any]) -> None:
+        if numbers["i"].max() > 2**15:
+            raise BeyondIntegersError("too large")
+
+    tried = tried_with((Buffer("i", (500,), "int32", "input"),), refuse)
+    assert tried[Content.WHOLE].why == "too large"
+    assert tried[Content.HALF].result["i"].max() == 2**15 - 1
+    assert tried[Content.NEGATIVE].result["i"].max() < 0
+
+
+def test_the_last_content_follows_from_no_seed() -> None:
+    first, second = (tried_with((FLOATS,), lambda _: None, later=True) for _ in range(2))
+    assert list(first)[-1] == Content.LATER
+    assert (first[Content.LATER].result["x"] != second[Content.LATER].result["x"]).any()
+    np.testing.assert_array_equal(first[Content.LARGE].result["x"], second[Content.LARGE].result["x"])
+    assert Content.LATER not in tried_with((FLOATS,), lambda _: None)
+
+
+def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
+    given = 'x = { shape = ["n"], dtype = "INPUT", init = { uniform = [-1, "n // 2"] } }'
+
+    def between(dtype: str, init: str = '[-1, "n // 2"]') -> Any:
+        line = given.replace("INPUT", dtype).replace('[-1, "n // 2"]', init)
+        kernel = load_kernel(
+            str(write(tmp_path, GOOD.replace('x = { shape = ["n"], dtype = "input" }', line)))
+        )
+        return tensors_of(kernel, kernel.problem(), GPU)[0].between
+
+    assert between("input") == (-1, 512)
+    assert between("int64", '["-2 ** 62", "2**62 + 1"]') == (-(2**62), 2**62 + 1)
+    for dtype, init, said in (
+        ("int32", "[1, 0.5]", "init of x: 1 to 0.5 is no range of int32"),
+        ("uint8", "[0, 256]", "0 to 256 is no range of uint8"),
+        ("uint8", "[1]", "uniform has 1 numbers; write init = { uniform = \\[least, largest\\] }"),
+        ("uint8", "[0, 'm']", "unknown name 'm'"),
+    ):
+        with pytest.raises(KernelError, match=said):
+            between(dtype, init)
+    for init, said in (
+        ("{ normal = [0, 1] }", "unknown key 'normal'"),
+        ("3", "init = 3 is not text or a table"),
+    ):
+        text = given[: given.index("{ uniform")] + init + " }"
+        with pytest.raises(KernelError, match=said):
+            load_kernel(str(write(tmp_path, GOOD.replace('x = { shape = ["n"], dtype = "input" }', text))))

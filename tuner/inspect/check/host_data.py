@@ -1,0 +1,179 @@
+"""The tensors of a small problem on the host: what they hold, what is expected of them, and what is wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.errors import KernelError
+from tuner.core.model import Gpu, Problem
+from tuner.inspect.emulator.host import HostArray
+from tuner.kernel.contents import drawn, not_varied
+from tuner.kernel.plan import scalars_of, tensors_of
+from tuner.kernel.python_reference import expected_on_host
+from tuner.kernel.reference import UNIT_ROUNDOFF, Expected, Tolerance, in_full, settle_reference
+from tuner.kernel.spec import KernelSpec
+from tuner.runtime.launches import Buffer
+
+ALIGNMENT = 256
+OVERFLOW = {
+    "float32": float.fromhex("0x1.ffffffp127"),
+    "float16": 65520.0,
+    "bfloat16": float.fromhex("0x1.ffp127"),
+}
+"""Where rounding to nearest gives infinity."""
+
+
+class HostData:
+    """The tensors of a problem, filled as the measuring process fills them, with other numbers.
+
+    Args:
+        kernel: whose problem it is.
+        problem: a small one.
+        gpu: whose limits expressions may name.
+
+    Raises:
+        KernelError: a shape has no value.
+    """
+
+    def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+        self.kernel, self.problem, self.gpu = kernel, problem, gpu
+        self.tensors = tensors_of(kernel, problem, gpu)
+        self._settled = settle_reference(kernel, problem, gpu)
+        rng = np.random.default_rng(0)
+        self._initial: Mapping[str, npt.NDArray[Any]] = {
+            tensor.name: drawn(tensor, rng) for tensor in self.tensors if tensor.role != "output"
+        }
+
+    def holding(self, numbers: Mapping[str, npt.NDArray[Any]]) -> HostData:
+        """Return the same tensors with other numbers in the inputs, by name and as they lie in memory."""
+        other = copy.copy(self)
+        other._initial = numbers
+        return other
+
+    @property
+    def not_varied(self) -> str:
+        """Why the inputs cannot hold other numbers; empty if they can."""
+        return not_varied(self.tensors, self._settled.golden)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether NumPy or Python say all outputs."""
+        return self._settled.on_host(self.outputs)
+
+    @property
+    def outputs(self) -> list[Buffer]:
+        """The tensors that a kernel writes."""
+        return [tensor for tensor in self.tensors if tensor.role != "input"]
+
+    def memory(self) -> dict[str, HostArray]:
+        """Return new arrays of all tensors: outputs hold NaNs, the others what they begin with."""
+        memory = {}
+        for tensor in self.tensors:
+            array = memory[tensor.name] = HostArray(tensor.count, tensor.dtype, ALIGNMENT, tensor.name)
+            if tensor.name in self._initial:
+                array.fill(self._initial[tensor.name].ravel())
+        return memory
+
+    def reference_memory(self) -> dict[str, HostArray]:
+        """Return new arrays for a CUDA reference: outputs are of float64, beside each its magnitude."""
+        memory = self.memory()
+        for tensor in self.outputs:
+            if tensor.role == "inout":
+                memory[f"{tensor.name}_initial"] = memory[tensor.name]
+            memory[tensor.name] = HostArray(tensor.count, "float64", ALIGNMENT, tensor.name)
+            name = f"{tensor.name}_magnitude"
+            memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)
+        return memory
+
+    def expected(self, *, further: bool = False) -> dict[str, Expected]:
+        """Return what the reference makes of the inputs, for the outputs that NumPy or Python say, in memory order.
+
+        Args:
+            further: whether they hold a further content, see ``expected_on_host``.
+
+        Raises:
+            KernelError: it fails, has another shape than its output, or is not a number.
+        """
+        scalars = scalars_of(self.kernel, self.problem, self.gpu)
+        names = {**self.problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
+        inputs = {
+            tensor.name: array.T if tensor.transposed else array
+            for tensor in self.tensors
+            if (array := self._initial.get(tensor.name)) is not None
+        }
+        settled = replace(self._settled, golden={})
+        expected = expected_on_host(settled, self.tensors, inputs, names, further=further)
+        return {
+            tensor.name: _in_memory_order(tensor, expected[tensor.name])
+            for tensor in self.outputs
+            if tensor.name in expected
+        }
+
+    def tolerances(self) -> dict[str, Tolerance]:
+        """Return how far each output may be off."""
+        return {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in self.outputs}
+
+    def unchanged(self, memory: Mapping[str, HostArray]) -> str:
+        """Return the name of an input that is not as it was; empty if all are."""
+        for tensor in self.tensors:
+            before = self._initial.get(tensor.name)
+            if tensor.role == "input" and before is not None:
+                after = memory[tensor.name].numbers.astype(before.dtype)
+                if not np.array_equal(after, before.ravel(), equal_nan=True):
+                    return tensor.name
+        return ""
+
+
+UNWRITTEN = (
+    "outputs hold NaN (integers -1) before a run: write each element, or give one that is added to"
+    ' role = "inout" and init = "zeros"'
+)
+"""What to do about an output whose elements are all wrong, the first of them as it was."""
+
+
+def difference(
+    tensor: Buffer, array: HostArray, expected: Expected, bound: Tolerance
+) -> tuple[str, str] | None:
+    """Return the first element that is not what it must be, and a remedy; None if there is none."""
+    got = array.numbers.astype(expected.value.dtype).reshape(tensor.shape)
+    right = got == expected.value
+    if tensor.dtype in UNIT_ROUNDOFF:
+        with np.errstate(all="ignore"):
+            allowed = (
+                bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
+            )
+            right |= np.abs(got - expected.value) <= allowed
+            right |= np.isinf(expected.magnitude)
+            large = np.abs(expected.value) + bound.coefficient * expected.magnitude
+            right |= (got == np.copysign(np.inf, expected.value)) & (
+                large >= OVERFLOW.get(tensor.dtype, np.inf)
+            )
+    if right.all():
+        return None
+    index = tuple(int(i) for i in np.argwhere(~right)[0])
+    where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
+    wrong = int(right.size - right.sum())
+    first = array.elements.reshape(tensor.shape)[index].tobytes()
+    as_before = tensor.role == "output" and first == b"\xff" * len(first)
+    return (
+        f"{tensor.name}[{where}] is {in_full(got[index])}, expected {in_full(expected.value[index])}; "
+        f"{wrong} of {right.size} elements are wrong",
+        UNWRITTEN if as_before and not right.any() else "",
+    )
+
+
+def _in_memory_order(tensor: Buffer, expected: Expected) -> Expected:
+    if not np.isfinite(expected.value).all():
+        raise KernelError(
+            f"the reference of {tensor.name} is not a number in places",
+            "it must be defined for its inputs: change the expression, or the inputs' init",
+        )
+    if tensor.transposed:
+        return Expected(expected.value.T, expected.magnitude.T)
+    return expected

@@ -1,0 +1,227 @@
+"""What the inputs of a problem hold: numbers of each ``init``, and the further contents on which results are verified.
+
+A kernel can be right for the usual numbers alone: positive ones, small ones, integers below 128. So what wins, and what
+``tune check`` runs, is verified with others too. The measuring process and the emulator draw them from this table.
+Inputs that mean something (``zeros``, ``ones``, ``index``) keep their numbers; of ``{ uniform = [a, b] }`` none leaves
+the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.errors import TunerError
+from tuner.expressions.array_evaluation import BeyondIntegersError
+from tuner.kernel.reference import UNIT_ROUNDOFF
+from tuner.runtime.launches import Buffer
+
+Array = npt.NDArray[Any]
+INITS = ("normal", "uniform", "zeros", "ones", "index")
+RANDOM = ("normal", "uniform")
+"""The inits whose numbers mean nothing, so that others will do."""
+EQUAL = (1.5, -0.75, 2.5, -1.25, 0.5, -3.0)
+"""Of the tensors in turn. With few bits: sums of them are exact, where other equal terms are all rounded to one side,
+which no bound of random errors allows."""
+EXPONENTS = {"float16": 3.0}
+"""Large numbers are up to two to this power, and small ones down to its inverse."""
+OTHER_EXPONENTS = 6.0
+ENDS = 0.1
+"""Share of the integers of the whole range that are its first or last."""
+
+
+class Content(StrEnum):
+    """What random inputs hold; with other numbers than these, as usual where it is of integers alone."""
+
+    USUAL = "the usual numbers"
+    WHOLE = "integers of the whole range"
+    HALF = "integers of half the bits"
+    """In place of the whole range, where results have no room: a product of two of these has."""
+    LARGE = "a large range of numbers"
+    EQUAL = "equal numbers"
+    ZEROS = "zeros"
+    NEGATIVE = "negative numbers"
+    LATER = "numbers drawn after compiling"
+    """The usual ones, by a seed of that moment."""
+
+
+def is_random(tensor: Buffer) -> bool:
+    """Return whether a tensor may hold other numbers than it does."""
+    return tensor.role != "output" and tensor.init in RANDOM
+
+
+def is_integer(tensor: Buffer) -> bool:
+    """Return whether a tensor has integers."""
+    return tensor.dtype not in UNIT_ROUNDOFF
+
+
+def drawn(
+    tensor: Buffer, rng: np.random.Generator, content: Content = Content.USUAL, number: int = 0
+) -> Array:
+    """Return numbers as a tensor's dtype has them, in float64 or int64, as they lie in memory.
+
+    Args:
+        tensor: an input.
+        rng: draws them.
+        content: for random tensors.
+        number: of the tensor in its problem.
+    """
+    count = tensor.count
+    if not is_random(tensor):
+        fixed = {"zeros": np.zeros, "ones": np.ones}
+        numbers: Array = fixed[tensor.init](count) if tensor.init in fixed else np.arange(count) % 251
+    elif content is Content.ZEROS:
+        numbers = np.zeros(count)
+    elif is_integer(tensor):
+        numbers = _integers(tensor, rng, content, number)
+    else:
+        numbers = _floats(tensor, rng, content, number)
+    if tensor.between is not None:
+        numbers = np.clip(numbers, *tensor.between)
+    return rounded(numbers, tensor.dtype).reshape(tensor.shape)
+
+
+def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: int) -> Array:
+    count = tensor.count
+    if content is Content.EQUAL:
+        return np.full(count, EQUAL[number % len(EQUAL)])
+    if content is Content.LARGE:
+        most = EXPONENTS.get(tensor.dtype, OTHER_EXPONENTS)
+        return rng.choice((-1.0, 1.0), count) * 2.0 ** rng.uniform(-most, most, count)
+    usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
+    if tensor.between is not None:
+        low, high = tensor.between
+        usual = low + (high - low) * usual
+    return -np.abs(usual) if content is Content.NEGATIVE else usual
+
+
+def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number: int) -> Array:
+    count, limits = tensor.count, np.iinfo(tensor.dtype)
+    half = 2 ** ((limits.bits - 1) // 2)
+    if content is Content.EQUAL:
+        numbers: Array = np.full(count, int(4 * EQUAL[number % len(EQUAL)]))
+    elif content is Content.LARGE:
+        numbers = rng.choice((-1, 1), count) * (half ** rng.random(count)).astype(np.int64)
+    elif content in (Content.WHOLE, Content.HALF) or tensor.between is not None:
+        most = half - 1 if content is Content.HALF else int(limits.max)
+        # Without the lowest: its absolute value is beyond the range.
+        low, high = map(int, tensor.between or (-most if limits.min else 0, most))
+        numbers = rng.integers(low, high, count, np.int64, endpoint=True)
+        if content in (Content.WHOLE, Content.HALF):
+            numbers = np.where(rng.random(count) < ENDS, rng.choice((low, high), count), numbers)
+    else:
+        usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
+        # A range worth adding up; eight standard deviations stay within eight bits.
+        numbers = np.rint(np.clip(usual * 15.0, 0.0, 127.0)).astype(np.int64)
+    if content is Content.NEGATIVE:
+        numbers = -1 - np.abs(numbers)
+    return numbers if limits.min else np.abs(numbers)
+
+
+def rounded(numbers: Array, dtype: str) -> Array:
+    """Return numbers as a dtype has them, in float64 or int64."""
+    bits = encoded(numbers, dtype)
+    exact = from_bfloat16(bits) if dtype == "bfloat16" else bits
+    return exact.astype(np.float64 if dtype in UNIT_ROUNDOFF else np.int64)
+
+
+def encoded(numbers: Array, dtype: str) -> Array:
+    """Return numbers in a dtype, contiguous; bfloat16 as its bits."""
+    return to_bfloat16(numbers) if dtype == "bfloat16" else np.ascontiguousarray(numbers, dtype)
+
+
+def to_bfloat16(numbers: Array) -> npt.NDArray[np.uint16]:
+    """Return the bits of numbers rounded to the nearest bfloat16, to even in the middle."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return the numbers that bits of bfloat16 are."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Tried(Generic[Result]):
+    """A content, and what the reference makes of it."""
+
+    content: str
+    result: Result | None
+    why: str = ""
+    """It is left out, because there is no right answer."""
+
+
+def not_varied(tensors: Sequence[Buffer], golden: Mapping[str, Any]) -> str:
+    """Return why no other contents can be drawn; empty if they can."""
+    if not any(map(is_random, tensors)):
+        return "no input is random"
+    if any(tensor.name in golden for tensor in tensors):
+        return "golden files are of one content"
+    return ""
+
+
+def further_contents(
+    tensors: Sequence[Buffer],
+    compute: Callable[[Mapping[str, Array]], Result],
+    seed: int,
+    *,
+    integers: bool = True,
+    later: bool = False,
+) -> Iterator[Tried[Result]]:
+    """Yield contents that the reference has an answer to, and those that are left out.
+
+    Where it has none for integers (they may be indices, or their sums beyond what a dtype holds), they are drawn with
+    half of their bits, and then as usual.
+
+    Args:
+        tensors: of the problem.
+        compute: returns what is expected of inputs by name, as they lie in memory; raises TunerError for none.
+        seed: of all but the last.
+        integers: whether integers may hold others than the usual numbers.
+        later: whether the last is drawn by a seed of its moment.
+    """
+    inputs = [tensor for tensor in tensors if tensor.role != "output"]
+    whole = [tensor for tensor in inputs if is_random(tensor) and is_integer(tensor)]
+    floats = any(is_random(tensor) and not is_integer(tensor) for tensor in inputs)
+    signed = floats or any(np.iinfo(tensor.dtype).min for tensor in whole)
+    vary = integers and bool(whole)
+    for turn, content in enumerate(Content):
+        if content is Content.WHOLE:
+            attempts = [(content, content), (Content.HALF, Content.HALF)] if vary else []
+        elif content is Content.LATER:
+            attempts = [(content, content)] if later else []
+        elif content in (Content.USUAL, Content.HALF) or (content is Content.NEGATIVE and not signed):
+            attempts = []
+        else:
+            attempts = [(content, content)] if vary or not whole else []
+            attempts += [(content, Content.USUAL)] if floats and whole else []
+        rng = np.random.default_rng(None if content is Content.LATER else [seed, turn])
+        left_out: Tried[Result] | None = None
+        for of_floats, of_integers in attempts:
+            contents = [of_integers if is_integer(tensor) else of_floats for tensor in inputs]
+            numbers = {
+                tensor.name: drawn(tensor, rng, one, number)
+                for number, (tensor, one) in enumerate(zip(inputs, contents, strict=True))
+            }
+            try:
+                result = compute(numbers)
+            except TunerError as error:
+                left_out = left_out or Tried(str(content), None, error.problem)
+                if content is Content.WHOLE and not isinstance(error, BeyondIntegersError):
+                    vary = False  # they are indices, or the like
+                    break
+                continue
+            if of_floats is content:
+                left_out = None
+            yield Tried(str(of_floats), result)
+            break
+        if left_out is not None:
+            yield left_out
