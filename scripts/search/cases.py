@@ -14,7 +14,8 @@ import numpy as np
 from tuner.core.errors import RecordingError
 from tuner.core.model import Configuration
 from tuner.formats.foreign import read_results
-from tuner.formats.foreign_recording import VARIANT, read_json
+from tuner.formats.foreign_json import JsonResults
+from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
 from tuner.kernel.load import load_kernel
@@ -68,8 +69,7 @@ def cases_of(path: Path) -> list[Case]:
     Raises:
         RecordingError: it is no recording, or one in a format that is not read.
     """
-    data = read_json(path)
-    if isinstance(data, dict) and "format" in data:
+    if "format" in JsonResults(path).head:
         return _own_cases(path)
     foreign = read_results(path)
     defaults = {}

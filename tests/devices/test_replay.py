@@ -25,7 +25,7 @@ from tuner.core.model import Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
-from tuner.formats.foreign_recording import read_json
+from tuner.formats.foreign_json import JsonResults
 from tuner.formats.recording import read_recording, write_recording
 from tuner.kernel.load import read_kernel
 from tuner.kernel.space import SearchSpace
@@ -386,12 +386,12 @@ def test_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         read_recording(path)
 
 
-@pytest.mark.parametrize("read", [read_recording, read_json])
+@pytest.mark.parametrize("read", [read_recording, JsonResults])
 def test_bomb_is_counted_before_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]
 ) -> None:
-    for module in ("recording", "foreign_recording"):
-        monkeypatch.setattr(f"tuner.formats.{module}.MAX_BYTES", 64 << 20)
+    for name in ("recording.MAX_BYTES", "foreign_json.MAX_BYTES"):
+        monkeypatch.setattr(f"tuner.formats.{name}", 64 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * (65 << 20), 1))
     tracemalloc.start()

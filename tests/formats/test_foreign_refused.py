@@ -127,7 +127,7 @@ def test_broken_conditions_are_refused_in_one_line(tune: Tune, tmp_path: Path, c
 
 
 def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.formats.foreign_recording.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tuner.formats.foreign_json.MAX_BYTES", 1 << 20)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * (8 << 20)))
     status, _, err = tune("import", "bomb.json.gz")
     assert status == 1

@@ -103,6 +103,8 @@ def import_results(asked: ImportArguments) -> None:
     read: list[tuple[Path, ForeignResults]] = []
     for file in asked.files:  # all of them before DB is made: a mistyped FILE must leave no empty database
         results = read_foreign(file, kernel=asked.kernel, gpu=asked.gpu, sizes=named)
+        for note in results.notes:
+            say(note)
         if not asked.quiet:
             say(f"{file.name}: {len(results.rows)} results of {results.problem}")
         if results.objective != "time" and not asked.quiet:

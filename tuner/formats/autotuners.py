@@ -5,7 +5,7 @@ Kernel Tuner's simulation mode can search what is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,17 @@ from tuner.core.model import Status, Value, ascii_json
 from tuner.core.version import __version__
 from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
+from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import (
     FAILURES,
     ForeignRecording,
-    ForeignRow,
+    Gathering,
+    Reported,
     checked_key,
-    failure_named,
-    milliseconds,
     objective_in,
-    rate_as_ns,
-    samples,
     seconds,
     stem,
+    unit_ns,
 )
 from tuner.formats.results import Results
 
@@ -34,14 +33,6 @@ AXES = ("x", "y", "z")
 """Names for the numbers of a ``problem_size``."""
 T4 = "T4"
 SCHEMA_VERSION = "1.0.0"
-STATUSES = {
-    "timeout": Status.HANG,
-    "compile": Status.COMPILE_ERROR,
-    "runtime": Status.LAUNCH_ERROR,
-    "correctness": Status.WRONG_RESULT,
-    "constraints": Status.INVALID_CONFIG,
-}
-"""The status of a failure, by the format's ``invalidity``."""
 INVALIDITY = {
     Status.OK: "correct",
     Status.SLOW: "correct",
@@ -60,36 +51,42 @@ FAILED = {INVALIDITY.get(status, "runtime"): name for name, status in FAILURES.i
 """What a failure has for a time, by ``invalidity``; where none is named, it failed at run time."""
 
 
-def is_t4(data: object) -> bool:
-    """Return whether this is the content of a T4 file."""
-    return isinstance(data, dict) and isinstance(data.get("results"), list)
+def read_t4(file: JsonResults) -> ForeignRecording:
+    """Return the results of a T4 file.
 
-
-def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
-    """Return the results in the content of a T4 file.
-
-    Only ``invalidity`` says which are valid, and times are in milliseconds.
+    ``invalidity`` says which are valid, and ``correctness`` of 0 that one is not. Times are in the unit of the
+    measurement or of the file.
 
     Raises:
-        RecordingError: it has no results, its objective is neither a time nor a rate or not in the results, or a value
-            cannot be a parameter's.
+        RecordingError: it has no results, its objective is neither a time nor a rate or not in the results, a value
+            cannot be a parameter's, or a unit is not known.
         KeyError, TypeError, AttributeError: the content is damaged.
     """
-    if not data["results"]:
+    path, metadata = file.path, file.head.get("metadata") or {}
+    of_file = metadata.get("timeunit"), file.head.get("timeunit")
+    unit_ns(path, *of_file)
+    gathering, objectives, objective = None, None, ""
+    measured_of_correct: set[object] = set()
+    for result in file.results():
+        asked = result.get("objectives") or ["time"]
+        if gathering is None:
+            objectives, objective = asked, objective_in(path, asked)
+            gathering = Gathering(path, objective)
+        elif asked != objectives:
+            raise RecordingError(
+                f"{path}: its results have several objectives", "split it into files of one objective"
+            )
+        measured = {one.get("name"): one for one in result.get("measurements") or ()}
+        reported = _of_t4(path, result, measured, of_file, objective)
+        if reported.word == "correct":
+            measured_of_correct.update(measured)
+        gathering.add(result["configuration"], reported)
+    if gathering is None:
         raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
-    first = data["results"][0]
-    objective = objective_in(path, first.get("objectives") or ["time"])
-    names = [str(name) for name in first["configuration"]]
-    checked_key(path, names)
-    rows = {
-        checked_key(path, [result["configuration"][name] for name in names]): _t4_row(result, objective)
-        for result in data["results"]
-    }
-    correct = [result for result in data["results"] if _invalidity(result) == "correct"]
     for name in dict.fromkeys(("time", objective)):
-        if correct and not any(name in _measured(result) for result in correct):
+        if measured_of_correct and name not in measured_of_correct:
             raise RecordingError(f"{path}: no result has a measurement named {name}", "record it with that")
-    metadata = data.get("metadata") or {}
+    names, rows, notes = gathering.gathered()
     kernel, gpu = _name_in(metadata, "kernel") or stem(path), _name_in(metadata, "device")
     parameters: dict[str, tuple[Value, ...]] = {}
     for j, name in enumerate(names):
@@ -97,7 +94,7 @@ def read_t4(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
         text = any(isinstance(value, str) for value in values)
         parameters[name] = tuple(values if text else sorted(values))
     return ForeignRecording(
-        stem(path), parameters, rows, T4, kernel, gpu, metadata=metadata, objective=objective
+        stem(path), parameters, rows, T4, kernel, gpu, metadata=metadata, objective=objective, notes=notes
     )
 
 
@@ -106,30 +103,28 @@ def _name_in(metadata: Mapping[str, Any], key: str) -> str:
     return str(described.get("name") or "") if isinstance(described, dict) else ""
 
 
-def _invalidity(result: Mapping[str, Any]) -> object:
-    return result.get("invalidity", "correct")
-
-
-def _measured(result: Mapping[str, Any]) -> dict[object, object]:
-    measurements = result.get("measurements") or ()
-    return {measurement.get("name"): measurement.get("value") for measurement in measurements}
-
-
-def _t4_row(result: Mapping[str, Any], objective: str) -> ForeignRow:
-    times = result.get("times") or {}
-    compile_s = seconds(times.get("compilation", times.get("compilation_time")))
-    measure_s = seconds(times.get("benchmark")) + seconds(times.get("validation"))
-    measured, word = _measured(result), _invalidity(result)
-    time = measured.get("time")
-    time_ns = milliseconds(time) if word == "correct" else None
-    of_rate_ns = None if objective == "time" else rate_as_ns(measured.get(objective))
-    if time_ns is None or (objective != "time" and of_rate_ns is None):
-        status = STATUSES.get(str(word)) or failure_named(time)
-        reason = f"no {'time' if time_ns is None else objective}" if word == "correct" else word
-        error = time if isinstance(time, str) and time else reason
-        return ForeignRow(status, None, (), compile_s, measure_s, str(error))
-    runtimes = samples(times.get("runtimes"))
-    return ForeignRow(Status.OK, time_ns, runtimes, compile_s, measure_s, objective=of_rate_ns)
+def _of_t4(
+    path: Path,
+    result: Mapping[str, Any],
+    measured: Mapping[object, Mapping[str, Any]],
+    of_file: Sequence[object],
+    objective: str,
+) -> Reported:
+    word = result.get("invalidity", "correct")
+    if word == "correct" and result.get("correctness", 1) == 0:
+        word = "correctness"
+    time, times = measured.get("time", {}), result.get("times") or {}
+    own = time.get("unit") if isinstance(time.get("value"), int | float) else None
+    unit = unit_ns(path, own, *of_file)
+    of_times = unit_ns(path, *of_file, own)
+    return Reported(
+        word,
+        (time.get("value"), times.get("runtimes")),
+        (unit, of_times),
+        seconds(times.get("compilation", times.get("compilation_time")), of_times),
+        seconds(times.get("benchmark"), of_times) + seconds(times.get("validation"), of_times),
+        measured.get(objective, {}).get("value"),
+    )
 
 
 def t4_of(results: Results) -> Iterator[str]:
@@ -190,47 +185,39 @@ def _t4_result(results: Results, stored: StoredTrial) -> dict[str, Any]:
     }
 
 
-def is_cache(data: object) -> bool:
-    """Return whether this is the content of a cache file."""
-    return isinstance(data, dict) and "cache" in data and "tune_params_keys" in data
-
-
-def read_cache(path: Path, data: Mapping[str, Any]) -> ForeignRecording:
-    """Return the results in the content of a cache file.
+def read_cache(file: JsonResults) -> ForeignRecording:
+    """Return the results of a cache file. Times are in milliseconds, unless it has a ``timeunit``.
 
     Raises:
-        RecordingError: its objective is neither a time nor a rate, or a value cannot be a parameter's.
+        RecordingError: its objective is neither a time nor a rate, a value cannot be a parameter's, or the unit is not
+            known.
         KeyError, TypeError, AttributeError: the content is damaged.
     """
-    objective = objective_in(path, [data.get("objective") or "time"])
-    names = [str(name) for name in data["tune_params_keys"]]
-    checked_key(path, names)
-    rows = {
-        checked_key(path, [row[name] for name in names]): _cache_row(row, objective)
-        for row in data["cache"].values()
-    }
+    path, head = file.path, file.head
+    objective = objective_in(path, [head.get("objective") or "time"])
+    unit = unit_ns(path, head.get("timeunit"), head.get("time_unit"))
+    declared = [str(name) for name in head["tune_params_keys"]]
+    gathering = Gathering(path, objective, declared)
+    for row in file.results():
+        reported = Reported(
+            "correct",
+            (row.get("time"), row.get("times")),
+            (unit, unit),
+            seconds(row.get("compile_time"), unit),
+            seconds(row.get("benchmark_time"), unit) + seconds(row.get("verification_time"), unit),
+            row.get(objective),
+        )
+        gathering.add({name: row[name] for name in declared if name in row}, reported)
+    names, rows, notes = gathering.gathered()
     parameters = {
-        name: tuple(dict.fromkeys([*data["tune_params"][name], *(key[j] for key in rows)]))
+        name: tuple(dict.fromkeys([*head["tune_params"][name], *(key[j] for key in rows)]))
         for j, name in enumerate(names)
     }
     for values in parameters.values():
         checked_key(path, values)
-    gpu, kernel = str(data.get("device_name") or ""), str(data.get("kernel_name") or stem(path))
-    sizes = _sizes(data.get("problem_size"))
-    return ForeignRecording(stem(path), parameters, rows, CACHE, kernel, gpu, sizes, {}, objective)
-
-
-def _cache_row(row: Mapping[str, Any], objective: str) -> ForeignRow:
-    time_ns = milliseconds(row.get("time"))
-    compile_s = seconds(row.get("compile_time"))
-    measure_s = seconds(row.get("benchmark_time")) + seconds(row.get("verification_time"))
-    of_rate_ns = None if objective == "time" else rate_as_ns(row.get(objective))
-    if time_ns is None or (objective != "time" and of_rate_ns is None):
-        error = row.get("time") if time_ns is None else f"no {objective}"
-        return ForeignRow(failure_named(error), None, (), compile_s, measure_s, str(error))
-    return ForeignRow(
-        Status.OK, time_ns, samples(row.get("times")), compile_s, measure_s, objective=of_rate_ns
-    )  # fmt: skip
+    gpu, kernel = str(head.get("device_name") or ""), str(head.get("kernel_name") or stem(path))
+    sizes = _sizes(head.get("problem_size"))
+    return ForeignRecording(stem(path), parameters, rows, CACHE, kernel, gpu, sizes, {}, objective, notes)
 
 
 def _sizes(problem_size: object) -> dict[str, int]:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tuner.core.errors import DatabaseError, RecordingError
 from tuner.core.files import whole_file
@@ -16,55 +16,74 @@ from tuner.core.model import ascii_json
 
 GZIP = b"\x1f\x8b"
 """Begins a compressed file."""
-PIECE_BYTES = 1 << 22
+READ_BYTES = 1 << 16
+PIECE_BYTES = 1 << 20
+MOST_MEMBERS = 10_000
+"""Of a gzip file: compressors that write in blocks make one of each 64 KiB."""
 
 
-def unpacked(path: Path, packed: bytes, most_bytes: int, again: str = "fetch it again") -> bytes:
-    """Return the content of a gzip file with any number of members; what is too large is never kept.
+def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterator[bytes]:
+    """Yield the content of a file in pieces of at most 1 MiB, unpacked if it is gzip; nothing of it is kept.
 
     Args:
-        path: of the file, for messages.
-        packed: its bytes.
+        path: of a file, a pipe or a device.
         most_bytes: that it may hold.
         again: what to do about a damaged one.
 
     Raises:
-        RecordingError: it is damaged, or holds more.
+        RecordingError: it cannot be read, is damaged, or holds more.
     """
+    size_bytes = 0
     try:
-        if _unpacks_beyond(packed, most_bytes):
-            raise too_large(path, most_bytes)
-        content = b""
-        while packed.startswith(GZIP):
-            unpacker = zlib.decompressobj(wbits=31)
-            content += unpacker.decompress(packed)
-            if not unpacker.eof:
-                raise RecordingError(f"{path}: the compressed file is cut off", again)
-            packed = unpacker.unused_data
+        with path.open("rb") as file:
+            for piece in _pieces(file):
+                size_bytes += len(piece)
+                if size_bytes > most_bytes:
+                    raise RecordingError(
+                        f"{path}: larger than {most_bytes >> 20} MiB", "split it, or keep fewer samples in it"
+                    )
+                yield piece
+    except OSError as error:
+        raise RecordingError(f"cannot read {path}: {error.strerror or error}", "name a file") from None
+    except EOFError:
+        raise RecordingError(f"{path}: the compressed file is cut off", again) from None
     except zlib.error:
         raise RecordingError(f"{path}: damaged: it cannot be decompressed", again) from None
-    return content
+    except OverflowError:
+        raise RecordingError(
+            f"{path}: more than {MOST_MEMBERS} compressed parts", "decompress it, and name the result"
+        ) from None
 
 
-def too_large(path: Path, most_bytes: int) -> RecordingError:
-    """Return the error for a file that holds more than so much."""
-    return RecordingError(
-        f"{path}: larger than {most_bytes >> 20} MiB", "split it, or keep fewer samples in it"
-    )
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yield what a file holds.
 
-
-def _unpacks_beyond(packed: bytes, most_bytes: int) -> bool:
-    """Return whether a gzip file holds more than so much, with never more than a piece of it in memory."""
-    size_bytes = 0
-    while packed.startswith(GZIP):
+    Raises:
+        EOFError: compressed data is cut off.
+        OverflowError: it has more than :data:`MOST_MEMBERS`.
+        zlib.error: it cannot be decompressed, or something follows that is neither gzip nor zeros.
+    """
+    data = file.read(READ_BYTES)
+    if not data.startswith(GZIP):
+        while data:
+            yield data
+            data = file.read(READ_BYTES)
+        return
+    for _ in range(MOST_MEMBERS):
         unpacker = zlib.decompressobj(wbits=31)
-        while packed:
-            size_bytes += len(unpacker.decompress(packed, PIECE_BYTES))
-            if size_bytes > most_bytes:
-                return True
-            packed = unpacker.unconsumed_tail
-        packed = unpacker.unused_data
-    return False
+        while not unpacker.eof:
+            if not (data := data or file.read(READ_BYTES)):
+                raise EOFError
+            yield unpacker.decompress(data, PIECE_BYTES)
+            data = unpacker.unconsumed_tail
+        data = unpacker.unused_data
+        if len(data) < len(GZIP):
+            data += file.read(READ_BYTES)
+        if not data.startswith(GZIP):
+            if data.strip(b"\0"):
+                raise zlib.error
+            return
+    raise OverflowError
 
 
 @contextmanager

@@ -19,14 +19,14 @@ from tuner.core.version import __version__
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.expressions.arithmetic import parse
-from tuner.formats.autotuners import is_cache, is_t4, read_cache, read_t4
+from tuner.formats.autotuners import read_cache, read_t4
+from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import (
     VARIANT,
     ForeignRecording,
     ForeignRow,
     check_parameters,
     damaged,
-    read_json,
 )
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
 from tuner.formats.t1 import T1Space, is_t1, read_t1
@@ -73,18 +73,20 @@ def read_results(path: Path) -> ForeignRecording:
     Raises:
         RecordingError: it is neither.
     """
-    data = read_json(path)
-    if read := read_cache if is_cache(data) else read_t4 if is_t4(data) else None:
+    file = JsonResults(path)
+    if file.member:
         try:
-            results = read(path, data)
+            results = (read_cache if file.member == "cache" else read_t4)(file)
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(path, error, "fetch it again") from None
+        if note := file.note():
+            results = replace(results, notes=(note, *results.notes))
         check_parameters(path, results)
         return results
-    if is_t1(data):
+    if is_t1(file.head):
         raise RecordingError(f"{path}: a T1 file has no results", "name it with --space")
-    if isinstance(data, dict) and data.get("format") == FORMAT:
-        kernel = _plain(str(data.get("kernel")))
+    if file.head.get("format") == FORMAT:
+        kernel = _plain(str(file.head.get("kernel")))
         raise RecordingError(
             f"{path}: a recording of this tool", f"replay it: tune --kernel {kernel} --device replay:{path}"
         )
@@ -120,7 +122,7 @@ def read_foreign(
         sizes=sizes or results.sizes,
     )
     t1 = read_t1(space) if space is not None else None
-    notes: list[str] = []
+    notes = list(results.notes)
     constants: dict[str, Value] = {}
     if t1 is None:
         specs = {spec.name: spec for spec in results.specs}

@@ -21,9 +21,9 @@ from msgspec import Meta, Struct
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
-from tuner.core.files import whole_file
+from tuner.core.files import read_beginning, whole_file
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
-from tuner.formats.files import GZIP, unpacked
+from tuner.formats.files import GZIP, pieces
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
 from tuner.kernel.variant_spec import RESOURCE_NAMES
@@ -35,8 +35,11 @@ VERSIONS = (1, 2)
 """Those that can be read."""
 COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
 """Of a variant's rows, each a list."""
-MAX_BYTES = 256 << 20
-"""Of JSON, unpacked; reading it takes several times as much memory."""
+MAX_BYTES = 64 << 20
+"""Of JSON, unpacked: fifty times the largest that is here."""
+MAX_VALUES = 2_500_000
+"""Numbers, texts, lists and names in a file, ten times those of the largest that is here. Each takes up to 100 bytes of
+memory, also an empty one of three characters."""
 DIGEST_LENGTH = 12
 AGAIN = "fetch it again, or record it anew"
 OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
@@ -174,17 +177,29 @@ def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
 
 
 def _unpacked(path: Path) -> bytes:
+    """Return the JSON of a recording, of which no more is decoded than fits into the memory.
+
+    Raises:
+        RecordingError: it cannot be read, or is not compressed, or holds too much.
+    """
     try:
-        packed = path.read_bytes()
+        begins = read_beginning(path, len(GZIP))
     except OSError as error:
         raise RecordingError(
             f"cannot read recording {path}: {error.strerror}", "give the path of a .json.gz file"
         ) from None
-    if not packed:
+    if not begins:
         raise RecordingError(f"{path} is empty", AGAIN)
-    if not packed.startswith(GZIP):
+    if begins != GZIP:
         raise RecordingError(f"{path}: not a recording: not compressed with gzip", OTHERS)
-    return unpacked(path, packed, MAX_BYTES, AGAIN)
+    values = 0
+    for piece in pieces(path, MAX_BYTES, AGAIN):
+        values += sum(map(piece.count, (b",", b":", b"[", b"{")))
+        if values > MAX_VALUES:
+            raise RecordingError(
+                f"{path}: more than {MAX_VALUES} values", "record fewer configurations or problems in a file"
+            )
+    return b"".join(pieces(path, MAX_BYTES, AGAIN))
 
 
 # What a file may hold. Without these checks a run would store whatever a recording says of its GPU, and a row with a
@@ -244,7 +259,7 @@ def _gpu_fields() -> Iterator[tuple[Any, ...]]:
         yield (one.name, types[kinds[one.name]], *([one.default] if optional else []))
 
 
-_Head: Any = msgspec.defstruct("_Head", [("format", Any, None), ("version", Any, None)])
+_Head: Any = msgspec.defstruct("_Head", [(name, Scalar | None, None) for name in ("format", "version")])
 _Gpu: Any = msgspec.defstruct("_Gpu", _gpu_fields(), forbid_unknown_fields=True)
 
 

@@ -16,7 +16,8 @@ from tuner.core.errors import DatabaseError, ExpressionError, RecordingError
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.expressions.arithmetic import WIDE, Expression, parse
 from tuner.expressions.parsing import parse_tree
-from tuner.formats.foreign_recording import MAX_VALUES, damaged, read_json, storable_value
+from tuner.formats.foreign_json import read_json
+from tuner.formats.foreign_recording import MAX_VALUES, damaged, storable_value
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
