@@ -18,8 +18,7 @@ from tuner.core.model import Measurement, Status
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.ablation import ITSELF
-from tuner.studies.ablation_changes import changes
+from tuner.studies.ablation import ITSELF, changes
 
 BEST = configuration("ok", 256, 2)
 LIMITED = """

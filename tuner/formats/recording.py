@@ -21,8 +21,9 @@ from msgspec import Meta, Struct
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
-from tuner.core.files import read_beginning, whole_file
+from tuner.core.files import whole_file
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
+from tuner.core.reading import read_beginning
 from tuner.formats.files import GZIP, pieces
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.render import source_digest
