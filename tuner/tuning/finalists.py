@@ -16,7 +16,7 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.tuning.decision import Preference, penalized
+from tuner.tuning.decision import Preference, alike, penalized
 from tuner.tuning.state import verified
 
 FINALISTS = 8
@@ -59,45 +59,51 @@ def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -
     return list(close.values())
 
 
-def finalists(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
-    """Return the verified trials that could be the fastest, best first; one for each configuration."""
-    return ranked(trials, FINALIST_FACTOR, resolution_ns)[:FINALISTS]
-
-
-def reproducible(
+def finalists(
     trials: Sequence[Trial],
-    chosen: Sequence[Trial],
-    named: Collection[Configuration],
-    prefer: Preference,
-    margin: float,
+    resolution_ns: float = 0.0,
     warm_ns: Mapping[Configuration, float] | None = None,
+    named: Collection[Configuration] = (),
+    prefer: Preference = alike,
+    margin: float = 0.0,
 ) -> list[Trial]:
-    """Return those to race beside the finalists; best first.
+    """Return the verified trials to race, the fastest in the run's mode first; one for each configuration.
 
-    They are the initial configurations and known winners that are near the best; with a margin also the preferred
-    trials, so that another run has the same choice.
+    They are those that could be the fastest, by the mean of both times where two modes count, and then also the fastest
+    of each mode, to compare the winner with; initial configurations and known winners that are near the best; with a
+    margin also the preferred ones, so that another run has the same choice.
 
     Args:
         trials: of the run, rejected ones left out.
-        chosen: the finalists.
+        resolution_ns: by how much times may be apart for reasons of measuring alone.
+        warm_ns: times in the mode warm of those that could win, where that mode counts as well.
         named: initial configurations and known winners.
         prefer: says how many margins each has to gain.
         margin: for each of them, as a share; 0 for none.
-        warm_ns: times in the mode warm if that counts as well: then only what has one, and the mean of both counts.
     """
-    racing = {trial.configuration for trial in chosen}
-    timed = [trial for trial in ranked(trials, WARM_FACTOR) if not warm_ns or trial.configuration in warm_ns]
-    means = {trial.configuration: mean_ns(trial, warm_ns or {}) for trial in timed}
-    limit = NEAR_FACTOR * min(means.values(), default=0.0)
-    near = [trial for trial in timed if means[trial.configuration] <= limit] if chosen else []
-    preferred = sorted(
-        near, key=lambda trial: penalized(means[trial.configuration], prefer(trial.configuration), margin)
-    )[: PREFERRED if margin else 0]
-    return [
-        trial
-        for trial in near
-        if trial.configuration not in racing and (trial.configuration in named or trial in preferred)
-    ]
+    timed, known = ranked(trials, WARM_FACTOR, resolution_ns), warm_ns or {}
+    warm = {one.configuration: known[one.configuration] for one in timed if one.configuration in known}
+    if warm:
+        timed, resolution_ns = [trial for trial in timed if trial.configuration in warm], 0.0
+    if not timed:
+        return []
+    means = {trial.configuration: mean_ns(trial, warm) for trial in timed}
+    best = sorted(timed, key=lambda trial: means[trial.configuration])
+    best_ns = means[best[0].configuration]
+
+    def within(limit_ns: float) -> list[Trial]:
+        return [trial for trial in best if means[trial.configuration] <= limit_ns]
+
+    chosen = within(max(FINALIST_FACTOR * best_ns, best_ns + resolution_ns))[:FINALISTS]
+    if warm:
+        chosen += timed[0], min(timed, key=lambda trial: warm[trial.configuration])
+    near = within(NEAR_FACTOR * best_ns)
+    chosen += [trial for trial in near if trial.configuration in named]
+    if margin:
+        near.sort(key=lambda one: penalized(means[one.configuration], prefer(one.configuration), margin))
+        chosen += near[:PREFERRED]
+    numbers = {trial.number for trial in chosen}
+    return [trial for trial in timed if trial.number in numbers]
 
 
 def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration]) -> list[Trial]:
@@ -115,27 +121,6 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
         if rank < TIMED_WARM or of_variant[variant] <= OF_A_VARIANT or trial.configuration in initial:
             chosen.append(trial)
     return chosen
-
-
-def finalists_of_both(trials: Sequence[Trial], warm_ns: Mapping[Configuration, float]) -> list[Trial]:
-    """Return the trials that could win in both modes together, the fastest in the run's mode first.
-
-    They are those with the smallest mean of both times, and the fastest of each mode, to compare the winner with.
-
-    Args:
-        trials: of the run, rejected ones left out.
-        warm_ns: times of some of them in the mode warm.
-    """
-    timed = [trial for trial in ranked(trials, WARM_FACTOR) if trial.configuration in warm_ns]
-    if not timed:
-        return []
-
-    best = sorted(timed, key=lambda trial: mean_ns(trial, warm_ns))
-    limit = FINALIST_FACTOR * mean_ns(best[0], warm_ns)
-    close = [trial for trial in best if mean_ns(trial, warm_ns) <= limit]
-    warmest = min(timed, key=lambda trial: warm_ns[trial.configuration])
-    numbers = {trial.number for trial in (timed[0], warmest, *close[:FINALISTS])}
-    return [trial for trial in timed if trial.number in numbers]
 
 
 def warm_matters(kernel: KernelSpec, run: Run, device: Device, best_ns: float) -> bool:

@@ -18,8 +18,8 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
-from tuner.tuning.finalists import finalists, finalists_of_both, reproducible, time_warm, worth_timing_warm
-from tuner.tuning.state import Finish, InRace, WarmFinish
+from tuner.tuning.finalists import finalists, time_warm, worth_timing_warm
+from tuner.tuning.state import Finish, InRace, WarmFinish, fastest
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
 GROUP_NS = 5e6
@@ -160,11 +160,9 @@ class FinalRace:
             warm_ns: times in the mode warm, where the winner is chosen by that as well.
         """
         left = [trial for trial in trials if trial.number not in rejected]
-        chosen = finalists_of_both(left, warm_ns) or finalists(left, resolution_ns(self.device))
-        if chosen:
-            step = margin_of(self.device.noise_floor(chosen[0].time_ns or 0.0), self.margin)
-            named = {*self.initial, *self.known_winners}
-            chosen += reproducible(left, chosen, named, self.prefer, step, warm_ns)
+        named, best = {*self.initial, *self.known_winners}, fastest(left)
+        step = margin_of(self.device.noise_floor(best.time_ns or 0.0), self.margin) if best else 0.0
+        chosen = finalists(left, resolution_ns(self.device), warm_ns, named, self.prefer, step)
         for trial in (self.default, self.incumbent) if chosen else ():
             if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
                 continue
