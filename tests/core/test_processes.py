@@ -19,6 +19,7 @@ import pytest
 from tests.faults.processes import alive, gone
 from tuner.core.messages import Channel, UnsendableError
 from tuner.core.processes import Child, ChildDied
+from tuner.core.signals import OutOfTimeError, time_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 ANYTHING: Channel[object, object] = Channel(dict[str, Any], dict[str, Any])
@@ -332,3 +333,11 @@ for megabytes in (128, 512):
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["fits", "refused"]
+
+
+def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:
+    with pytest.raises(OutOfTimeError), time_limit(0.05):
+        with time_limit(20.0):
+            pass
+        while True:
+            pass

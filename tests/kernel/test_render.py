@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,9 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
 from tuner.expressions.elementwise_cuda import cuda_magnitude
 from tuner.kernel.load import read_kernel
-from tuner.kernel.render import MAX_SOURCE_BYTES, render, source_digest
+from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.templates import MAX_SOURCE_BYTES, apart, environment_of, read_templates_once
 
 GPU = Gpu("a GPU", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
@@ -41,6 +45,7 @@ grid = ["1"]
 block = ["block_size"]
 """
 
+FOR, IF = "{% for x in [cc] %}", "{% if cc %}"
 PARAMETERS: dict[str, int | float | bool | str] = {
     "block_size": 64,
     "fast": True,
@@ -161,6 +166,15 @@ def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -
         ('{% include "nowhere.cuh.j2" %}', ("k.cu.j2:1: ", "nowhere.cuh.j2")),
         ('{% include "../../../etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
         ('{% include "/etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
+        (FOR * 30 + "{% endfor %}" * 30, ("k.cu.j2: blocks are nested too deeply",)),
+        (FOR * 60 + "{% endfor %}" * 60, ("k.cu.j2: blocks are nested too deeply",)),
+        (IF * 150 + "{% endif %}" * 150, ("k.cu.j2: blocks are nested too deeply",)),
+        (IF * 2000 + "{% endif %}" * 2000, ("k.cu.j2: ", "blocks are nested too deeply")),
+        ("{{ cc" + " + cc" * 300 + " }}", ("k.cu.j2: expressions are nested too deeply",)),
+        ("{{ " + "(" * 3000 + "cc" + ")" * 3000 + " }}", ("k.cu.j2: ", "nested too deeply")),
+        ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),
+        ("{{ range(a=1, a=2) }}", ("k.cu.j2: keyword argument repeated",)),
+        ("{{ '\\ud800' }}", ("k.cu.j2: ", "surrogates")),
     ],
 )
 def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...], tmp_path: Path) -> None:
@@ -233,6 +247,61 @@ def test_memory_that_a_template_takes_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(MemoryError):
         rendered(kernel_with(tmp_path, doubling))
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_constants_that_are_computed_while_a_template_is_compiled_are_bounded(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(MemoryError):
+        rendered(kernel_with(tmp_path, "{{ 'a' | center(3 * 10 ** 9) }}"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 1 | round(10 ** 9, 'ceil') }}", FOR.replace("[cc]", "range(99999)") * 3]
+)
+def test_rendering_ends_where_no_signal_is_handled(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power in C, which Python's alarm does not interrupt; and loops, which it does."""
+    monkeypatch.setattr("tuner.kernel.templates.RENDER_S", 0.2)
+    kernel = kernel_with(tmp_path, text + "{% endfor %}" * text.count("{% for"))
+    configuration = Configuration.of("v", PARAMETERS)
+    began = time.monotonic()
+    with pytest.raises(KernelError, match=r"k\.(toml|cu\.j2.*): not rendered after 0\.[25] s"):
+        apart(lambda: render(kernel, kernel.problem(), GPU, configuration), "k.toml", 0.5)
+    assert time.monotonic() - began < 10.0
+
+
+def test_what_is_rendered_apart_is_what_is_rendered_here(tmp_path: Path) -> None:
+    kernel = kernel_with(tmp_path, f"int a = {{{{ cc }}}};  // {'x' * 100}\n" * 1000)
+    configuration = Configuration.of("v", PARAMETERS)
+    here = render(kernel, kernel.problem(), GPU, configuration)
+    there = apart(lambda: render(kernel, kernel.problem(), GPU, configuration), "k.toml")
+    assert [tuple(launch) for launch in there] == here
+    with pytest.raises(KernelError, match="out of memory while rendering"):
+        apart(lambda: "x" * (2 << 30), "k.toml")
+
+
+def test_a_changed_include_is_seen_until_templates_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernel_with(tmp_path, '{% include "part.cuh.j2" %}')
+    part = tmp_path / "part.cuh.j2"
+
+    def source_after(text: str, changed_s: int) -> str:
+        part.write_text(text)
+        os.utime(part, (changed_s, changed_s))
+        return rendered(kernel)[0]
+
+    assert source_after("int a;", 1) == "int a;"
+    assert source_after("int b;", 2) == "int b;"
+    monkeypatch.setattr("tuner.kernel.templates._READ_ONCE", threading.Event())
+    read_templates_once()
+    try:
+        assert source_after("int c;", 3) == "int c;"
+        assert source_after("int d;", 4) == "int c;"
+    finally:
+        environment_of.cache_clear()
 
 
 def test_a_file_that_cannot_be_read_for_want_of_memory_is_no_fault_of_the_template(

@@ -67,15 +67,17 @@ def test_a_winner_of_an_earlier_text_is_no_longer_the_best(path: Path, tmp_path:
         assert (best.stored.run.id, best.state) == ("b" * 32, KernelState.CURRENT)
 
 
+@pytest.mark.parametrize(
+    "endless", ["{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4, "{{ 1 | round(10 ** 9, 'ceil') }}"]
+)
 def test_a_template_that_never_ends_is_a_kernel_that_has_changed(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endless: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database names the file: it must not stop a program that looks at it."""
+    """A database names the file: it must not stop a program that looks at it, not even by one call of C code."""
     with Database.open(tmp_path / "tuning.db") as database:
         remember(database, path, "a" * 32, 100.0)
         monkeypatch.setattr("tuner.kernel.identity.RENDER_S", 0.2)
-        loops = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
-        edit(path.with_name("scale.cu.j2"), "{\n", "{\n" + loops)
+        edit(path.with_name("scale.cu.j2"), "{\n", "{\n" + endless)
         began = time.monotonic()
         (only,) = best_winners(database, Filters()).rows
         assert only.state is KernelState.CHANGED

@@ -33,8 +33,9 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
-from tuner.kernel.render import line_map, read_templates_once, render_launch
+from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.templates import read_templates_once
 from tuner.kernel.variant_spec import LaunchSpec
 
 _STATIC_SHARED = re.compile(r"uses too much shared data \(0x(\w+) bytes, 0x(\w+) max\)")

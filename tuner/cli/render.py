@@ -70,16 +70,15 @@ def _text(rendered: RenderedConfiguration, number: int, *, exact: bool, alone: b
     """Return the name of a launch's file, and its text after comments: without them if exact and alone."""
     launch = rendered.launches[number - 1]
     name = re.sub(r"\W+", "_", launch.entry, flags=re.ASCII).strip("_")[:64]
-    source = launch.source if exact else _with_lines(rendered, launch)
+    source = launch.source if exact else _with_lines(launch)
     head = [] if exact and alone else _head(rendered, number)
     return f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source])
 
 
-def _with_lines(rendered: RenderedConfiguration, launch: RenderedLaunch) -> str:
-    source = rendered.with_lines(launch)
-    if source is None:
+def _with_lines(launch: RenderedLaunch) -> str:
+    if launch.lined is None:
         say(f"{launch.template} measures or filters what its macros return: its lines cannot be told apart")
-    return launch.source if source is None else source
+    return launch.source if launch.lined is None else launch.lined
 
 
 def _head(rendered: RenderedConfiguration, number: int) -> list[str]:
@@ -121,7 +120,7 @@ def _as_json(
                 "template": str(launch.spec.template),
                 **launch_record(launch.entry, launch.launch),
                 "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
-                "source": launch.source if exact else _with_lines(rendered, launch),
+                "source": launch.source if exact else _with_lines(launch),
             }
             for number in numbers
             for launch in [rendered.launches[number - 1]]

@@ -23,6 +23,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry
+from tuner.kernel.templates import apart
 from tuner.report import tables
 from tuner.report.configurations import launch_record, shape_text
 from tuner.report.terminal import print_exactly, printable
@@ -122,12 +123,9 @@ def _recomputed(stored: StoredTrial, db: Path) -> Launches:
         plan = make_plan(kernel, problem, gpu, configuration)
         names = context(problem, gpu, configuration.values)
         specs = kernel.launches(problem, gpu, configuration)
-        # Not the sources: templates may never end.
-        entries = [render_entry(kernel, spec, names) for spec in specs]
+        entries = apart(lambda: [render_entry(kernel, spec, names) for spec in specs], kernel.file.name)
     except TunerError as error:
         return (), f"not known: {error.problem}"
-    except MemoryError:
-        return (), "not known: out of memory while rendering the names of the kernels"
     return list(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -42,7 +43,11 @@ class OutOfTimeError(BaseException):
 
 @contextmanager
 def time_limit(limit_s: float) -> Iterator[None]:
-    """Raise :class:`OutOfTimeError` where a block takes longer; only in the main thread, which signals interrupt."""
+    """Raise :class:`OutOfTimeError` where a block takes longer; only in the main thread, which signals interrupt.
+
+    A single call of C code is not interrupted: see :func:`tuner.core.processes.forked`. An alarm that was set before
+    comes when it should, or at the end of the block.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -51,12 +56,14 @@ def time_limit(limit_s: float) -> Iterator[None]:
         raise OutOfTimeError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    began, (left_s, _) = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+        if left_s:
+            signal.setitimer(signal.ITIMER_REAL, max(left_s - (time.monotonic() - began), 0.001))
 
 
 def ignore() -> None:

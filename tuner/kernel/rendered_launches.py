@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.line_map import with_line_directives
 from tuner.kernel.plan import make_plan
-from tuner.kernel.render import line_map, render_launch, template_name
+from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.templates import apart, template_name
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch, Plan
 
@@ -25,6 +25,8 @@ class RenderedLaunch:
     source: str
     """What is compiled."""
     launch: Launch
+    lined: str | None
+    """The source with ``#line`` directives; None where its lines cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,6 @@ class RenderedConfiguration:
     plan: Plan
     launches: tuple[RenderedLaunch, ...]
 
-    def with_lines(self, launch: RenderedLaunch) -> str | None:
-        """Return a launch's source with ``#line`` directives; None where its lines cannot be told."""
-        if launch.spec.template.suffix != ".j2":
-            return launch.source  # it has one already
-        lines = line_map(self.kernel, launch.spec, self.problem, self.gpu, self.configuration)
-        return with_line_directives(launch.source, lines) if lines is not None else None
-
 
 def render_configuration(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
@@ -56,12 +51,23 @@ def render_configuration(
         UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
     """
     plan = make_plan(kernel, problem, gpu, configuration)
-    rendered = []
-    try:
-        for spec, launch in zip(kernel.launches(problem, gpu, configuration), plan.launches, strict=True):
+    specs = kernel.launches(problem, gpu, configuration)
+
+    def rendered() -> list[tuple[str, str, str | None]]:
+        launches = []
+        for spec in specs:
             source, entry = render_launch(kernel, spec, problem, gpu, configuration)
-            name = template_name(kernel.folder, spec.template)
-            rendered.append(RenderedLaunch(spec, name, entry, source, launch))
-    except MemoryError:
-        raise KernelError("out of memory while rendering", "shorten what the template collects") from None
-    return RenderedConfiguration(kernel, problem, gpu, configuration, plan, tuple(rendered))
+            lined: str | None = source  # a plain file has a directive already
+            if spec.template.suffix == ".j2":
+                lines = line_map(kernel, spec, problem, gpu, configuration)
+                lined = with_line_directives(source, lines) if lines is not None else None
+            launches.append((source, entry, lined))
+        return launches
+
+    launches = [
+        RenderedLaunch(spec, template_name(kernel.folder, spec.template), entry, source, launch, lined)
+        for spec, launch, (source, entry, lined) in zip(
+            specs, plan.launches, apart(rendered, kernel.file.name), strict=True
+        )
+    ]
+    return RenderedConfiguration(kernel, problem, gpu, configuration, plan, tuple(launches))

@@ -13,8 +13,8 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.folding import fold
 from tuner.kernel.identity import template_texts
-from tuner.kernel.render import problem_names
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.templates import problem_names
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.entries import (
     ArgumentEntry,

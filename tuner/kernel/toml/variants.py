@@ -10,7 +10,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.errors import KernelError
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.render import undeclared_names
+from tuner.kernel.templates import undeclared_names
 from tuner.kernel.toml.table import (
     RESERVED,
     Names,
