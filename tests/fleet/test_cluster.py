@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,11 @@ from tuner.cli import fleet
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import NoGpuError
 from tuner.database.database import Database
-from tuner.fleet import cards
+from tuner.fleet import cards, cluster_host
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import workers as workers_module
 from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
+from tuner.fleet.cluster_connections import HANDSHAKE_S
 from tuner.fleet.cluster_files import full_address, make_certificate, read_settings, running
 from tuner.fleet.head import Head
 from tuner.fleet.links import Event
@@ -61,7 +62,16 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         started = Host(folder)
         assert started.address in said and said.count("NVIDIA H200") == 2
         mine = [started.pid, *children(started.pid)]
+        with closing(Cluster(started.address, folder)) as cluster:
+            ports = [int(at.rpartition(":")[2]) for at in (started.address, *cluster.workers())]
+        silent = [socket.create_connection(("127.0.0.1", port)) for port in ports]
         yield started
+        assert len(silent) == 3
+        for one in silent:  # who has not shown the key in time is let go, by the scheduler and by the workers
+            one.settimeout(3 * HANDSHAKE_S)
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+            one.close()
         mine += children(started.pid)
         call("stop", "--folder", str(folder))
     deadline = time.monotonic() + 5
@@ -301,15 +311,44 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
     assert read_settings(folder) is None
 
 
-def test_a_certificate_that_has_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Later(datetime):
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (366, ("was valid until", "start it anew")),
+        (-3, ("is valid from", "on this host; set this host's clock")),
+    ],
+)
+def test_a_certificate_of_another_time_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, words: tuple[str, ...]
+) -> None:
+    class Moved(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:
-            return datetime.now(tz) + timedelta(days=366)
+            return datetime.now(tz) + timedelta(days=days)
 
-    monkeypatch.setattr("tuner.fleet.cluster_files.datetime", Later)
-    said = call("start", "--folder", str(tmp_path / "c"), "--port", str(free_port()), code=2)
-    assert "was valid until" in said and "start it anew" in said
+    monkeypatch.setattr("tuner.fleet.cluster_files.datetime", Moved)
+    folder = ("--folder", str(tmp_path / "c"))
+    started = call("start", *folder, "--port", str(free_port()), code=2)
+    joined = call("start", *folder, "--join", f"127.0.0.1:{free_port()}", code=2)
+    for said in (started, joined, call("status", *folder, "--scheduler", "127.0.0.1:1", code=2)):
+        assert all(word in said for word in words), said
+
+
+def test_a_long_log_is_begun_anew_and_the_last_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much is written, also by those that have it open."""
+    monkeypatch.setattr(cluster_host, "LOG_BYTES", 1000)
+    log = tmp_path / "cluster.log"
+    with log.open("ab", buffering=0) as written:
+        for number in range(100):
+            written.write(b"%099d\n" % number)
+            cluster_host.bound(log)
+            assert log.stat().st_size <= 1000
+    lines = [int(line) for path in (log.with_name("cluster.log.1"), log) for line in path.read_text().split()]
+    assert lines == list(range(lines[0], 100)) and 10 < len(lines) < 22
+    log.unlink()
+    cluster_host.bound(log)
 
 
 def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:

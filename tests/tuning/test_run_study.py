@@ -155,6 +155,41 @@ def test_a_storage_that_fails_costs_one_warning(database: Database, kernel: Kern
     assert warning.startswith(f"no copy of the study in {url}: ")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3cretpw@127.0.0.1:1/x",
+        "postgresql+psycopg2://u:s3cret@pw:@/@127.0.0.1:1/x",
+        "nosuchscheme://:12/s3cret pw@there",
+        "mysql://h/x?user=u&password=s3cretpw",
+    ],
+)
+def test_a_password_of_a_storage_is_never_said(database: Database, kernel: KernelSpec, url: str) -> None:
+    device, said = StubDevice(), list[str]()
+    device.say = said.append
+    run(kernel, database, device, trials=2, study_storage=url)
+    (warning,) = said
+    assert "***" in warning and "s3cret" not in warning and "pw" not in warning
+    database.close()
+    assert b"s3cret" not in database.path.read_bytes()
+
+
+def test_no_error_has_a_password(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    secret = "u:s3cretpw@host:1"
+    for arguments in (
+        ("run", "--kernel", "vector_add", "--device", "replay", "--study-storage", secret),
+        ("run", "--kernel", f"http://{secret}/gemm.toml"),
+        ("query", "--db", f"postgresql://{secret}/x"),
+        ("run", "--kernel", "vector_add", "--device", "replay", "--db", f"postgresql://{secret}/x"),
+        ("cluster", "status", "--folder", str(tmp_path), "--scheduler", f"tls://{secret}"),
+        ("cluster", "status", "--folder", str(tmp_path), "--scheduler", secret),
+        ("import", f"https://{secret}/results.json"),
+        ("run", "--device", f"replay:https://{secret}/results.json"),
+    ):
+        said = said_by(capsys, *arguments)
+        assert said.code and "s3cret" not in said.out + said.err, said
+
+
 def test_a_storage_that_fails_later_costs_one_warning(
     database: Database, kernel: KernelSpec, fast: Path
 ) -> None:

@@ -25,6 +25,7 @@ from tuner.core.files import open_lock_file
 from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
+    LOG,
     HostSettings,
     WorkerSettings,
     default_address,
@@ -43,7 +44,6 @@ from tuner.report.terminal import printable
 START_S = 60.0
 """How long the scheduler and the workers of this host may take to be there: Dask alone takes 2 s to be imported."""
 STOP_S = 20.0
-LOG = "cluster.log"
 HEADS = ("worker", "cc", "uuid", "state")
 
 
@@ -233,7 +233,8 @@ def _refuse_taken(host: str, port: int, options: str) -> None:
 
 def _launch(folder: Path, log: Path) -> None:
     command = [sys.executable, "-P", "-m", "tuner.fleet.cluster_host", str(folder.resolve())]
-    with log.open("wb") as output:
+    log.write_bytes(b"")
+    with log.open("ab") as output:  # so that it can be begun anew while it is written
         subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ The other modules get its tables from here, as sqlite-utils' :class:`SchemaTable
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 import time
@@ -27,6 +28,8 @@ CHECKED_BYTES = 64 << 20
 CHECKED_ROWS = 50
 TABLES = ("runs", "trials", "sources", "attempts", "winners", "benchmarks")
 OTHER = "name another file with --db"
+URL = re.compile(r"\w[\w+.-]*:/")
+"""How a URL begins, as a path: it may have a password, and is not made as folders."""
 CHECK = "tune db check says what is damaged"
 DAMAGED = f"restore a backup; {CHECK}"
 UNOPENED = f"restore a backup, or {OTHER}"
@@ -71,6 +74,8 @@ def connect(path: Path, *, write: bool, create: bool = True) -> Connection:
     Raises:
         DatabaseError: the file is missing, foreign, newer, read-only, on a network filesystem or damaged.
     """
+    if URL.match(str(path)) and not path.exists():
+        raise DatabaseError("the database is a file, and no URL", OTHER)
     with explained(path, opening=True):
         refuse_foreign(path, may_create=write and create)
         refuse_neighbours(path, f"delete it, or {OTHER}")

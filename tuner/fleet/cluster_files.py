@@ -23,7 +23,7 @@ from tuner.core.messages import Record
 if TYPE_CHECKING:
     from distributed.security import Security
 
-CERTIFICATE, KEY = "cluster.pem", "cluster-key.pem"
+CERTIFICATE, KEY, LOG = "cluster.pem", "cluster-key.pem", "cluster.log"
 MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
@@ -122,11 +122,17 @@ def security_of(folder: Path, address: str) -> Security | None:
         raise UsageError(
             f"{certificate} and its key do not match: {error}", "copy both files of the cluster's folder"
         ) from None
-    ended = _end_of(certificate)
-    if ended < datetime.now(UTC):
+    begins, ends = _validity_of(certificate)
+    now = datetime.now(UTC)
+    if ends < now:
         raise UsageError(
-            f"{certificate} was valid until {ended:%Y-%m-%d}",
+            f"{certificate} was valid until {ends:%Y-%m-%d}",
             "end the cluster, delete its folder, and start it anew",
+        )
+    if now < begins:
+        raise UsageError(
+            f"{certificate} is valid from {begins:%Y-%m-%d %H:%M} UTC, and it is {now:%Y-%m-%d %H:%M} on this host",
+            "set this host's clock, or that of the host that made it, and then start the cluster anew",
         )
     names = dict.fromkeys(("client", "worker", "scheduler"), str(certificate))
     return Security(
@@ -137,11 +143,11 @@ def security_of(folder: Path, address: str) -> Security | None:
     )
 
 
-def _end_of(certificate: Path) -> datetime:
+def _validity_of(certificate: Path) -> tuple[datetime, datetime]:
     from cryptography import x509
 
-    ended: datetime = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    return ended
+    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return read.not_valid_before_utc, read.not_valid_after_utc
 
 
 def full_address(text: str) -> str:
@@ -153,8 +159,11 @@ def full_address(text: str) -> str:
     scheme, _, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
     numbered = not colon or (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT)
-    if scheme not in ("", "tls", "tcp") or not (host if colon else rest) or not numbered:
-        raise UsageError(f"{text!r} is no address", "write HOST:PORT, as `tune cluster start` has said it")
+    if scheme not in ("", "tls", "tcp") or not (host if colon else rest) or not numbered or "@" in rest:
+        raise UsageError(
+            f"{text.rpartition('@')[2]!r} is no address",
+            "write HOST:PORT, as `tune cluster start` has said it",
+        )
     return f"{scheme or 'tls'}://{rest if colon else f'{rest}:8786'}"
 
 

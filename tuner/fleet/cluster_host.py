@@ -8,13 +8,17 @@ Dask's nanny does less: a worker that loses its scheduler ends together with its
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -22,7 +26,7 @@ from msgspec import structs
 
 from tuner.core.files import temporary_folder
 from tuner.core.processes import die_with_parent
-from tuner.fleet.cluster_files import CERTIFICATE, KEY, HostSettings, read_settings
+from tuner.fleet.cluster_files import CERTIFICATE, KEY, LOG, HostSettings, read_settings
 
 AGAIN_S = 1.0
 """From the end of a process to its next start."""
@@ -30,6 +34,8 @@ JOIN_S = 30
 """How long a worker looks for the scheduler."""
 NO_NAME = r"[^\w.-]"
 """What stands in no name of a resource."""
+LOG_BYTES = 8 << 20
+"""Of the log, and of the one before it: Dask writes a megabyte a second while a process has no file descriptor left."""
 PATIENCE_S = 8.0
 """How long a process may take to end before it is killed."""
 
@@ -49,9 +55,11 @@ def commands(settings: HostSettings, folder: Path, shared: Path) -> list[list[st
         tls = _options(tls_ca_file=certificate, tls_cert=certificate, tls_key=folder / KEY)
     found = []
     if settings.serves:
-        web = f"{host}:{max(settings.dashboard, 0)}"
+        hidden = settings.dashboard < 0  # some pages are served even so
+        web = "127.0.0.1:0" if hidden else f"{host}:{settings.dashboard}"
         own = _options(host=host, port=port, protocol=scheme, dashboard_address=web)
-        found.append(["scheduler", *own, *tls, *(["--no-dashboard"] if settings.dashboard < 0 else [])])
+        preload = ["--preload", "tuner.fleet.cluster_connections"]
+        found.append(["scheduler", *own, *tls, *(["--no-dashboard"] if hidden else []), *preload])
     for worker in settings.workers:
         resources = ("GPU", worker.model, f"cc{worker.cc}", worker.uuid)
         own = _options(
@@ -74,8 +82,8 @@ def _options(**given: object) -> list[str]:
     return [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def tend(commands: Sequence[Sequence[str]]) -> None:
-    """Keep processes running until this one is told to end."""
+def tend(commands: Sequence[Sequence[str]], log: Path) -> None:
+    """Keep processes running until this one is told to end, and their log within bounds."""
     ending: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: ending.append(number))
@@ -89,6 +97,7 @@ def tend(commands: Sequence[Sequence[str]]) -> None:
             elif process is None and time.monotonic() >= due[i]:
                 # This process has one thread, so that nothing of it can be locked in the child.
                 running[i] = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        bound(log)
         time.sleep(0.1)
     left = [process for process in running if process is not None]
     for process in reversed(left):  # workers before the scheduler
@@ -102,12 +111,22 @@ def tend(commands: Sequence[Sequence[str]]) -> None:
             process.wait()
 
 
+def bound(log: Path) -> None:
+    """Begin a log anew that has become long; what was in it stays beside it, in the place of what was there before."""
+    with suppress(OSError):  # a full disk, or a file that a user has removed
+        if log.stat().st_size > LOG_BYTES:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)  # each process appends to it
+
+
 def main(folder: Path) -> None:
     """Look after a host."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one
     settings = read_settings(folder)
     assert settings is not None
     with temporary_folder() as shared:
-        tend(commands(settings, folder, shared))
+        tend(commands(settings, folder, shared), folder / LOG)
 
 
 if __name__ == "__main__":

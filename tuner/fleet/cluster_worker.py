@@ -24,6 +24,7 @@ from msgspec import structs
 from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
 from tuner.core.version import __version__
+from tuner.fleet.cluster_connections import limit_handshakes
 from tuner.fleet.cluster_files import WorkerSettings
 from tuner.fleet.links import ChildLink, Event, SearcherGone
 from tuner.fleet.messages import (
@@ -176,6 +177,7 @@ def _end_shown(key: str) -> None:
 @click.argument("settings")
 async def dask_setup(worker: Worker, settings: str) -> None:
     """Have a worker answer the head's calls, before it joins the scheduler."""
+    limit_handshakes()
     relay = Relay(msgspec.json.decode(settings, type=WorkerSettings))
     worker.handlers["tune_search"] = relay.search
     worker.startup_information["tune"] = lambda _: relay.describe()

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from tuner.core.errors import without_passwords
+
 LONGEST = 1600
 """Characters of a message's line: what is wrong stands at its beginning, and what to do about it at its end."""
 _SUSPECT = re.compile(r"[^ -~\n\t]")
@@ -51,7 +53,8 @@ class EscapingStream:
 
     Args:
         below: what it writes to.
-        short: whether to leave out the middle of very long lines, for messages that quote a name or value.
+        short: whether it takes messages, which quote names and values: passwords and the middle of very long lines
+            are left out.
     """
 
     def __init__(self, below: TextIO, *, short: bool = False) -> None:
@@ -59,8 +62,8 @@ class EscapingStream:
         self.short = short
 
     def write(self, text: str) -> int:
-        """Write text without characters that a terminal would obey."""
-        _write(self.below, printable_lines(shortened(text) if self.short else text))
+        """Write text without characters that a terminal would obey, and a message without passwords of URLs."""
+        _write(self.below, printable_lines(shortened(without_passwords(text)) if self.short else text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

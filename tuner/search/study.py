@@ -19,6 +19,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from tuner.core.errors import without_passwords
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Expecting, Nominating, Nominee, SpaceSampler, Transferring, objective_of
@@ -185,14 +186,15 @@ class StudyMirror:
         self._trials.put(None)
         self._thread.join(HURRY_S if in_a_hurry else CLOSE_S)
         if self._thread.is_alive():
-            self._warn(f"the copy of the study in {self._url} is incomplete: it takes too long to write")
+            where = without_passwords(self._url)
+            self._warn(f"the copy of the study in {where} is incomplete: it takes too long to write")
 
     def _serve(self) -> None:
         try:
             self._write()
         except Exception as error:  # noqa: BLE001 - whatever a storage raises, the run goes on without a copy
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            self._warn(f"no copy of the study in {self._url}: {lines[0]}")
+            self._warn(without_passwords(f"no copy of the study in {self._url}: {lines[0]}", self._url))
 
     def _write(self) -> None:
         warnings.filterwarnings("ignore", category=ExperimentalWarning)  # of naming the metric

@@ -182,7 +182,10 @@ def _refuse_inaccurate(run: Run, device: Device) -> None:
 def _refuse_storage(url: str | None) -> None:
     """Refuse a study storage that is no URL, or a database of this tool: Optuna's tables have the same names."""
     if url and "://" not in url:
-        raise UsageError(f"--study-storage {url!r} is no URL", "for example sqlite:///study.db")
+        # What stands before an @ may be a password.
+        raise UsageError(
+            f"--study-storage {url.rpartition('@')[2]!r} is no URL", "for example sqlite:///study.db"
+        )
     kind, _, file = (url or "").partition(":///")
     path = Path(file.partition("?")[0])
     if kind.startswith("sqlite") and is_ours(path):
