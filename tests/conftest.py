@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -13,10 +14,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests import builtin_kernels
+from tests import builtin_kernels, compiled_once
 from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
@@ -40,6 +42,31 @@ SYNCHRONOUS, schema.SYNCHRONOUS = schema.SYNCHRONOUS, ("OFF", "OFF")
 """A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker have all files that need torch, which takes 6 s to import; each other file stays whole."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _together(super()._split_scope(nodeid))
+
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@functools.cache
+def _together(file: str) -> str:
+    text = (Path(__file__).parent.parent / file).read_text()
+    return "torch" if 'importorskip("torch")' in text else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return more workers than cores: a fifth of the time, a test waits for a process, a deadline or a disk."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + -(-cores // 4)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: where Python writes no bytecode, each of some thousand children would, for 0.2 s.
 
@@ -49,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         caches = config.rootpath / ".pytest_cache" / "d" / "caches"  # `--cache-clear` empties d
         caches.mkdir(parents=True, exist_ok=True)
         os.environ["XDG_CACHE_HOME"] = str(caches)
+        compiled_once.delete_unread()
         compileall.compile_dir(Path(__file__).parent.parent / "tuner", quiet=2)
 
 

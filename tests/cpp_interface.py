@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from tests.compiled_once import KEPT
 from tests.fake_driver import environment, include_options
 from tuner.core import paths
 
@@ -69,10 +68,8 @@ def compiled(source: Path, *options: str) -> Path:
     others = [path for folder in (source.parent, CPP) for path in folder.glob("*.[ch]pp")]
     read = b"".join(path.read_bytes() for path in (source, *sorted([*INCLUDE.rglob("*.hpp"), *others])))
     name = f"{source.stem}-{hashlib.sha256(read + repr(options).encode()).hexdigest()[:16]}"
-    folder = Path(tempfile.gettempdir()) / f"kernel-tune-cpp-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    output, made = folder / name, folder / f"{name}.new"
-    with (folder / f"{name}.lock").open("w") as lock:
+    output, made = KEPT / name, KEPT / f"{name}.new"
+    with (KEPT / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not output.exists():
             command = ["g++", *STRICT, "-O0", *options, f"-I{INCLUDE}", *include_options()]

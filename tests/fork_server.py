@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 import pytest
 
 import tuner
-from tests import builtin_kernels
+from tests import builtin_kernels, compiled_once  # noqa: F401 - before what compiles is imported
 from tuner.children.nvrtc import nvrtc
 from tuner.core.processes import die_with_parent
 from tuner.database import schema

@@ -1,0 +1,117 @@
+"""What compilers make of a source, kept for all workers, from run to run, and for all checkouts of a user.
+
+The same compiler gives the same code for the same source and options, and NVRTC and g++ take a third of the time.
+What is refused is compiled each time. A week unread, an entry goes. Importing this module sets it up: for modules that
+import ``compile_source`` later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tuner.children import nvrtc
+from tuner.inspect.emulator import host
+
+KEPT = Path(tempfile.gettempdir()) / f"kernel-tune-tests-{os.getuid()}"
+KEPT.mkdir(mode=0o700, exist_ok=True)
+if KEPT.stat().st_uid != os.getuid():
+    raise RuntimeError(f"{KEPT} belongs to another user: TMPDIR names another place")
+UNREAD_S = 7 * 86400.0
+
+_compile_source, _compile, COMPILER = nvrtc.compile_source, host._compile, host.COMPILER
+
+
+def delete_unread() -> None:
+    """Delete what has not been read for a week."""
+    for path in KEPT.glob("*"):
+        if time.time() - path.stat().st_mtime > UNREAD_S:
+            path.unlink(missing_ok=True)
+
+
+def compile_source(
+    source: str,
+    entry: str,
+    arch: str,
+    options: tuple[str, ...] = (),
+    include: tuple[Path, ...] = (),
+    *,
+    listing: bool = False,
+) -> nvrtc.Cubin:
+    """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
+
+    def compiled() -> bytes:
+        return msgspec.msgpack.encode(_compile_source(source, entry, arch, options, include, listing=listing))
+
+    if "#include" in source:
+        return _compile_source(source, entry, arch, options, include, listing=listing)
+    encoded = nvrtc.compile_options(arch, options)
+    key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, str(listing))
+    return msgspec.msgpack.decode(_kept(key, compiled), type=nvrtc.Cubin)
+
+
+def compile_kernel(*words: object) -> None:
+    """Compile as the emulator does; the library of a kernel is kept."""
+    texts = list(map(str, words))
+    if texts[: len(host.LINKED)] != list(host.LINKED) or host.COMPILER != COMPILER:
+        _compile(*words)
+        return
+    output = Path(texts[texts.index("-o") + 1])
+    source, *objects = [Path(text) for text in texts if text.endswith((".cpp", ".o"))]
+    folders = [Path(text[2:]) for text in texts if text.startswith("-I")]
+    read: dict[str, str] = {}
+    try:
+        _read(source, [source.parent, *folders], read)
+        parts = [hashlib.sha256(each.read_bytes()).hexdigest() for each in objects]
+    except OSError:  # the compiler says it
+        _compile(*words)
+        return
+
+    def compiled() -> bytes:
+        _compile(*words)
+        return output.read_bytes()
+
+    # The machine's folder is named by the compiler's version, its options, and the emulator's headers.
+    key = _key(host.machine().name, *map(str, sorted(read.items())), *parts)
+    output.write_bytes(_kept(key, compiled))
+
+
+def _read(file: Path, folders: list[Path], read: dict[str, str]) -> None:
+    """Read a source, and all that it includes by a name in quotes, but for the emulator's own."""
+    name = file.name
+    read[name] = file.read_text()
+    for included in re.findall(r'^ *# *include "([^"]+)"', read[name], re.MULTILINE):
+        if included not in read and not (host.machine() / included).is_file():
+            _read(next((path for each in folders if (path := each / included).is_file()), folders[0] / included),
+                  folders, read)  # fmt: skip
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _kept(key: str, compile: Callable[[], bytes]) -> bytes:
+    """Return the entry, which is made and stored if there is none; a disk that refuses it is no matter."""
+    path = KEPT / key
+    with contextlib.suppress(OSError):
+        data = path.read_bytes()
+        os.utime(path)
+        return data
+    data = compile()
+    with contextlib.suppress(OSError):
+        new = path.with_name(f"{key}.{os.getpid()}")
+        new.write_bytes(data)
+        new.rename(path)
+    return data
+
+
+nvrtc.compile_source = compile_source
+host._compile = compile_kernel
