@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_400_000
 
 
 def example(folder: Path) -> Path:
@@ -53,15 +53,15 @@ def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_ten_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     products = [case for case in cases(H200) if case.kernel.name == "gemm"]
-    winners = list({case.configuration: case for case in products}.values())[:10]
+    winners = list({case.configuration: case for case in products}.values())[:4]
     store_winners(tmp_path / "w.db", winners[0].kernel, [(one.problem, one.configuration) for one in winners])
     output = tmp_path / "gemm_bundle"
     said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(tmp_path / "w.db"), "-o", str(output))
     assert said.code == 0, said.err
     manifest = read_manifest((output / "manifest.json").read_bytes())
-    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 10
+    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 4
     assert sum(map(len, contents(output).values())) <= MOST_BYTES
 
 
@@ -123,7 +123,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
+def test_a_moved_bundle_is_found_by_python_and_pkg_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bundled(capsys, example(tmp_path), tmp_path / "first").code == 0
@@ -146,24 +146,6 @@ def test_a_moved_bundle_is_found_by_python_cmake_and_pkg_config(
         assert Path(flags.strip().removeprefix("-I")).resolve() == moved / "include"
         folder = run(*ask, "--variable=bundle", "kernel_tune_smooth")  # for a program's -DBUNDLE
         assert Path(folder.strip()).resolve() == moved
-    if shutil.which("cmake"):
-        project, cuda = tmp_path / "project", tmp_path / "cuda"
-        for folder in (project, cuda, moved / "include"):
-            folder.mkdir(exist_ok=True)
-        (cuda / "cuda.h").write_text("")
-        (project / "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.18)\nproject(use LANGUAGES CXX)\n"
-            f'find_package(kernel_tune_smooth REQUIRED PATHS "{moved}")\n'
-            'file(WRITE "${CMAKE_BINARY_DIR}/bundle.txt" "${kernel_tune_smooth_BUNDLE}")\n'
-            'file(WRITE "${CMAKE_BINARY_DIR}/main.cpp" "#include <cuda.h>\\nint main() { return 0; }\\n")\n'
-            'add_executable(use "${CMAKE_BINARY_DIR}/main.cpp")\n'
-            "target_link_libraries(use PRIVATE kernel_tune::smooth)\n"
-        )
-        build = tmp_path / "build"
-        here = f"-Dkernel_tune_CUDA_INCLUDE_DIR={cuda}"
-        run("cmake", "-S", str(project), "-B", str(build), here)
-        run("cmake", "--build", str(build))
-        assert Path((build / "bundle.txt").read_text()).resolve() == moved
 
 
 def run(*command: str, cwd: Path | None = None) -> str:

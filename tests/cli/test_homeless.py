@@ -45,10 +45,7 @@ def test_tuning(tmp_path: Path) -> None:
     assert list(cache.glob("cubins/??/*.cubin"))
 
 
-@pytest.mark.parametrize(
-    "arguments", [("doctor",), ("--kernel", "saxpy", "--device", "replay", "--trials", "5")]
-)
-def test_other_commands(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    said = said_by_stranger(tmp_path, "tuner", *arguments)
+def test_doctor(tmp_path: Path) -> None:
+    said = said_by_stranger(tmp_path, "tuner", "doctor")
     assert "Traceback" not in said.stderr
-    assert said.returncode == (1 if arguments[0] == "doctor" else 0), said.stderr
+    assert said.returncode == 1, said.stderr

@@ -19,14 +19,14 @@ from tests.faults.killing import marked
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_ctrl_c_once(tmp_path: Path, kind: signal.Signals) -> None:
+def test_ctrl_c_once(tmp_path: Path) -> None:
+    """Other signals: tests/tuning/test_signals.py, and tests/cli/test_shard.py for SIGTERM."""
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
     fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", sleep_s=0.15)
     fake.wait_for_trials(database, 3)
     began = time.monotonic()
-    fake.process.send_signal(kind)
+    fake.interrupt()
     said = fake.ends()
     assert time.monotonic() - began < 5.0
     assert said.code == 130, said.err
@@ -137,9 +137,7 @@ def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
     assert blamed == (0,)
 
 
-@pytest.mark.parametrize(
-    ("closed", "words"), [("stdout", ["list"]), ("stderr", ["list"]), ("stdout", ["query"])]
-)
+@pytest.mark.parametrize(("closed", "words"), [("stderr", ["list"]), ("stdout", ["query"])])
 def test_closed_streams_are_nothing_to_write_to(closed: str, words: list[str], tmp_path: Path) -> None:
     """As ``tune list >&-`` has it."""
     close = {"stdout": ">&-", "stderr": "2>&-"}[closed]

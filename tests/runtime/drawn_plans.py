@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -49,6 +50,7 @@ class DrawnConfiguration:
     problems: list[tuple[Problem, Gpu]]
 
 
+@functools.cache
 def draw(name: str) -> list[DrawnConfiguration]:
     """Draw configurations of each variant of a kernel, the same in each call."""
     kernel, rng = load_kernel(name), random.Random(Path(name).name)

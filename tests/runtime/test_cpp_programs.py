@@ -34,10 +34,13 @@ def test_every_problem_has_a_line_of_times(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("nvcc")), reason="needs CMake and the toolkit"
 )
-def test_the_example_builds_with_cmake(tmp_path: Path) -> None:
+def test_the_example_builds_with_cmake_and_a_bundle_that_was_moved(tmp_path: Path) -> None:
     source, build = ROOT / "docs" / "examples" / "cpp", tmp_path / "build"
     bundle = tmp_path / "gemm_bundle"
-    write_folder(bundle, bundle_files({**product_manifest(), "kernel": "gemm"}, {}, {}), force=False)
+    write_folder(
+        tmp_path / "made", bundle_files({**product_manifest(), "kernel": "gemm"}, {}, {}), force=False
+    )
+    (tmp_path / "made").rename(bundle)
     flags = f"-DCMAKE_CXX_FLAGS={' '.join(STRICT[1:])}"
     for command in (
         ["cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={bundle}", flags],

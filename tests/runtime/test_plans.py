@@ -1,4 +1,4 @@
-"""The interpreter of manifests makes the plans that the tuner makes, and refuses what the tuner refuses.
+"""The interpreters of manifests, Python's and C++'s, make the plans that the tuner makes, and refuse the same.
 
 For every kernel, variant and compute capability: configurations are written as a manifest says them, read back, and
 interpreted at other sizes, and on other GPUs of that compute capability, than they were written for.
@@ -6,19 +6,28 @@ interpreted at other sizes, and on other GPUs of that compute capability, than t
 
 from __future__ import annotations
 
+import json
+import struct
+import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.cpp_interface import sanitized
 from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import invalid_reason, make_plan, scalars_of, tensors_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.launches import Launch
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.plans import ConcretePlan, InvalidForProblemError, interpret
 from tuner.winners.records import BundledConfiguration
+
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 PETABYTE = 2**50
 
@@ -70,3 +79,90 @@ def test_plans_are_those_of_the_tuner(name: str) -> None:
     assert {variant for variant, valid in counts if valid} == variants
     assert {variant for variant, valid in counts if not valid} == variants
     assert counts.total() >= 60
+
+
+# -- in C++
+
+LAYOUTS = {
+    "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "uint32": "<I", "int8": "<b",
+    "uint8": "<B",
+}  # fmt: skip
+
+
+def stored(value: float, dtype: str) -> str:
+    """Return an argument's bytes; a bfloat16 is a float32 of which the first half is zero."""
+    packed = struct.pack("<f", value)[2:] if dtype == "bfloat16" else struct.pack(LAYOUTS[dtype], value)
+    return packed.ljust(8, b"\0").hex()
+
+
+def shown(numbers: Sequence[int]) -> str:
+    return "".join(f" {int(number)}" for number in numbers)
+
+
+def text_of(concrete: ConcretePlan, scratch: Sequence[str]) -> str:
+    """Return a plan as tests/cpp/plans.cpp prints it.
+
+    Args:
+        concrete: the plan.
+        scratch: names of the configuration's scratch memory.
+    """
+    offsets, parts = concrete.workspace.offsets, []
+    parts += [f" tensor {tensor.name}{shown(tensor.shape)}" for tensor in concrete.tensors]
+    for item in concrete.plan.scratch:
+        numbers = (offsets[item.name], item.size_bytes, item.zeroed, item.zeroed_once, *item.shape)
+        parts.append(f" memory{shown(numbers)}")
+    parts.append(f" workspace {concrete.workspace.zeroed_once_bytes} {concrete.workspace.size_bytes}")
+    for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True):
+        parts.append(f" launch {entry.entry}{launch_text(launch, scratch)}")
+    return "".join(parts)
+
+
+def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
+    def buffer(name: str) -> str:
+        return f"scratch {scratch.index(name)}" if name in scratch else name
+
+    carveout = -1 if launch.carveout is None else launch.carveout
+    settings = (launch.shared_bytes, carveout, launch.cooperative or launch.resident, launch.programmatic)
+    parts = [
+        f" grid{shown(launch.grid)} block{shown(launch.block)} cluster{shown(launch.cluster or (1, 1, 1))}",
+        f" shared{shown(settings)}",
+    ]
+    for kind, name, value in launch.arguments:
+        if kind == "map":
+            given = json.loads(str(value))
+            keys = ("rows", "columns", "box_rows", "box_columns", "swizzle", "promotion")
+            parts.append(f" map {buffer(name)} {given['dtype']}{shown([given[key] for key in keys])}")
+        elif kind == "buffer":
+            parts.append(f" buffer {buffer(name)}")
+        elif kind == "cluster_order":
+            parts.append(f" table {value}")
+        else:
+            parts.append(f" value {stored(float(value) if 'float' in name else int(value), name)}")
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
+    drawn = draw(name)
+    data = manifest_of(drawn)
+    manifest = read_manifest(data)
+    (tmp_path / "manifest.json").write_bytes(data)
+    asked, expected = [], []
+    for number, one in enumerate(drawn):
+        scratch = [item.name for item in manifest.configurations[number].scratch]
+        for problem, gpu in one.problems:
+            limits = {limit: getattr(gpu, limit) for limit in DEVICE_LIMITS}
+            asked.append(
+                f"{number}{shown([problem.sizes[size] for size in manifest.sizes])}{shown(list(limits.values()))}"
+            )
+            try:
+                expected.append(text_of(interpret(manifest, number, problem.sizes, limits), scratch))
+            except InvalidForProblemError:
+                expected.append("invalid")
+    command = [*map(str, sanitized("plans")), str(tmp_path / "manifest.json")]
+    done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(expected) >= 60
+    for line, answer, plan in zip(asked, answers, expected, strict=True):
+        assert answer.partition(":")[0] == plan, f"{line}: {answer}"

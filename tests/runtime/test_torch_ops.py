@@ -30,6 +30,8 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+OPCHECKED = [*CASES][::4]
+"""What torch's own check of operators, which takes as long as all else, is done for."""
 SOFTMAX = str(EXAMPLES / "softmax" / "softmax.toml")
 
 
@@ -64,7 +66,8 @@ def test_built_in_kernels_and_their_gradients(name: str) -> None:
     assert operation.launches == (3 if case.kernel == "gemm" else 1)  # gradients of products are products
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
     assert max(error_ratios(case, compiled, "float32", "cpu")) <= 1
-    torch.library.opcheck(operator.linear_overload if case.method else operator.overload, inputs)
+    if name in OPCHECKED:
+        torch.library.opcheck(operator.linear_overload if case.method else operator.overload, inputs)
 
 
 def test_only_a_tensor_that_some_sizes_lack_is_optional(gemm: OnCpu) -> None:

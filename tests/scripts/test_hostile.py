@@ -107,7 +107,7 @@ def test_every_command_comes_with_every_change() -> None:
 
 def test_a_sample_of_the_campaign_passes() -> None:
     script = Path(__file__).parents[2] / "scripts/hostile.py"
-    counts = ("--databases", "2", "--files", "3", "--seed", "g", "--jobs", "1")
+    counts = ("--databases", "1", "--files", "1", "--seed", "g", "--jobs", "1")
     done = subprocess.run([sys.executable, script, *counts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "9 commands" in done.stdout
+    assert "4 commands" in done.stdout

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests import compiled_once
 from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.emulator.host import code_of
@@ -64,7 +65,7 @@ def compiled(kernel: KernelSpec, configuration: Configuration, problem: Problem,
 
 def ptx(source: str, entry: str, cc: int) -> str:
     """Return what a source compiles to before it becomes machine code."""
-    return compile_source(source, entry, ARCHITECTURES[cc].arch, listing=True).ptx
+    return compiled_once.ptx(source, entry, ARCHITECTURES[cc].arch)
 
 
 def widest_load(text: str) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.templates.machine_code import PREEXIT, count_of
 from tests.templates.sm90 import GEMM, HOPPER, LAYOUTS, chosen, drawn, problem
+from tests.templates.sources import ptx
 from tests.templates.test_wgmma import SERIALISED
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem, Value
@@ -76,6 +76,7 @@ def test_the_next_launch_begins_early_where_that_pays(
     *_, (source, entry) = render(GEMM, problem(512, 1024, 1024), HOPPER, chosen(name, values))
     if_long = source.replace(IS_SHORT, "false")
     counts = {
-        text: count_of(compile_source(text, entry, HOPPER.arch).cubin, PREEXIT) for text in {source, if_long}
+        text: ptx(text, entry, HOPPER.cc).count("griddepcontrol.launch_dependents;")
+        for text in {source, if_long}
     }
     assert (counts[source], counts[if_long]) == (int(ever), int(always))

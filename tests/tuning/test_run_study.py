@@ -116,7 +116,7 @@ def test_the_study_of_a_resumed_run_is_rebuilt(
 # -- the copy in a storage
 
 
-@pytest.mark.parametrize("sampler", ["gp-ei", "random", "tpe"])
+@pytest.mark.parametrize("sampler", ["gp-ei", "tpe"])
 def test_the_storage_agrees_with_the_database(
     database: Database, kernel: KernelSpec, fast: Path, sampler: str
 ) -> None:

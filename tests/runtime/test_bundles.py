@@ -1,10 +1,12 @@
-"""Bundles of real kernels: the C++ launcher launches what the Python runtime does, argument by argument."""
+"""Bundles of all kernels: whole, with the tuner's defaults; C++ launches what Python does, argument by argument."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,15 @@ from tuner.core.model import Configuration, Value
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.dispatch import dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
+KERNELS = [*builtin_kernels(), *EXAMPLES]
+LIMITS = {name: getattr(H200, name) for name in DEVICE_LIMITS}
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
 SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
 VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
@@ -105,23 +111,35 @@ print(compared, refused)
 """
 
 
-def bundle_of(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+@pytest.fixture(scope="module")
+def bundles() -> dict[str, Path]:
+    """A bundle of each kernel, made once."""
+    return {}
+
+
+@pytest.fixture
+def bundle(name: str, bundles: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """Return a bundle with the default configuration; for gemm also with others that launch in other ways."""
-    kernel = load_kernel(name)
-    problem = kernel.problem()
-    default = default_configuration(kernel, problem, H200)
-    assert default is not None
-    winners = [(problem, default)]
-    if name == "gemm":
-        winners += [
-            (kernel.problem(dict(zip("mnk", sizes, strict=True))), configured(kernel, variant, values))
-            for sizes, variant, values in VARIED
-        ]
-    store_winners(folder / "w.db", kernel, winners)
-    output = str(folder / "bundle")
-    said = said_by(capsys, "bundle", "--kernel", name, "--db", str(folder / "w.db"), "-o", output)
-    assert said.code == 0, said.err
-    return folder / "bundle"
+    if name not in bundles:
+        kernel = load_kernel(name)
+        problem = kernel.problem()
+        default = default_configuration(kernel, problem, H200)
+        assert default is not None
+        winners = [(problem, default)]
+        if name == "gemm":
+            winners += [
+                (kernel.problem(dict(zip("mnk", sizes, strict=True))), configured(kernel, variant, values))
+                for sizes, variant, values in VARIED
+            ]
+        store_winners(tmp_path / "w.db", kernel, winners)
+        output = str(tmp_path / "bundle")
+        said = said_by(
+            capsys, "bundle", "--kernel", name, "--db", str(tmp_path / "w.db"), "-o", output, "--json"
+        )
+        assert said.code == 0, said.err
+        assert json.loads(said.out)["winners"] == len(winners)
+        bundles[name] = tmp_path / "bundle"
+    return bundles[name]
 
 
 def configured(kernel: KernelSpec, variant: str, values: Mapping[str, Value]) -> Configuration:
@@ -141,14 +159,10 @@ def problems(manifest: dict[str, Any]) -> list[tuple[int, dict[str, int]]]:
     return cases
 
 
-@pytest.mark.parametrize("name", [*builtin_kernels(), *EXAMPLES])
-def test_launches_are_those_of_the_python_runtime(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bundle = bundle_of(name, tmp_path, capsys)
+@pytest.mark.parametrize("name", KERNELS)
+def test_launches_are_those_of_the_python_runtime(name: str, bundle: Path, tmp_path: Path) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
     (tmp_path / "cases.json").write_text(json.dumps(problems(manifest)))
-    limits = {name: getattr(H200, name) for name in DEVICE_LIMITS}
     log = tmp_path / "log"
     log.touch()
     device = f"NVIDIA H200:90:{H200.sm_count}:{H200.l2_bytes}"
@@ -157,7 +171,7 @@ def test_launches_are_those_of_the_python_runtime(
         BOTH,
         bundle,
         tmp_path / "cases.json",
-        json.dumps(limits),
+        json.dumps(LIMITS),
         log,
         devices=device,
         log=str(log),
@@ -169,3 +183,45 @@ def test_launches_are_those_of_the_python_runtime(
         assert all(
             part in made for part in ('"cooperative":1', '"programmatic":1', '"swizzle":3', '"cluster":[2,')
         )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Path) -> None:
+    manifest = read_manifest((bundle / "manifest.json").read_bytes())
+    assert manifest.winners and manifest.defaults
+    assert not any("requires" in reason for item in manifest.configurations for reason, _ in item.requires)
+    launches = [launch for item in manifest.configurations for launch in item.launches]
+    cubins = {launch.cubin for launch in launches} | {probe.cubin for probe in manifest.probe.values()}
+    assert {path.stem for path in bundle.glob("cubin/*")} == cubins
+    assert {path.stem for path in bundle.glob("src/*")} == {launch.source for launch in launches}
+    for path in (*bundle.glob("cubin/*"), *bundle.glob("src/*")):
+        assert hashlib.sha256(path.read_bytes()).hexdigest()[:32] == path.stem
+    for launch in launches:
+        assert launch.entry.encode() in (bundle / "cubin" / f"{launch.cubin}.cubin").read_bytes()
+    for name_there in (
+        "LICENSE",
+        "README.md",
+        "__init__.py",
+        "core/errors.py",
+        "py.typed",
+        "runtime/manifest.py",
+    ):
+        assert (bundle / name_there).is_file()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_default_is_the_tuners_own_whatever_was_tuned(name: str, bundle: Path) -> None:
+    manifest, kernel = read_manifest((bundle / "manifest.json").read_bytes()), load_kernel(name)
+    compared = 0
+    for number, computation in enumerate(manifest.computations):
+        problem = kernel.problem(None, dict(computation.dtypes), dict(computation.options))
+        for factor, more in itertools.product((1, 3, 0.125), (0, 1, 2, 8)):
+            sizes = {size: max(1, int(value * factor)) + more for size, value in problem.sizes.items()}
+            expected = default_configuration(kernel, replace(problem, sizes=sizes), H200)
+            if expected is None:
+                continue
+            chosen = dispatch(manifest, number, sizes, LIMITS, H200.name, "default").concrete.configuration
+            item = manifest.configurations[chosen]
+            assert (item.variant, dict(item.parameters)) == (expected.variant, dict(expected.values)), sizes
+            compared += 1
+    assert compared >= 4
