@@ -207,6 +207,8 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     sizes = [Problem("scale", {"n": n}, problem.dtypes, problem.options) for n in (1, 63, 64, 128)]
     verified = device.verify_at(sizes, a)
     assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
+    assert log(tmp_path)[-2:] == ["measure scale__ok True", "further contents"]
+    assert log(tmp_path).count("further contents") == 1
     verified = device.verify_at(sizes, configuration("edge", 32))
     assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
 

@@ -180,6 +180,8 @@ class FakeWorker:
             f" against {request.incumbent_ns:g}" if request.incumbent_ns and not request.thorough else ""
         )
         log(f"measure {candidate.entries[0]} {request.verify_only}{incumbent}")
+        if request.contents:
+            log("further contents")
         fault = fault_of(candidate)
         began = time.monotonic()
         self.pipe.send(Deadline(0.2))

@@ -159,21 +159,35 @@ def test_what_a_recording_knows_is_not_what_was_measured(recording: Path, databa
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "said", "contents"),
     [
-        (0, "verified at no edge-case size: none suits it"),
-        (1, "right at 1 edge-case size"),
-        (2, "right at 2 edge-case sizes"),
+        (0, "verified at no edge-case size: none suits it", "inputs not varied: no input is random"),
+        (
+            1,
+            "right at 1 edge-case size",
+            "right with 2 other contents of its inputs (negative numbers left out)",
+        ),
+        (
+            2,
+            "right at 2 edge-case sizes",
+            "right with 2 other contents of its inputs (negative numbers left out)",
+        ),
     ],
 )
 def test_summary_says_at_how_many_sizes_the_winner_was_verified(
-    database: Database, kernel: KernelSpec, count: int, said: str
+    database: Database, kernel: KernelSpec, count: int, said: str, contents: str
 ) -> None:
     class Particular(StubDevice):
         def verify_at(
             self, problems: Sequence[Problem], configuration: Configuration
         ) -> list[tuple[Problem, Measurement]]:
-            return super().verify_at(problems[:count], configuration)
+            varied = {"zeros": "", "negative numbers": "no answer", "equal numbers": ""}
+            if len(problems) == 1:  # where no other size suits it, its own
+                return [
+                    (problems[0], Measurement(Status.OK, contents={"other inputs": "no input is random"}))
+                ]
+            verified = super().verify_at(problems[:count], configuration)
+            return [(at, replace(answer, contents=varied)) for at, answer in verified]
 
     result = run(kernel, database, Particular(), trials=5)
     assert result.finish is not None
@@ -182,6 +196,8 @@ def test_summary_says_at_how_many_sizes_the_winner_was_verified(
     (confirmed,) = [line for line in lines if line.startswith("  confirmed  ")]
     assert "in a fresh process" in confirmed
     assert confirmed.endswith(f", {said}")
+    assert lines[lines.index(confirmed) + 1].strip() == contents
+    assert len(result_as_json(result)["winner"]["contents"]) == (3 if count else 1)
     assert result_as_json(result)["winner"]["edge_sizes_verified"] == count
 
 

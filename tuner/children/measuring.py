@@ -98,6 +98,8 @@ class Measure(Message, frozen=True):
     """Take as many samples as a contender gets, whatever its rank."""
     verify_only: bool = False
     """One run, no timing."""
+    contents: bool = False
+    """And one on each further content of the inputs, after which the problem's data is of no more use."""
 
 
 class CandidateContestant(Message, frozen=True):

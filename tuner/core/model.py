@@ -260,6 +260,8 @@ class Measurement:
     """Samples of groups in which the power limit lowered the clock."""
     drifted: bool = False
     """Whether the drift reference kernel's time changed during this candidate; times since its last run are suspect."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Further contents of the inputs: empty where the output was right, too, and why for those that were left out."""
 
 
 @dataclass(frozen=True)
@@ -287,10 +289,8 @@ class Trial:
     capped_samples: int = 0
     implementation: str = ""
     """Digest of how it computes (:mod:`tuner.kernel.identity`); empty if it was recorded before there was one."""
-    drifted: bool = False
-    """As of its measurement; not stored."""
-    id: int | None = None
-    """Row number in the database; None if not stored yet."""
+    drifted: bool = False  # as of its measurement; not stored
+    id: int | None = None  # row number in the database; None if not stored yet
 
     @property
     def suspect(self) -> bool:

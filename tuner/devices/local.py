@@ -43,6 +43,7 @@ from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests, race
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
+from tuner.kernel.edge_sizes import varied_problem
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
@@ -280,9 +281,9 @@ class LocalDevice(Device):
             if self._confirming is None:
                 self._confirming = self._new_guard()
                 self._confirming.hello()
+            varied = varied_problem(self._submissions.kernel, problems, self.gpu)
             for problem in problems:
-                measurement = self._verify(self._confirming, problem, configuration)
-                if measurement is not None:
+                if measurement := self._verify(problem, configuration, contents=problem == varied):
                     checked.append((problem, measurement))
             return checked
         except DeviceError as error:
@@ -301,9 +302,11 @@ class LocalDevice(Device):
         """Return whether the configuration claims to work at another size."""
         return not invalid_reason(self._submissions.kernel, problem, self.gpu, configuration)
 
-    def _verify(self, guard: Guard, problem: Problem, configuration: Configuration) -> Measurement | None:
+    def _verify(
+        self, problem: Problem, configuration: Configuration, *, contents: bool
+    ) -> Measurement | None:
         """Check a configuration at another size; None where it does not claim to work."""
-        if not self.fits(problem, configuration):
+        if (guard := self._confirming) is None or not self.fits(problem, configuration):
             return None
         candidate, compilation = self._requests.compile(problem, configuration)
         try:
@@ -317,7 +320,7 @@ class LocalDevice(Device):
         match guard.call(setup):
             case Failed(error=error) | Unanswered(error=error):
                 return Measurement(Status.UNVERIFIED, error=error)
-        return _measurement_of(guard.call(Measure(candidate, verify_only=True)))
+        return _measurement_of(guard.call(Measure(candidate, verify_only=True, contents=contents)))
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""

@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,11 @@ class Verifier:
             self._upload(name, expected)
         self._require_answers()
         self._data.seal()
+
+    @property
+    def golden(self) -> Mapping[str, Path]:
+        """Files that say outputs, by name."""
+        return self._settled.golden
 
     @property
     def on_host(self) -> bool:

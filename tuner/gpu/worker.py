@@ -54,6 +54,7 @@ from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
+from tuner.gpu.contents import FurtherContents
 from tuner.gpu.driver import Context, status_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
@@ -94,6 +95,7 @@ class Worker:
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
+        self._seed = 0
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
@@ -135,7 +137,7 @@ class Worker:
 
     def _set_up(self, setup: Setup) -> SetupDone:
         session, least_error = open_session(setup, self._helpers, self.gpu, self._timer, self._set_deadline)
-        self._session = session
+        self._session, self._seed = session, setup.seed
         self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
         self._measurement = CandidateMeasurement(session, self.requests.empty)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
@@ -168,6 +170,7 @@ class Worker:
     def _measure(self, request: Measure) -> Measured:
         assert self._session is not None and self._measurement is not None
         candidate = None
+        further = FurtherContents(self._session, self._seed)
         began = 0.0
         drifted = dying = False
         try:
@@ -180,8 +183,10 @@ class Worker:
                 verify_only=request.verify_only,
             )
             drifted = self._has_drifted()
+            if request.contents and measurement.status is Status.OK:
+                measurement = further.verify(candidate, measurement)
         except DriverFailure as failure:
-            measurement = Measurement(status_of(failure), error=str(failure))
+            measurement = Measurement(status_of(failure), error=further.named(str(failure)))
             dying = failure.sticky
         except ClockMismatchError as mismatch:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, combinations, islice, product
 
-from tuner.core.model import Configuration, Problem
+from tuner.core.errors import TunerError
+from tuner.core.model import Configuration, Gpu, Problem
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.spec import KernelSpec
 
 MAX_PROBLEMS = 48
 """Problems around a tile."""
@@ -24,6 +28,10 @@ MAX_ELEMENTS = 1 << 26
 MAX_ELEMENTS_BETWEEN = 1 << 36
 """Product of all sizes with several tiles, for configurations that reject small problems: a product of 4096 cubed."""
 MAX_LENGTH = 1 << 22
+VARIED_ELEMENTS = 1 << 10
+"""Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
+MAX_VARIED_ELEMENTS = 1 << 24
+"""What NumPy computes on the host in a second or so, if it need not multiply matrices."""
 ALIGNED = 8
 """Distance from a tile of half of the problems: some variants take only lengths that are multiples of a vector's."""
 
@@ -40,6 +48,21 @@ def edge_case_problems(
     cases = [case for kind, share in zip(kinds, SHARES, strict=True) for case in islice(kind, share)]
     cases += islice(chain(*kinds), VERIFIED_PROBLEMS)
     return list({str(case): case for case in cases}.values())[:VERIFIED_PROBLEMS]
+
+
+def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) -> Problem | None:
+    """Return the problem at which inputs get further contents: the smallest that is large enough, or the largest.
+
+    Returns:
+        None where all are too large to compute references of several contents on the host.
+    """
+    elements: dict[int, Problem] = {}
+    for problem in problems:
+        with suppress(TunerError):
+            elements[sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))] = problem
+    usable = [count for count in elements if count <= MAX_VARIED_ELEMENTS]
+    enough = [count for count in usable if count >= VARIED_ELEMENTS]
+    return elements[min(enough) if enough else max(usable)] if usable else None
 
 
 def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:

@@ -41,6 +41,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
     pairs += [
         ("before", _against_incumbent(state, finish, texts)),
         ("confirmed", _confirmation(finish, run.replayed)),
+        ("", _contents(finish) if finish.exportable and not run.replayed else ""),
         ("", _tied(finish)),
         ("", "" if finish.warm and finish.warm.passed_over else why_not),
         ("", _launch_note(state, finish)),
@@ -297,6 +298,16 @@ def _edge_sizes(finish: Finish) -> str:
     return f"right at {count} edge-case {'size' if count == 1 else 'sizes'}"
 
 
+def _contents(finish: Finish) -> str:
+    """Return with which contents of the inputs the winner is right."""
+    contents = finish.varied.contents if finish.varied else {}
+    left_out = {name: why for name, why in contents.items() if why}
+    if len(left_out) == len(contents):
+        return f"inputs not varied{''.join(f': {why}' for why in list(left_out.values())[:1])}"
+    without = f" ({', '.join(left_out)} left out)" if left_out else ""
+    return f"right with {len(contents) - len(left_out)} other contents of its inputs{without}"
+
+
 def _failures(state: State) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
 
@@ -359,6 +370,7 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
         **structs.asdict(metrics(state.roof, finish.time_ns)),
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         "edge_sizes_verified": len(finish.edge_cases),
+        "contents": dict(finish.varied.contents) if finish.varied else {},
         **tables.picked(finish, "exportable reason tied"),
         "warm": _warm_record(finish.warm) if finish.warm else None,
         "launch_decides": bool(_launch_note(state, finish)),

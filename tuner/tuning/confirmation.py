@@ -39,6 +39,8 @@ class Confirmation:
     measurement: Measurement | None = None
     """None where nothing can be confirmed."""
     edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
+    varied: Measurement | None = None
+    """With further contents of the inputs, at one of these sizes or its own; None where it was not verified so."""
     objection: str = ""
     """Empty if nothing speaks against it."""
     no_process: bool = False
@@ -70,21 +72,24 @@ def confirm(
         say("confirming the winner in a fresh process")
         measurement, objection = _fresh_process(device, winner, raced_ns, other, say)
         if objection:
-            return Confirmation(measurement, [], objection, no_process=measurement.status in NO_PROCESS)
+            return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
         if max_error is not None and error is not None and error > max_error:
             return Confirmation(
-                measurement, [], f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
+                measurement, objection=f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
             )
         say("verifying the winner at edge-case sizes")
         edge_cases = device.verify_at(edge_case_problems(problem, winner, device.fits), winner)
-        failed = [(at, answer) for at, answer in edge_cases if answer.status is not Status.OK]
+        verified = edge_cases or device.verify_at([problem], winner)  # no other size suits it
+        failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
+        varied = next((one for _, one in verified if one.contents), None)
         if not failed:
-            return Confirmation(measurement, edge_cases)
+            return Confirmation(measurement, edge_cases, varied)
         # A wrong result at one size counts, also if another size could not be verified.
         at, worst = min(failed, key=lambda case: case[1].status is Status.UNVERIFIED)
         objection = f"at {at}: {worst.status}: {worst.error}"
-        return Confirmation(measurement, edge_cases, objection, no_process=worst.status is Status.UNVERIFIED)
+        unverified = worst.status is Status.UNVERIFIED
+        return Confirmation(measurement, edge_cases, varied, objection, no_process=unverified)
 
 
 def _fresh_process(

@@ -214,6 +214,7 @@ class FinalRace:
             default=self.default,
             confirmed=confirmation.measurement,
             edge_cases=confirmation.edge_cases,
+            varied=confirmation.varied,
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,

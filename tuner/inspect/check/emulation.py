@@ -267,7 +267,7 @@ def _heard(child: HostChild, run: _Run) -> _Outcome:
                 outcome.faults.append(TunerError(f"{result.fault}{as_}", result.remedy))
             else:
                 outcome.count += 1
-                outcome.left_out |= dict(text.split(": ", 1) for text in result.left_out)
+                outcome.left_out |= result.left_out
             if outcome.note or (outcome.faults and not run.request.reference_only):
                 break
     except ChildDied as death:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,9 @@ from tuner.inspect.emulator.host import (
     launch_arguments,
 )
 from tuner.kernel.contents import further_contents
+from tuner.kernel.edge_sizes import varied_problem
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan, reference_launch, tensors_of
+from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected, as_output, cross_check_allowance, in_full
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
@@ -37,8 +37,6 @@ from tuner.runtime.launches import Launch
 
 CPU_S = 20
 """For each problem, and each content of its inputs: the built-in kernels take about a second."""
-VARIED_ELEMENTS = 1 << 10
-"""Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
 RANGE = "correct the kernel; or say what it is for, by the inputs' init = { uniform = [least, largest] }"
 LEAST_BYTES = 3 << 30
 """Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
@@ -74,7 +72,7 @@ class HostResult(Record, frozen=True):
     remedy: str = ""
     unsuitable: str = ""
     """Why this cannot be run on a CPU; nothing follows."""
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = {}
     """Contents of the inputs that were not tried, and why."""
 
 
@@ -88,17 +86,8 @@ class _Runner:
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
         self._compiled: dict[tuple[str, str], HostKernel] = {}
-        self._varied = self._choose(request)
-
-    def _choose(self, request: HostRequest) -> Problem | None:
-        """Return the problem whose inputs are varied: the smallest that is large enough, or the largest."""
-        elements = {}
-        for problem in request.problems if request.configuration is not None else ():
-            with suppress(TunerError):
-                tensors = tensors_of(self._kernel, problem, request.gpu)
-                elements[sum(tensor.count for tensor in tensors)] = problem
-        enough = [count for count in elements if count >= VARIED_ELEMENTS]
-        return elements[min(enough) if enough else max(elements)] if elements else None
+        problems = request.problems if request.configuration is not None else ()
+        self._varied = varied_problem(kernel, problems, request.gpu)
 
     def result(self, problem: Problem) -> HostResult:
         """Return what comes of one problem."""
@@ -145,17 +134,17 @@ class _Runner:
     def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
         """Run a configuration on other contents of the inputs, up to the first with which it is wrong."""
         if why := data.not_varied:
-            return HostResult(left_out=(f"other inputs: {why}",))
+            return HostResult(left_out={"other inputs": why})
 
         def compute(numbers: Mapping[str, npt.NDArray[Any]]) -> tuple[HostData, dict[str, Expected]]:
             other = data.holding(numbers)
             return other, self._expected(other, further=True)
 
-        left_out = []
+        left_out: dict[str, str] = {}
         for tried in further_contents(data.tensors, compute, 0, integers=data.on_host):
             limit_cpu()
             if tried.result is None:
-                left_out.append(f"{tried.content}: {tried.why}")
+                left_out[tried.content] = tried.why
                 continue
             try:
                 wrong = self._verdict(*tried.result, configuration)
@@ -163,7 +152,7 @@ class _Runner:
                 wrong = HostResult(f"{fault}, at {data.problem.sizes_text}")
             if wrong.fault:
                 return HostResult(f"with {tried.content}: {wrong.fault}", RANGE)
-        return HostResult(left_out=tuple(left_out))
+        return HostResult(left_out=left_out)
 
     def _expected(self, data: HostData, *, further: bool = False) -> dict[str, Expected]:
         """Return what references expect: a CUDA reference where the others leave something out."""

@@ -1,0 +1,161 @@
+"""A candidate on further contents of its inputs, with host memory in place of a GPU's and NumPy in place of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.gpu_process import test_verify
+from tests.gpu_process.test_verify import Data
+from tuner.children.measuring import ReferenceData
+from tuner.core.model import Measurement, Status
+from tuner.gpu.contents import FurtherContents
+from tuner.gpu.verify import Verifier
+from tuner.kernel.functions import PythonFunction
+from tuner.runtime.driver import DriverFailure
+from tuner.runtime.launches import Buffer
+
+host = test_verify.host
+Kernel = Callable[..., Any]
+X, Y = Buffer("x", (500,), "float32", "input"), Buffer("y", (500,), "float32", "output")
+WHOLE, J = Buffer("i", (500,), "int32", "input"), Buffer("j", (500,), "int32", "output")
+
+
+class Problem:
+    """A session whose candidate is a function of the inputs; the last content is drawn when it is there."""
+
+    def __init__(self, kernel: Kernel, *tensors: Buffer, **reference: Any) -> None:
+        self.kernel, self.inputs = kernel, dict[str, npt.NDArray[Any]]()
+        self.deadlines: list[float] = []
+        self.data: Any = Data(tensors)
+        self.data.refill = self.inputs.update
+        self.data.seal = lambda: None
+        self.data.address = lambda name, _copy=0: self.data.memory.allocate(name, 4000)
+        self.data.element = lambda tensor, index, _copy: self._output(tensor)[index]
+        test_verify.VALUES |= {tensor.name: np.ones(tensor.shape) for tensor in tensors}
+        self.verifier = Verifier(self.data, ReferenceData("float32", **reference))
+        self.verifier._launch = self._compare  # type: ignore[method-assign]
+
+    def set_deadline(self, seconds: float) -> None:
+        self.deadlines.append(seconds)
+
+    def _output(self, tensor: Buffer) -> npt.NDArray[Any]:
+        return self.data.memory.arrays[tensor.name].view(tensor.dtype)[: tensor.count]
+
+    def _compare(self, dtype: str, _out: int, _expected: int, _weights: int, *_: Any) -> Any:
+        (tensor,) = self.data.outputs
+        found, wanted = self._output(tensor), self.data.expected(tensor)
+        wrong = np.flatnonzero(~np.isclose(found, wanted, 1e-5, 0) if dtype == "float32" else found != wanted)
+        return len(wrong), int(wrong[0]) if len(wrong) else 2**64 - 1, 0.0, 0.0, 1.0
+
+    def first_run(self, timed: Any, known_ns: float) -> Any:
+        assert timed is self and known_ns == 0.0
+        (tensor,) = self.data.outputs
+        self.data.address(tensor.name)
+        with np.errstate(all="ignore"):
+            self._output(tensor)[:] = self.kernel(**self.inputs)
+        return 1e3, self.verifier.check()
+
+    def verify(self) -> tuple[Measurement, FurtherContents]:
+        further = FurtherContents(self, 3)  # type: ignore[arg-type]
+        return further.verify(self, Measurement(Status.OK, (1e3,))), further  # type: ignore[arg-type]
+
+
+FLOATS = [
+    "a large range of numbers",
+    "equal numbers",
+    "zeros",
+    "negative numbers",
+    "numbers drawn after compiling",
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "content"),
+    [
+        (lambda x: np.where(np.abs(x) < 8, np.abs(x), 0), "a large range of numbers"),
+        (lambda x: np.abs(x) if np.ptp(x) > 0 or not x[0] else 0 * x, "equal numbers"),
+        (lambda x: x, "a large range of numbers"),
+        (lambda x: np.abs(x) if x.any() else x + 1, "zeros"),
+        (lambda x: np.abs(x) if (x > 0).any() or not x.any() else x, "equal numbers|negative numbers"),
+    ],
+)
+def test_what_is_right_for_some_contents_alone_is_wrong_and_the_content_named(
+    kernel: Kernel, content: str
+) -> None:
+    measurement, further = Problem(kernel, X, Y, numpy={"y": "abs(x)"}).verify()
+    assert measurement.status is Status.WRONG_RESULT
+    assert any(measurement.error.startswith(f"with {one}: y[") for one in content.split("|"))
+    assert further.current in content.split("|")
+
+
+def test_what_is_right_is_right_with_all_contents(tmp_path: Path) -> None:
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.kernel = lambda x: np.abs(x)
+    measurement, _ = problem.verify()
+    assert measurement == Measurement(Status.OK, (1e3,), contents=dict.fromkeys(FLOATS, ""))
+    assert len(problem.deadlines) == len(FLOATS)
+
+
+def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_error() -> None:
+    measurement, _ = Problem(lambda i: i & 0xFFFF, WHOLE, J, numpy={"j": "i"}).verify()
+    assert measurement.error.startswith("with integers of the whole range: j[")
+    problem = Problem(lambda x: np.log(x), X, Y, numpy={"y": "log(x)"})
+    problem.verifier._require_numbers = _require_numbers(problem)  # type: ignore[method-assign]
+    measurement, _ = problem.verify()
+    assert measurement.status is Status.OK
+    assert "is not a number" in measurement.contents["negative numbers"]
+
+
+def _require_numbers(problem: Problem) -> Callable[[Buffer], None]:
+    def require(tensor: Buffer) -> None:
+        if not np.isfinite(problem.data.expected(tensor)).all():
+            raise test_verify.KernelError(f"the reference of {tensor.name} is not a number", "")
+
+    return require
+
+
+def test_the_last_content_is_not_known_before() -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def kernel(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        seen.append({"x": x.copy()})
+        return np.abs(x)
+
+    for _ in range(2):
+        Problem(kernel, X, Y, numpy={"y": "abs(x)"}).verify()
+    count = len(FLOATS)
+    same = [np.array_equal(a["x"], b["x"]) for a, b in zip(seen[:count], seen[count:], strict=True)]
+    assert same == [True] * (count - 1) + [False]
+
+
+def test_a_content_costs_a_function_two_calls(tmp_path: Path) -> None:
+    file, calls = tmp_path / "own.py", tmp_path / "calls"
+    file.write_text(f"def f(x):\n    open({str(calls)!r}, 'a').write('.')\n    return abs(x)\n")
+    problem = Problem(lambda x: np.abs(x), X, Y, python=PythonFunction(file, "f"))
+    calls.write_text("")
+    assert problem.verify()[0].status is Status.OK
+    assert len(calls.read_text()) == 2 * len(FLOATS)
+
+
+def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(tmp_path: Path) -> None:
+    def fails(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if not x.any():
+            raise DriverFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        return np.abs(x)
+
+    further = FurtherContents(Problem(fails, X, Y, numpy={"y": "abs(x)"}), 0)  # type: ignore[arg-type]
+    with pytest.raises(DriverFailure) as caught:
+        further.verify(further._session, Measurement(Status.OK))  # type: ignore[arg-type]
+    assert further.named(str(caught.value)) == "with zeros: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+    index = Buffer("x", (500,), "float32", "input", "index")
+    measurement, _ = Problem(np.abs, index, Y, numpy={"y": "abs(x)"}).verify()
+    assert measurement.contents == {"other inputs": "no input is random"}
+    np.save(tmp_path / "y.npy", np.ones(500))
+    golden = Problem(np.abs, X, Y, golden={"y": tmp_path / "y.npy"})
+    assert golden.verify()[0].contents == {"other inputs": "golden files are of one content"}

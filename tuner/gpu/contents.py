@@ -1,0 +1,65 @@
+"""A candidate on further contents of its problem's inputs; the last is drawn when it has long been loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from tuner.core.model import Measurement, Status
+from tuner.gpu.candidate import Timed
+from tuner.gpu.problem import ProblemSession
+from tuner.kernel.contents import further_contents, not_varied
+
+REFERENCE_S = 300.0
+"""Allowed for a reference on the host, and one that is left out before it."""
+
+
+class FurtherContents:
+    """Verifies a candidate on all of them; the problem's data is of no use for timing afterwards.
+
+    Args:
+        session: the problem.
+        seed: of the contents but the last.
+    """
+
+    def __init__(self, session: ProblemSession, seed: int) -> None:
+        self._session, self._seed = session, seed
+        self.current = ""
+        """The content at work, or nothing."""
+
+    def verify(self, timed: Timed, measurement: Measurement) -> Measurement:
+        """Return a measurement with the contents on which the candidate is right, too; or with the first error.
+
+        Raises:
+            DriverFailure: it cannot be run on :attr:`current`, or ruined the context.
+        """
+        session, verifier = self._session, self._session.verifier
+        tensors = session.data.tensors
+        if why := not_varied(tensors, verifier.golden):
+            return replace(measurement, contents={"other inputs": why})
+        contents: dict[str, str] = {}
+
+        def expect(numbers: Mapping[str, npt.NDArray[Any]]) -> bool:
+            session.set_deadline(REFERENCE_S)
+            verifier.expect_of(numbers)
+            return True
+
+        for tried in further_contents(tensors, expect, self._seed, integers=verifier.on_host, later=True):
+            contents[tried.content] = tried.why
+            if tried.result is None:
+                continue
+            self.current = tried.content
+            _, verification = session.first_run(timed, 0.0)
+            if verification.checked and not verification.passed:
+                return Measurement(
+                    Status.WRONG_RESULT, error=self.named(verification.message), verification=verification
+                )
+            self.current = ""
+        return replace(measurement, contents=contents)
+
+    def named(self, error: str) -> str:
+        """Return an error with the content that it came of, if it came of one."""
+        return f"with {self.current}: {error}" if self.current else error
