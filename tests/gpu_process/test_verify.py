@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +112,33 @@ def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.Mon
     assert verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 2.0)).possible
     with pytest.raises(KernelError, match=r"references of y differ at \(0, 1\): host 2, cuda 3"):
         verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+
+
+def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets its own memory in place of the outputs, filled to its end and not beyond; one that does nothing."""
+    data, filled, launched = Data((X, Y, Z)), {}, list[Any]()
+
+    def fill(address: int, byte: int, size: int) -> None:
+        (name,) = [name for name, at in data.memory.addresses.items() if at == address]
+        filled[name] = size
+        ctypes.memset(address, byte, min(size, data.memory.arrays[name].nbytes))
+
+    driver = {"cuModuleLoadData": lambda cubin: "module", "cuModuleUnload": launched.append}
+    data.helpers.context = MagicMock()
+    monkeypatch.setattr(verify, "cu", SimpleNamespace(**vars(verify.cu), **driver))
+    monkeypatch.setattr(verify, "fill_bytes", fill)
+    monkeypatch.setattr(verify, "Graph", MagicMock())
+    monkeypatch.setattr(verify, "Kernel", lambda *given: launched.append(given))
+    verifier_of(data, cuda=CudaReference(b"cubin", "entry", None))  # type: ignore[arg-type]
+    assert filled == {
+        f"{name} {what}": 24 * size for name in "yz" for what, size in (("expected", 8), ("magnitude", 4))
+    }
+    for tensor in (Y, Z):
+        assert np.isnan(data.expected(tensor)).all() and np.isnan(data.expected(tensor, "magnitude")).all()
+    (module, entry, _, addresses), unloaded = launched
+    assert (module, entry, unloaded) == ("module", "entry", "module")
+    expected = {name: data.memory.addresses[f"{name} expected"] for name in "yz"}
+    assert {name: addresses[name] for name in "yz"} == expected
 
 
 def test_large_problems_go_by_the_cuda_reference_alone(
