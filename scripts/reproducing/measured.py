@@ -19,6 +19,7 @@ from typing import Any
 
 from scripts import harness
 from scripts.harness import ROOT, TUNE, tune
+from scripts.reproducing.simulated import MARGIN
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.conditions import Regime
@@ -31,7 +32,6 @@ from tuner.devices.choose import open_device
 from tuner.kernel.batching import warm_differs
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.tuning.decision import TABLE_MARGIN
 from tuner.tuning.race import compete
 from tuner.tuning.state import fastest
 
@@ -141,7 +141,7 @@ class Study:
                 continue
             command = [
                 *TUNE, "run", "--kernel", kernel, *left, "--device", self._devices[turn], "--seed",
-                str(seed), "--trials", str(trials), "--margin", f"{100 * TABLE_MARGIN:g}", "--db", str(database),
+                str(seed), "--trials", str(trials), "--margin", f"{100 * MARGIN:g}", "--db", str(database),
                 "--quiet",
                 *(("--jobs", str(self._given.jobs)) if self._given.jobs else ()),
             ]  # fmt: skip

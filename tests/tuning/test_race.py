@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.tuning.finishes import Track, finish, numbers, trial
+from tests.tuning.finishes import MARGIN, Track, finish, numbers, trial
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.decision import TABLE_MARGIN, Preference, choose
+from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import FINALISTS
 
@@ -94,16 +94,16 @@ def test_with_a_margin_a_preferred_one_wins_that_is_surely_slower(slower: float,
     """Another run may not have seen the faster one; the margin is 0.75 %, or the noise floor where that is higher."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
     assert ended is not None
     assert ended.winner.number == winner
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
     device.calibration = Calibration({str(Conditions()): 0.01})
-    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
     assert ended is not None
     assert ended.winner.number == 1
     device.calibration = Calibration({str(Conditions()): 0.0})
-    ended = finish(device, trials, prefer=by_number(1, 0), margin=TABLE_MARGIN)
+    ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
     assert ended is not None
     assert ended.winner.number == 0, "without a noise floor only the time counts"
 
@@ -114,7 +114,7 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
     for times in (truth, {**truth, 2: 998.0}):
         device = Track(truth=times, noise=1e-4)
         ended = finish(
-            device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0), margin=TABLE_MARGIN
+            device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0), margin=MARGIN
         )
         assert ended is not None
         assert ended.winner.number == 1
@@ -123,9 +123,7 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
 def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred() -> None:
     device = Track(truth={0: 1000.0, 1: 1035.0}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(
-        device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=TABLE_MARGIN
-    )
+    ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=MARGIN)
     assert ended is not None
     assert ended.winner.number == 0
 
@@ -134,7 +132,7 @@ def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> N
     device = Track()
     trials = [trial(i, 1000.0 + i / 10) for i in range(20)]
     named = {"initial": [trials[12].configuration], "known_winners": [trials[13].configuration]}
-    finish(device, trials, prefer=by_number(15), margin=TABLE_MARGIN, **named)
+    finish(device, trials, prefer=by_number(15), margin=MARGIN, **named)
     raced = set(numbers(device.races[0]))
     assert {*range(FINALISTS), 12, 13, 15} <= raced
     assert 19 not in raced

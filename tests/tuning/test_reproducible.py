@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
+from tests.tuning.finishes import MARGIN
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration
 from tuner.database.database import Database
@@ -17,7 +18,7 @@ from tuner.kernel.default import simplicity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
-from tuner.tuning.decision import TABLE_MARGIN, preference
+from tuner.tuning.decision import preference
 from tuner.tuning.state import Result
 
 
@@ -40,7 +41,7 @@ def tuned(
     seed: int,
     *,
     again: bool = False,
-    margin: float | None = TABLE_MARGIN,
+    margin: float | None = MARGIN,
 ) -> Result:
     return run(
         kernel, database, card, seed=seed, sampler="random", trials=30, from_scratch=not again, margin=margin
@@ -186,8 +187,8 @@ def test_what_differs_in_several_values_wins_if_it_is_worth_it(database: Databas
     far, default = plain(256, 4), plain(32, 1)
     for margin, time_ns, winner in (
         (None, 99e3, far),
-        (TABLE_MARGIN, 99e3, default),
-        (TABLE_MARGIN, 98e3, far),
+        (MARGIN, 99e3, default),
+        (MARGIN, 98e3, far),
         (0.02, 98e3, default),
     ):
         times = {far: time_ns, default: 100e3}

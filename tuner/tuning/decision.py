@@ -19,10 +19,6 @@ from tuner.core.stats import Ratio, Verdict, verdict
 from tuner.kernel.default import Simplicity
 from tuner.tuning.elimination import Standing
 
-TABLE_MARGIN = 0.0075
-"""The margin for tables of winners that two runs agree on. Two simulated runs on recorded spaces, on cards that deviate
-by 0.1 % (scripts/same_table.py simulate), chose the same winner in 88 % with 0.5 %, and 93 % with 0.75 %; winners were
-0.19 and 0.23 % slower than the best."""
 MOST = 4
 """Margins by which a winner may be slower than the fastest."""
 WINS = 2
