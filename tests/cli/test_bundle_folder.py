@@ -77,13 +77,53 @@ def test_a_bundle_is_replaced_as_a_whole_and_nothing_else_is(
     assert bundled(capsys, database, output, "--force").code == 0
     before = contents(output)
     assert_refused(bundled(capsys, database, output), 1, "--force")
-    (output / "left.txt").write_text("of an older bundle")
+    (output / "runtime" / "__pycache__").mkdir()
+    (output / "runtime" / "__pycache__" / "kernel.cpython-311.pyc").write_bytes(b"of Python")
     assert bundled(capsys, database, output, "--force").code == 0
     assert contents(output) == before
+    run("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=output)
     assert_refused(bundled(capsys, database, tmp_path / "none" / "out"), 1, "is no folder")
     (tmp_path / "link").symlink_to(output)
     assert_refused(bundled(capsys, database, tmp_path / "link", "--force"), 1, "is no folder")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_file_of_the_users_own_in_a_bundle_is_named_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database, output = example(tmp_path), tmp_path / "out"
+    assert bundled(capsys, database, output).code == 0
+    own = [
+        output / name
+        for name in ("mine.txt", ".git/HEAD", "src/mine.cu", "include/kernel_tune/mine.hpp", "new/")
+    ]
+    own += [output / "__pycache__" / "notes.txt", output / "link", output / "LICENSE", output / "SHA256SUMS"]
+    for path in own:
+        before = path.read_text() if path.exists() else None
+        path.parent.mkdir(exist_ok=True)
+        if path.name == "link":
+            path.symlink_to(tmp_path)
+        elif path.name == "new":
+            path.mkdir()
+        else:
+            path.write_text("mine\n")
+        first = (
+            "LICENSE" if path.name == "SHA256SUMS" else str(path.relative_to(output)).partition("/HEAD")[0]
+        )
+        held = contents(output)
+        said = bundled(capsys, database, output, "--force")
+        assert_refused(said, 1, "--force would delete it")
+        assert path.name == "SHA256SUMS" or first in said.err
+        assert contents(output) == held
+        if before is not None:
+            path.write_text(before)
+        elif path.name == "new":
+            path.rmdir()
+        else:
+            path.unlink()
+            if path.parent.name == ".git":
+                path.parent.rmdir()
+    assert bundled(capsys, database, output, "--force").code == 0
 
 
 def test_without_a_winner_there_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +155,7 @@ def test_a_winner_that_this_compiler_makes_invalid_is_left_out(
 
 
 def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
-    left = tmp_path / ".out.0000.partial"
+    left = tmp_path / ".out.0000abcd.partial"
     left.mkdir()  # by a killed process
     with pytest.raises(TunerError), whole_folder(tmp_path / "out") as partial:
         (partial / "half").write_text("half")

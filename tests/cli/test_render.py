@@ -46,8 +46,9 @@ def exact_sources(*, kernel: str = "gemm", variant: str = "mma_sync_split_k", cc
 
 
 def test_a_template_that_takes_all_memory_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tuner.kernel.templates.MEMORY_BYTES", 1 << 26)
     doubling = "{% set t = namespace(s='x') %}{% for i in range(32) %}{% set t.s = t.s ~ t.s %}{% endfor %}"
     kernel = write_kernel(tmp_path / "greedy", source=doubling)
     assert_refused(said_by(capsys, "render", str(kernel)), 2, "out of memory")

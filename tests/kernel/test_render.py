@@ -239,8 +239,9 @@ def test_operators_stay_within_the_limit(text: str, tmp_path: Path) -> None:
     assert "limit" in refusal(tmp_path, text)
 
 
-def test_memory_that_a_template_takes_is_bounded(tmp_path: Path) -> None:
+def test_memory_that_a_template_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process without a limit of its own, which has none again afterwards."""
+    monkeypatch.setattr("tuner.kernel.templates.MEMORY_BYTES", 1 << 26)
     before = resource.getrlimit(resource.RLIMIT_AS)
     assert before[0] == resource.RLIM_INFINITY
     doubling = "{% set t = namespace(s='x') %}{% for i in range(32) %}{% set t.s = t.s ~ t.s %}{% endfor %}"

@@ -43,9 +43,9 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_to_replace(path)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+    for left in path.parent.glob(_partial(glob.escape(path.name), "[0-9a-f]" * 8)):
         remove_unlocked(left)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    partial = path.with_name(_partial(path.name, secrets.token_hex(4)))
     locked = -1
     try:  # also if Ctrl-C comes when the file has just been made
         locked = open_locked(partial)
@@ -60,6 +60,11 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if locked >= 0:
             os.close(locked)
+
+
+def _partial(name: str, number: str) -> str:
+    """Return the name of what is being written, which a user gives to no file."""
+    return f".{name}.{number}.partial"
 
 
 def refuse_missing_parent(path: Path) -> None:
@@ -149,9 +154,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+    for left in path.parent.glob(_partial(glob.escape(path.name), "[0-9a-f]" * 8)):
         remove_unlocked(left)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    partial = path.with_name(_partial(path.name, secrets.token_hex(4)))
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

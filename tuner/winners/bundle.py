@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,14 @@ from tuner.core import paths
 from tuner.core.errors import BundleError
 from tuner.core.files import whole_folder
 from tuner.core.model import canonical_json
+from tuner.core.reading import read_at_most
 from tuner.runtime.manifest import FORMAT
-from tuner.runtime.strict_json import require_within_limits
+from tuner.runtime.strict_json import MAX_BYTES, require_within_limits
 
-MANIFEST = "manifest.json"
+MANIFEST, WRITTEN = "manifest.json", "SHA256SUMS"
+MAX_WRITTEN_BYTES = 1 << 20
+_BY_DIGEST = re.compile(r"(?:cubin/([0-9a-f]{32})\.cubin|src/([0-9a-f]{32})\.cu)")
+"""Files whose name is the beginning of their digest; :data:`WRITTEN` has those of the others."""
 
 
 def bundle_files(
@@ -40,7 +47,7 @@ def bundle_files(
     package = f"kernel_tune_{kernel}"
     text = f"{canonical_json(manifest)}\n".encode()
     require_within_limits(text)
-    return {
+    files = {
         MANIFEST: text,
         **{f"cubin/{digest}.cubin": content for digest, content in cubins.items()},
         **{f"src/{digest}.cu": content for digest, content in sources.items()},
@@ -55,6 +62,9 @@ def bundle_files(
         "LICENSE": _license().encode(),
         "README.md": _readme(manifest, package),
     }
+    listed = sorted(name for name in files if not _BY_DIGEST.fullmatch(name))
+    lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in listed)
+    return {**files, WRITTEN: "".join(lines).encode()}
 
 
 def _launchers() -> dict[str, bytes]:
@@ -138,7 +148,7 @@ def refuse_target(folder: Path, *, force: bool) -> None:
         force: whether a bundle that is there may be replaced; nothing else is.
 
     Raises:
-        BundleError: there is something else of that name, or no folder around it.
+        BundleError: there is something else of that name, or in the bundle, or no folder around it.
     """
     if not folder.absolute().parent.is_dir():
         raise BundleError(f"{folder.absolute().parent} is no folder", "make it, or name another with -o")
@@ -150,13 +160,49 @@ def refuse_target(folder: Path, *, force: bool) -> None:
         raise BundleError(f"{folder} holds something else than a bundle", "name a new folder with -o")
     if not force:
         raise BundleError(f"{folder} exists already", "add --force, or name a new folder with -o")
+    if own := list(_not_written(folder)):
+        more = f" (and {len(own) - 1} more)" if own[1:] else ""
+        raise BundleError(
+            f"{own[0]}{more} is not as tune bundle wrote it, and --force would delete it",
+            "move it, or name a new folder with -o",
+        )
 
 
 def _is_bundle(folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / MANIFEST).read_bytes())["format"] == FORMAT)
+        return bool(json.loads(read_at_most(folder / MANIFEST, MAX_BYTES))["format"] == FORMAT)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+def _not_written(folder: Path) -> Iterator[Path]:
+    """Yield what a bundle's folder has beside what was written and what Python compiled."""
+    listed: dict[str, str] = {}
+    with contextlib.suppress(
+        OSError, UnicodeDecodeError
+    ):  # without a list, nothing is known to be a bundle's
+        lines = read_at_most(folder / WRITTEN, MAX_WRITTEN_BYTES).decode().splitlines()
+        listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    folders = {folder / "cubin", folder / "src", *(one for name in listed for one in (folder / name).parents)}
+    for where, inner, names in os.walk(folder):
+        for path in (Path(where, name) for name in inner):
+            if path.is_symlink() or (path not in folders and path.name != "__pycache__"):
+                yield path
+        for path in (Path(where, name) for name in names):
+            name = str(path.relative_to(folder))
+            compiled = path.suffix == ".pyc" and path.parent.name == "__pycache__"
+            by_digest = _BY_DIGEST.fullmatch(name)
+            digest = by_digest[1] or by_digest[2] if by_digest else listed.get(name, "")
+            if name != WRITTEN and not compiled and not _has(path, digest):
+                yield path
+
+
+def _has(path: Path, digest: str) -> bool:
+    """Return whether a path is of a plain file with a digest, of which some characters are known."""
+    if not digest or not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest().startswith(digest)
 
 
 def write_bundle(folder: Path, files: Mapping[str, bytes], *, force: bool) -> None:
