@@ -43,7 +43,7 @@ def by_hand(spec, names=()):
     valid = []
     for values in itertools.product(*(p.values for p in spec.parameters.values())):
         point = dict(zip(spec.parameters, values, strict=True))
-        if all(condition.evaluate({**dict(names), **point}) for _, condition in spec.search_conditions):
+        if all(condition.holds({**dict(names), **point}) for _, condition in spec.search_conditions):
             valid.append(Configuration.of(spec.name, point))
     return valid
 

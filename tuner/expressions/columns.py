@@ -28,7 +28,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a,
     "not": np.logical_not,
     "abs": np.abs,
-    "log2": np.log2,
     "is_pow2": lambda a: (a > 0) & ((a & (a - 1)) == 0),
     "ceil_div": lambda a, b: -(-a // b),
     "round_up": lambda a, b: -(-a // b) * b,
@@ -78,10 +77,14 @@ class Columns:
             return np.asarray(COMPARISONS[name](*values))
         if any(isinstance(value, str) or _is_text(value) for value in values):
             self._arithmetic.apply("+", "", "")
+        if name != "not":
+            values = [_as_number(value) for value in values]
         if name in _DIVISIONS:
             values[1] = self._divisor(values[1], values[1] == 0)
         if name == "**":
             return self._power(*values)
+        if name == "log2":
+            return np.log2(self._divisor(values[0], values[0] <= 0).astype(np.float64))
         return _FUNCTIONS[name](*values)
 
     def _single(self, name: str, values: list[Any]) -> Any:
@@ -128,4 +131,9 @@ class Columns:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "OUS"
+    return isinstance(value, np.ndarray) and value.dtype.kind in "US"
+
+
+def _as_number(value: Any) -> Any:
+    """Return truth values as 0 and 1: NumPy adds them with "or", and subtracts none."""
+    return value.astype(np.int64) if isinstance(value, np.ndarray) and value.dtype == bool else value
