@@ -143,6 +143,12 @@ def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> No
         assert study.best_value == min(t.time_ns or 1e18 for t in trials) / 1e3
         assert study.metric_names == ["time (us)"]
         assert [t.state.name == "COMPLETE" for t in study.trials] == [t.status.ranked for t in trials]
+        said = [
+            (t.user_attrs["trial"], t.user_attrs["status"], t.user_attrs.get("error", ""))
+            for t in study.trials
+        ]
+        assert said == [(t.id, str(t.status), t.error[:1000]) for t in trials]
+        assert not [t for t in study.trials if {None, ""} & {*t.user_attrs.values()}]
 
 
 @pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "t1", "optuna"])

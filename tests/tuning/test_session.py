@@ -15,9 +15,11 @@ from tests.sessions import only_run, replay, request_of, run, sequence
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status, Trial
+from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.local import LocalDevice
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
 from tuner.report.summary import result_as_json, summary
@@ -179,6 +181,24 @@ def test_tuning_again_tries_new_ground(database: Database, kernel: KernelSpec) -
     assert again == {first.state.space.default, *best, first.finish.winner.configuration}
     assert second.finish.time_ns <= first.finish.time_ns * 1.001
     assert second.state.known_before == 40 - len(again)
+
+
+def test_a_run_learns_from_runs_of_before_kernels_were_identified(
+    database: Database, kernel: KernelSpec
+) -> None:
+    """They have one digest, of another text."""
+    first = run(kernel, database, StubDevice(), from_scratch=False).state.run
+    as_before = {"computation": "", "kernel_digest": KernelIdentity(kernel).legacy}
+    database.connection.execute(
+        "UPDATE runs SET computation = :computation, kernel_digest = :kernel_digest", as_before
+    )
+    (row,) = database.select("SELECT * FROM runs")
+    with database.transaction():
+        database.update_run(first.id, digest=row_digest("runs", row))
+    database.forget_runs()
+    second = run(kernel, database, StubDevice(), from_scratch=False, seed=9).state
+    assert second.known_before > 30
+    assert database.run(first.id).computation == second.run.computation
 
 
 def test_tuning_until_everything_is_known(database: Database, kernel: KernelSpec) -> None:
