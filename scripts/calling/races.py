@@ -113,7 +113,7 @@ class StreamGraph(Graph):
 
 
 @dataclass(frozen=True)
-class StreamCall:
+class StreamCall(Timed):
     """Something that is called in a stream, for a copy of the tensors."""
 
     run: Callable[[int], object]

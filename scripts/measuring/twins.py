@@ -32,6 +32,7 @@ from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Fixed, Timed
+from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Limits
@@ -177,7 +178,7 @@ def _bare(lab: Lab) -> Iterator[ProblemSession]:
         yield session
 
 
-class _Own:
+class _Own(Timed):
     """A kernel with a module of its own."""
 
     def __init__(
@@ -185,7 +186,9 @@ class _Own:
     ) -> None:
         self._helpers = helpers.again()
         self._single = Fixed(self._helpers.kernel(entry, grid, block, arguments))
-        self.add_to = self._single.add_to
+
+    def add_to(self, graph: Graph, copy: int) -> None:
+        self._single.add_to(graph, copy)
 
     def close(self) -> None:
         self._helpers.close()

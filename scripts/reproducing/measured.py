@@ -269,7 +269,7 @@ def _race(device: Device, problem: Problem, chosen: Mapping[str, tuple[Trial, Tr
     failures: list[str] = []
 
     def medians(warm_ns: Mapping[Configuration, float] | None) -> dict[Configuration, float]:
-        standing, _ = compete(device, raced, 0, lambda _, why: failures.append(why), warm_ns)
+        standing, _ = compete(device, raced, 0, lambda _, why, __: failures.append(why), warm_ns)
         return {raced[number].configuration: standing.time_ns(number) for number in standing.groups}
 
     times_ns = medians(None)

@@ -126,7 +126,7 @@ def test_a_version_1_file_is_written_on(path: Path) -> None:
         assert run.conditions == Conditions()
         number = database.record(run.id, make_trial(2))
         database.record_winner(run.id, make_winner(database.trial(number).trial))
-        database.mark_unstable("a" * 32, 1, "came back at 2 us")
+        database.reject("a" * 32, 1, "came back at 2 us")
         database.retag("a" * 32, 0, ("suspect",))
         new = make_run("f" * 32, conditions=WARM)
         database.start_run(new)

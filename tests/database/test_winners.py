@@ -34,7 +34,7 @@ def test_best_known_prefers_exportable_winners_then_verified_trials(path: Path) 
         assert best_known(database) == (trials[3].configuration, 200.0)
         database.record_winner(run.id, make_winner(trials[2], 310.0))
         assert best_known(database) == (trials[2].configuration, 310.0)
-        database.mark_unstable(run.id, 3, "came back at 400 ns")
+        database.reject(run.id, 3, "came back at 400 ns")
         assert database.trial(trials[3].id or 0).trial.status is Status.UNSTABLE
 
 

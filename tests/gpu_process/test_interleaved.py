@@ -22,14 +22,19 @@ class Kernel:
 
     def __init__(self, *, damages: bool = False, wrong: bool = False) -> None:
         self.damages, self.wrong = damages, wrong
+        self.regions = ()
+
+    def keeps(self) -> str:
+        return ""
 
 
 class Memory:
     """The problem's memory: whether it is damaged, how often an output was updated, and by which kernel last."""
 
     def __init__(self, role: str) -> None:
-        self.tensors = [SimpleNamespace(role=role, name="y")]
+        self.tensors = [SimpleNamespace(role=role, name="y", size_bytes=4)]
         self.copies = 1
+        self.helpers = SimpleNamespace(fill_shared=lambda: None)
         self.damaged = False
         self.updates = 0
         self.last = Kernel()
@@ -77,6 +82,7 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
         data, verifier, stamps, timer, Limits(0, 0, 0), conditions, Batch(1, 1), 0.0, lambda seconds: None
     )
     monkeypatch.setattr(found, "graph", graph)
+    monkeypatch.setattr(found, "cold_graph", lambda timed, samples, before: graph(timed, samples, 0.0))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Measurement, Status, Verification
 from tuner.gpu import measure as measure_module
+from tuner.gpu.candidate import Region
 from tuner.gpu.measure import (
     ALSO_RAN_NS,
     CONTENDER_FACTOR,
@@ -24,6 +26,7 @@ from tuner.gpu.measure import (
 )
 from tuner.gpu.timing import ClockMismatchError, Samples, group_size, median_half_width
 from tuner.kernel.batching import Batch, Limits
+from tuner.runtime.launches import Buffer
 
 US = 1e3
 RIGHT = Verification(True)
@@ -34,8 +37,9 @@ GROUP = 16
 
 
 class Graph:
-    def __init__(self, samples: int, calls: int) -> None:
-        self.samples, self.calls = samples, calls
+    def __init__(self, samples: int, calls: int, fresh: Sequence[bool] = ()) -> None:
+        self.samples, self.calls, self.fresh = samples, calls, fresh
+        self.before_ns = 0.0
         self.closed = False
 
     def close(self) -> None:
@@ -43,8 +47,35 @@ class Graph:
         self.closed = True
 
 
+class Kernel:
+    """A candidate, and what it says of memory that it must leave as it is."""
+
+    def __init__(self, keeps: str = "") -> None:
+        self.regions = [Region("scratch sums", 64, 8), Region("scratch keep", 128, 8)]
+        self._keeps = keeps
+
+    def keeps(self) -> str:
+        return self._keeps
+
+
+class Overwritten:
+    """What is appended before a sample: the addresses that are overwritten, and ``shared``."""
+
+    def __init__(self) -> None:
+        self.what: set[object] = set()
+
+    def memset(self, address: int, byte: int, size_bytes: int) -> None:
+        self.what.add(address)
+
+    def kernel(self, kernel: object) -> None:
+        self.what.add(kernel)
+
+
 class Bench:
-    """A session whose candidate takes the times that a function gives for each sample, and what passes meanwhile."""
+    """A session whose candidate takes the times that a function gives for each sample, and what passes meanwhile.
+
+    Where ``leans_on`` is overwritten before a sample, it takes ten times as long.
+    """
 
     def __init__(
         self,
@@ -54,12 +85,22 @@ class Bench:
         floor_ns: float = 0.0,
         first: Verification = RIGHT,
         after: Verification = RIGHT,
+        leans_on: object = None,
     ) -> None:
         self.time_of, self.first_ns = time_of, first_ns or time_of(0)
         self.conditions = Conditions(Mode.COLD if calls == 1 else Mode.ROTATING)
         self.batch = Batch(calls, calls, length_ns=1e12)
         self.limits = Limits(floor_ns, 0.0, 0.0)
         self.first, self.after = first, after
+        self.leans_on = leans_on
+        self.data = SimpleNamespace(
+            copies=1,
+            flush_bytes=1 << 20,
+            tensors=[Buffer("y", (4,), "float32", "output")],
+            address=lambda name, copy: 32,
+            memory=SimpleNamespace(addresses={"flush": 16}),
+            helpers=SimpleNamespace(fill_shared=lambda: "shared"),
+        )
         self.now = 0.0
         self.graphs: list[Graph] = []
         self.groups: list[Samples] = []
@@ -74,8 +115,19 @@ class Bench:
         self.graphs.append(Graph(samples, self.batch.calls_for(estimate_ns)))
         return self.graphs[-1]
 
+    def cold_graph(self, timed: Any, samples: int, before: Callable[[Any, int], int]) -> Graph:
+        fresh = []
+        for number in range(samples):
+            overwritten = Overwritten()
+            assert before(overwritten, number) == 0
+            fresh.append(self.leans_on in overwritten.what)
+        self.graphs.append(Graph(samples, 1, fresh))
+        return self.graphs[-1]
+
     def take(self, graph: Graph, estimate_ns: float) -> Samples:
         assert not graph.closed
+        if graph.fresh:
+            return Samples([estimate_ns * (10.0 if fresh else 1.0) for fresh in graph.fresh])
         if self.broken:
             raise ClockMismatchError("events add up to more")
         times = [self.time_of(next(self._number)) for _ in range(graph.samples)]
@@ -88,6 +140,9 @@ class Bench:
     def first_run(self, timed: Any, known_ns: float) -> tuple[float, Verification]:
         self.checks.append("before")
         return self.first_ns, self.first
+
+    def check(self, copy: int) -> Verification:
+        return RIGHT
 
     def check_after(self, timed: Any, calls: int) -> Verification:
         assert all(graph.closed for graph in self.graphs)
@@ -107,6 +162,9 @@ def noisy(time_ns: float, share: float = 0.02) -> Callable[[int], float]:
     return lambda number: time_ns * (1.0 + share if number % 2 else 1.0 - share)
 
 
+KERNEL = Kernel()
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
     def run(
@@ -116,11 +174,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
         thorough: bool = False,
         verify_only: bool = False,
         idle: Sequence[bool] = (),
+        kernel: Kernel = KERNEL,
     ) -> Measurement:
         monkeypatch.setattr(measure_module, "time", bench)
         answers = iter(idle)
         bench.measurement = CandidateMeasurement(bench, lambda: next(answers, False))
-        found = bench.measurement.measure(None, incumbent_ns, thorough=thorough, verify_only=verify_only)
+        found = bench.measurement.measure(kernel, incumbent_ns, thorough=thorough, verify_only=verify_only)
         assert all(graph.closed for graph in bench.graphs)
         return found  # type: ignore[no-any-return]
 
@@ -128,6 +187,33 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurement]:
 
 
 Measured = Callable[..., Measurement]
+
+
+# -- what is fast only where launches repeat
+
+
+@pytest.mark.parametrize(
+    ("leans_on", "named"),
+    [(32, "its outputs"), ("shared", "shared memory"), (64, "scratch sums"), (128, "scratch keep")],
+)
+def test_what_leans_on_earlier_launches_is_not_ranked(
+    measured: Measured, leans_on: object, named: str
+) -> None:
+    found = measured(Bench(steady(100 * US), leans_on=leans_on), 100 * US)
+    assert found.status is Status.REPEATS and not found.status.ranked
+    assert f"left in {named}: it takes 100 us there, and 1e+03 us" in found.error
+
+
+def test_what_cannot_win_is_not_compared(measured: Measured) -> None:
+    assert measured(Bench(steady(200 * US), leans_on=32), 100 * US).status is Status.OK
+    assert measured(Bench(steady(200 * US), leans_on=32), 100 * US, thorough=True).status is Status.REPEATS
+
+
+@pytest.mark.parametrize("verify_only", [False, True])
+def test_what_keeps_state_is_not_timed(measured: Measured, verify_only: bool) -> None:
+    bench = Bench(steady(100 * US))
+    found = measured(bench, verify_only=verify_only, kernel=Kernel("it changes count"))
+    assert (found.status, found.error, bench.groups) == (Status.REPEATS, "it changes count", [])
 
 
 # -- effort follows rank
@@ -253,10 +339,10 @@ def test_refinement_is_that_of_the_last_candidate(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measure_module, "time", bench)
     idle = True
     measurement = CandidateMeasurement(bench, lambda: idle)
-    measurement.measure(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
+    measurement.measure(KERNEL, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
     assert measurement.refined_s > 0.0
     bench.first = WRONG
-    measurement.measure(None, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
+    measurement.measure(KERNEL, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
     assert measurement.refined_s == 0.0
 
 

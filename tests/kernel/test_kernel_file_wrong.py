@@ -32,6 +32,10 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "uses of too much": ("uses(op, 'x')", "uses(op, 'x', 'y')", ("write uses(option, 'tensor')",)),
     "operations of no expression": ('"operations(op) * n"', '"operations(order) * n"', ("no element expression",)),
     "when by the GPU": ("when = \"uses(op, 'y')", "when = \"cc >= 80 and uses(op, 'y')", ("unknown name 'cc'",)),
+    "state that names nothing": (
+        "[[variants.half.launches]]", "[variants.half]\nstate = [1]\n[[variants.half.launches]]",
+        ("state = [1]", "names of variables"),
+    ),
     "zeroed in another way": ('"once"', '"twice"', ("zeroed = 'twice'", "once")),
     "comparison with no value": ("order == 'up'", "order == 'pu'", ("compares order with 'pu'", "up, down")),
     "comparison of an expression": ("order == 'up'", "op == 'up'", ("compares 'op'", "choose from: order, input")),

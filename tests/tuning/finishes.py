@@ -55,7 +55,7 @@ def finish_and_rejected(
 ) -> tuple[Finish | None, list[tuple[Trial, str]]]:
     rejected: list[tuple[Trial, str]] = []
 
-    def reject(trial: Trial, reason: str) -> None:
+    def reject(trial: Trial, reason: str, status: Status) -> None:
         rejected.append((trial, reason))
 
     ended = FinalRace(device, PROBLEM, default, lambda what: None, reject, **changes).run(trials)

@@ -64,7 +64,7 @@ def finish(
     if trials is None:
         trials = [trial(number, times[0]) for number, times in device.times.items()]
 
-    def reject(trial: Trial, reason: str) -> None:
+    def reject(trial: Trial, reason: str, status: Status) -> None:
         if rejected is not None:
             rejected.append(f"{trial.number}: {reason}")
 

@@ -1,9 +1,11 @@
-"""What a cubin says without being run: a kernel's machine code, and the launches that it was compiled for."""
+"""What a cubin says without being run: a kernel's machine code, its variables in global memory, and the launches that
+it was compiled for."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +25,12 @@ _SAYS_NOTHING = (
 """Beginnings of sections with lines, paths and the compiler's options."""
 _NAMES, _SYMBOLS, _NO_BITS = 3, 2, 8
 """Types of sections: names differ between two instances of a template, and tables of symbols refer to names."""
+_SYMBOL = struct.Struct("<IBBHQQ")
+_OBJECT = 1
+_VARIABLES = (".nv.global", ".nv.global.init")
+"""Of ``__device__`` variables: without and with an initial value. Constant ones lie there, too."""
+_NUMBER = re.compile(r"\d+")
+"""Before a name in a mangled one: its length (Itanium C++ ABI, 5.1.2)."""
 _INFO = ".nv.info."
 _SIZED = 4
 """The format of an attribute whose value follows; any other has it in its last two bytes."""
@@ -33,6 +41,8 @@ _MAX_THREADS, _REQUIRED_THREADS, _CLUSTER = 0x05, 0x10, 0x3D
 class _Section:
     name: str
     kind: int
+    link: int
+    """Number of the section with its names."""
     size: int
     data: bytes
 
@@ -44,11 +54,15 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
         struct.error: it is none.
     """
     table, size, count, names = struct.unpack_from("<Q10xHHH", cubin, 0x28)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, table + number * size) for number in range(count)]
-    for name, kind, _, _, offset, length in headers:
-        start = headers[names][4] + name
-        text = cubin[start : cubin.index(b"\0", start)].decode(errors="replace")
-        yield _Section(text, kind, length, b"" if kind == _NO_BITS else cubin[offset : offset + length])
+    headers = [struct.unpack_from("<IIQQQQI", cubin, table + number * size) for number in range(count)]
+    for name, kind, _, _, offset, length, link in headers:
+        text = _text(cubin, headers[names][4] + name)
+        data = b"" if kind == _NO_BITS else cubin[offset : offset + length]
+        yield _Section(text, kind, link, length, data)
+
+
+def _text(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode(errors="replace")
 
 
 def machine_code(cubin: bytes, entry: str) -> str:
@@ -59,6 +73,29 @@ def machine_code(cubin: bytes, entry: str) -> str:
             content.update(f"{section.name.replace(entry, '')}\0{section.kind} {section.size}\0".encode())
             content.update(section.data)
     return content.hexdigest()
+
+
+def device_variables(cubin: bytes) -> list[str]:
+    """Return the names of a cubin's ``__device__`` variables, as the driver finds them: memory that lives, with what
+    launches leave there, as long as the cubin is loaded."""
+    sections = list(_sections(cubin))
+    return [
+        _text(sections[table.link].data, name)
+        for table in sections
+        if table.kind == _SYMBOLS
+        for name, info, _, place, _, _ in _SYMBOL.iter_unpack(table.data)
+        if info & 15 == _OBJECT and place < len(sections) and sections[place].name in _VARIABLES
+    ]
+
+
+def source_name(symbol: str) -> str:
+    """Return what the source calls a variable: the last name in a mangled one."""
+    last, at = symbol, 2
+    while symbol.startswith("_Z") and (number := _NUMBER.search(symbol, at)):
+        at = number.end() + int(number[0])
+        if at <= len(symbol):
+            last = symbol[number.end() : at]
+    return last
 
 
 def refused_launch(cubin: bytes, entry: str, launch: Launch) -> str:

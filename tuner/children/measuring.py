@@ -14,7 +14,7 @@ from msgspec import field
 
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
-from tuner.core.model import Gpu, Measurement, Value
+from tuner.core.model import Gpu, Measurement, Status, Value
 from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.functions import PythonFunction
 from tuner.runtime.launches import Buffer, Launch, Plan
@@ -224,6 +224,8 @@ class RaceFailed(Message, frozen=True):
     contestant: int
     """Its index."""
     dying: bool = False
+    status: Status = Status.UNSTABLE
+    """Of its trial: ``repeats``, or ``unstable`` for any other reason."""
 
 
 class Calibrated(Message, frozen=True):

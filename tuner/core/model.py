@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,8 @@ class Status(StrEnum):
     """The events' time contradicts the host's clock, or the GPU's."""
     WRONG_AFTER_TIMING = "wrong_after_timing"
     """Correct when verified before timing, wrong afterwards."""
+    REPEATS = "repeats"
+    """Right, but slower where nothing of its earlier launches is left: it leans on them."""
     UNSTABLE = "unstable"
     """A finalist whose time a fresh process could not reproduce."""
     INACCURATE = "inaccurate"
@@ -217,14 +219,10 @@ class Resources:
     @classmethod
     def of(cls, launches: Sequence[Resources]) -> Resources:
         """Combine several launches: the maximum of each, the sum of spills, the minimum of active blocks."""
-        return cls(
-            registers=max(r.registers for r in launches),
-            static_shared_bytes=max(r.static_shared_bytes for r in launches),
-            dynamic_shared_bytes=max(r.dynamic_shared_bytes for r in launches),
-            stack_bytes=max(r.stack_bytes for r in launches),
-            spill_bytes=sum(r.spill_bytes for r in launches),
-            active_blocks=min(r.active_blocks for r in launches),
-        )
+        most = {one.name: max(getattr(launch, one.name) for launch in launches) for one in fields(cls)}
+        spilled = sum(launch.spill_bytes for launch in launches)
+        blocks = min(launch.active_blocks for launch in launches)
+        return cls(**{**most, "spill_bytes": spilled, "active_blocks": blocks})
 
 
 @dataclass(frozen=True)

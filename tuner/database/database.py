@@ -249,9 +249,9 @@ class Database(Queries):
             )
             return self.insert("trials", row)
 
-    def mark_unstable(self, run_id: str, number: int, reason: str) -> None:
-        """Take a trial out of the ranking because a fresh process could not reproduce it."""
-        self._change_trial(run_id, number, status=str(Status.UNSTABLE), error=cells.storable(reason))
+    def reject(self, run_id: str, number: int, reason: str, status: Status = Status.UNSTABLE) -> None:
+        """Take a trial out of the ranking because a race or a fresh process spoke against it."""
+        self._change_trial(run_id, number, status=str(status), error=cells.storable(reason))
 
     def retag(self, run_id: str, number: int, tags: tuple[str, ...]) -> None:
         """Replace a trial's tags; ``tuner.core.model.SUSPECT`` among them takes it out of the ranking."""

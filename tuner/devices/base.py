@@ -343,7 +343,7 @@ class Device(ABC):
         """Begin to compile what a problem that is not prepared yet will need; only a hint."""
 
     def race(
-        self, request: RaceRequest, failing: Callable[[int, str], None] = lambda _, __: None
+        self, request: RaceRequest, failing: Callable[[int, RaceFailed], None] = lambda _, __: None
     ) -> RaceResult:
         """Time contestants in turn; one that fails is left out, and the others start again.
 
@@ -365,7 +365,7 @@ class Device(ABC):
                 )
             failed = left.pop(answer.contestant)
             failures[failed] = answer.error
-            failing(failed, answer.error)
+            failing(failed, answer)
         return RaceResult({}, failures)
 
     @abstractmethod

@@ -27,7 +27,7 @@ READS = frozenset(
 )  # fmt: skip
 WRITES = frozenset(
     (
-        "start_run", "resume_run", "attempt", "record", "retag", "mark_unstable", "record_winner", "finish_run",
+        "start_run", "resume_run", "attempt", "record", "retag", "reject", "record_winner", "finish_run",
     )
 )  # fmt: skip
 """What goes to the disk, all of one message or nothing."""

@@ -169,7 +169,7 @@ def _own_memory(library: str) -> Iterator[Any]:
         yield pool
 
 
-class Captured:
+class Captured(Timed):
     """A captured call, once for each copy of the tensors; is timed like a loaded candidate.
 
     Args:

@@ -28,6 +28,7 @@ GUARD_BYTES = 4096
 result instead of its neighbour's numbers, and one that writes there is seen."""
 FLUSH_FACTOR = 3
 """Times the L2 that a sweep reads: replacement is not exactly least-recently-used, so once is not enough."""
+_A = cu.CUdevice_attribute
 _NUMPY = {
     "float64": np.float64,
     "float32": np.float32,
@@ -81,7 +82,14 @@ class Helpers:
         """Unload them; harmless after a fault."""
         cu.cuModuleUnload(self.module)
 
-    def kernel(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> Kernel:
+    def kernel(
+        self,
+        entry: str,
+        grid: int,
+        block: int,
+        arguments: Iterable[tuple[str, Any]],
+        shared_bytes: int = 0,
+    ) -> Kernel:
         """Bind one of them; arguments are pairs of dtype and value, with ``pointer`` for an address."""
         triples: list[tuple[str, str, Any]] = []
         addresses: dict[str, int] = {}
@@ -91,7 +99,14 @@ class Helpers:
                 triples.append(("buffer", str(i), 0))
             else:
                 triples.append(("scalar", dtype, value))
-        return Kernel(self.module, entry, Launch((grid, 1, 1), (block, 1, 1), 0, tuple(triples)), addresses)
+        launch = Launch((grid, 1, 1), (block, 1, 1), shared_bytes, tuple(triples))
+        return Kernel(self.module, entry, launch, addresses)
+
+    def fill_shared(self) -> Kernel:
+        """Bind what overwrites the shared memory of all SMs."""
+        size_bytes = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        blocks = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        return self.kernel("fill_shared", blocks, 1024, [("int32", size_bytes // 4)], size_bytes)
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""
@@ -208,11 +223,11 @@ class ProblemData:
             self._result = self.memory.allocate("checksum", 8)
             self._fill(seed)
             self._replicate()
-            flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
-            flush = self.memory.allocate("flush", flush_bytes + 16)
-            fill_bytes(flush, 0, flush_bytes + 16)
+            self.flush_bytes = flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
+            flush = self.memory.allocate("flush", flush_bytes)
+            fill_bytes(flush, 0, flush_bytes)
             count = flush_bytes // 16
-            arguments = [("pointer", flush), ("int64", count), ("pointer", flush + flush_bytes)]
+            arguments = [("pointer", flush), ("int64", count), ("pointer", self._result)]
             self.flush = helpers.kernel("read_sweep", 4 * sm_count, 512, arguments)
         except BaseException:
             self.memory.close()
@@ -290,6 +305,7 @@ class ProblemData:
                 (f"{tensor.name} magnitude", 4 * tensor.count),
             ]
             constant.append((f"{tensor.name}_initial", tensor.size_bytes))
+        constant.append(("flush", self.flush_bytes))
         return [(name, size) for name, size in constant if name in self.memory.addresses]
 
     def _checksum(self) -> int:
@@ -326,12 +342,12 @@ class ProblemData:
         """The tensors that a kernel writes."""
         return [tensor for tensor in self.tensors if tensor.role != "input"]
 
-    def add_restore(self, graph: Graph) -> None:
-        """Append what gives inout tensors their first value back."""
+    def add_restore(self, graph: Graph, copy: int | None = None) -> None:
+        """Append what gives inout tensors their first value back, in one copy or in all."""
         for tensor in self.tensors:
             if tensor.role == "inout":
                 initial = self.memory.addresses[f"{tensor.name}_initial"]
-                for number in range(self.copies):
+                for number in range(self.copies) if copy is None else (copy,):
                     graph.copy(self.address(tensor.name, number), initial, tensor.size_bytes)
 
     def poison(self) -> None:

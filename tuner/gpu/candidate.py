@@ -1,12 +1,15 @@
-"""A compiled candidate on the GPU: modules, bound kernels, scratch memory; and what else can be timed."""
+"""A compiled candidate on the GPU: modules, bound kernels, memory of its own; and what else can be timed."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from cuda.bindings import driver as cu
 
+from tuner.children.cubin import device_variables, source_name
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
@@ -18,17 +21,50 @@ READ_BYTES = 1 << 20
 """Of scratch that are read at a time."""
 
 
-class Timed(Protocol):
+@dataclass(frozen=True)
+class Region:
+    """Memory that lives from launch to launch, and what is written over it so that nothing is found there.
+
+    Attributes:
+        what: it is, for a message.
+        byte: what fills it.
+        image: address of what is copied over it instead; 0 for none.
+    """
+
+    what: str
+    address: int
+    size_bytes: int
+    byte: int = 0xFF
+    image: int = 0
+
+    def add_reset(self, graph: Graph) -> None:
+        """Append what overwrites it."""
+        if self.image:
+            graph.copy(self.address, self.image, self.size_bytes)
+        else:
+            graph.memset(self.address, self.byte, self.size_bytes)
+
+
+class Timed(ABC):
     """What can be timed: a loaded candidate, a captured call."""
 
+    regions: Sequence[Region] = ()
+    """Memory of its own that lives from launch to launch."""
+
+    @abstractmethod
     def add_to(self, graph: Graph, copy: int) -> None:
         """Append one run of it, on that copy of the tensors, to a graph."""
 
+    def keeps(self) -> str:
+        """Say which memory a run has changed that the next one must find as it was; empty if there is none."""
+        return ""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of it."""
 
 
-class Fixed:
+class Fixed(Timed):
     """Kernels that are bound already: one for each copy of the tensors, or the only one for all.
 
     Without any, what is left is the cost of timing.
@@ -47,7 +83,7 @@ class Fixed:
 
 
 @dataclass
-class Loaded:
+class Loaded(Timed):
     """A candidate on the GPU."""
 
     memory: Memory
@@ -60,6 +96,9 @@ class Loaded:
     """Address and bytes of scratch that is cleared inside the timing, because the kernel needs it so."""
     kept_zero: list[tuple[str, int, int]] = field(default_factory=list)
     """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
+    regions: list[Region] = field(default_factory=list)
+    constant: list[tuple[Region, bytes]] = field(default_factory=list)
+    """Variables of its modules that every run must leave as it has found them, and what that is."""
 
     def add_to(self, graph: Graph, copy: int) -> None:
         """Append all of its launches."""
@@ -68,6 +107,16 @@ class Loaded:
         for kernel in self.kernels[copy]:
             graph.kernel(kernel)
 
+    def keeps(self) -> str:
+        """Name a variable that a run has changed without leave."""
+        for region, initial in self.constant:
+            if _read(region.address, region.size_bytes) != initial:
+                return (
+                    f"it changes {region.what}, a variable that lives from launch to launch; a kernel that keeps state "
+                    f'on purpose names it: state = ["{region.what}"] in its variant'
+                )
+        return ""
+
     def scratch_not_zeroed(self) -> str:
         """Name scratch that must be zero between two runs and is not; empty if there is none.
 
@@ -75,9 +124,7 @@ class Loaded:
         """
         for name, address, size in self.kept_zero:
             for start in range(0, size, READ_BYTES):
-                part = bytearray(min(READ_BYTES, size - start))
-                check(cu.cuMemcpyDtoH(part, address + start, len(part)))
-                if any(part):
+                if any(_read(address + start, min(READ_BYTES, size - start))):
                     return name
         return ""
 
@@ -113,7 +160,13 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
                 loaded.zeroed.append((address, buffer.size_bytes))
             if buffer.zeroed_once:
                 loaded.kept_zero.append((buffer.name, address, buffer.size_bytes))
-        loaded.modules += [check(cu.cuModuleLoadData(cubin)) for cubin in candidate.cubins]
+            if not buffer.zeroed:
+                byte = 0 if buffer.zeroed_once else 0xFF
+                loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
+        for cubin in candidate.cubins:
+            loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
+            for name in device_variables(cubin):
+                _add_variable(loaded, loaded.modules[-1], name, candidate.plan.state)
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
@@ -128,3 +181,21 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
         loaded.close()
         raise
     return loaded
+
+
+def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]) -> None:
+    """Remember what a module's variable holds before the first run."""
+    address, size_bytes = check(cu.cuModuleGetGlobal(module, name.encode()))
+    loaded.scratch.append(loaded.memory.unused(f"image of {name}"))
+    image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
+    check(cu.cuMemcpyDtoD(image, address, size_bytes))
+    region = Region(source_name(name), int(address), size_bytes, image=image)
+    loaded.regions.append(region)
+    if region.what not in state:
+        loaded.constant.append((region, _read(region.address, size_bytes)))
+
+
+def _read(address: int, size_bytes: int) -> bytes:
+    raw = bytearray(size_bytes)
+    check(cu.cuMemcpyDtoH(raw, address, size_bytes))
+    return bytes(raw)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from tuner.children.measuring import Raced
 from tuner.core.model import Measurement, Status, Verification
-from tuner.gpu.candidate import Timed
+from tuner.gpu.candidate import Fixed, Timed
+from tuner.gpu.freshness import Comparison, Freshness
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, Samples, median_half_width
 
@@ -35,6 +36,8 @@ CONTENDER_NS = 80e6
 """GPU time that a contender's samples may take: four times that of the others."""
 CONTENDER_SAMPLES = 100
 """After which more samples of a kernel say little more: the interval narrows with their root."""
+FRESH_ROUNDS = 2
+"""Rounds of a race in which fresh launches are compared with repeated ones."""
 NARROW = 0.0025
 """Half-width of the median's interval, relative, at which a contender is known well enough: about what two copies of
 one kernel differ by on an H200 (0.2 %, standard deviation)."""
@@ -51,6 +54,7 @@ class CandidateMeasurement:
     def __init__(self, session: ProblemSession, idle: Callable[[], bool]) -> None:
         self._session = session
         self._idle = idle
+        self._freshness = Freshness(session)
         self.refined_s = 0.0
         """Seconds spent on more samples of the last candidate than its rank asked for."""
 
@@ -72,6 +76,8 @@ class CandidateMeasurement:
         first_ns, verification = session.first_run(timed, incumbent_ns)
         if verification.checked and not verification.passed:
             return Measurement(Status.WRONG_RESULT, (first_ns,), verification.message, verification)
+        if kept := timed.keeps():
+            return Measurement(Status.REPEATS, (first_ns,), kept, verification)
         if verify_only:
             return Measurement(Status.OK, (first_ns,), "", verification)
         samples, slow = self._sample(timed, first_ns, incumbent_ns, thorough)
@@ -83,12 +89,18 @@ class CandidateMeasurement:
             sm_clock_hz=samples.sm_clock_hz,
             capped_samples=samples.capped,
         )
+        middle, floor = statistics.median(samples.times_ns), session.limits.floor_ns
         again = session.check_after(timed, samples.calls)
+        comparison = None
+        if again.passed and (thorough or not incumbent_ns or middle < CONTENDER_FACTOR * incumbent_ns):
+            comparison = self._freshness.compare(timed, middle)
+            again = comparison.verification
         if again.checked and not again.passed:
             return replace(
                 measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
             )
-        middle, floor = statistics.median(samples.times_ns), session.limits.floor_ns
+        if objection := self._freshness.objection(timed, middle, comparison):
+            return replace(measurement, status=Status.REPEATS, error=objection)
         if middle < floor:
             least = f"{middle / 1e3:.2f} us is less than the hardware needs ({floor / 1e3:.2f} us)"
             return replace(measurement, status=Status.TOO_FAST, error=least)
@@ -158,7 +170,11 @@ class TimedContestant:
 
 
 class ContestantFailed(Exception):  # noqa: N818 - an outcome
-    """A contestant whose output must be right has a wrong one."""
+    """A contestant whose output must be right has a wrong one, or whose time is that of repeated launches only."""
+
+    def __init__(self, message: str, status: Status = Status.UNSTABLE) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class InterleavedTiming:
@@ -166,6 +182,7 @@ class InterleavedTiming:
 
     def __init__(self, session: ProblemSession) -> None:
         self._session = session
+        self._freshness = Freshness(session)
         self._graphs: list[SampleGraph | None] = []
         self._seen: list[Samples] = []
         self._verified: list[bool] = []
@@ -192,6 +209,8 @@ class InterleavedTiming:
             for self.current, contestant in enumerate(contestants):
                 estimates.append(self._admit(contestant, samples))
             draw = random.Random(seed)
+            compared = draw.sample(range(rounds), min(FRESH_ROUNDS, rounds))
+            comparisons: list[Comparison | None] = [None for _ in contestants]
             for turn in range(rounds):
                 groups: list[list[float]] = [[] for _ in contestants]
                 for self.current in draw.sample(range(len(contestants)), len(contestants)):
@@ -199,6 +218,8 @@ class InterleavedTiming:
                     if graph is None:
                         groups[i] = list(contestants[i].host_ns)
                         continue
+                    if turn in compared:
+                        comparisons[i] = self._compare(contestants[i], estimates[i], comparisons[i])
                     taken = self._session.take(graph, estimates[i])
                     self._seen[i].add(taken)
                     groups[i] = taken.times_ns
@@ -209,6 +230,12 @@ class InterleavedTiming:
                             contestants[i], self._session.check_after(timed, graph.calls)
                         )
                 taken_rounds.append(groups)
+            for self.current, comparison in enumerate(comparisons):
+                timed = contestants[self.current].timed
+                if timed is not None and (
+                    objection := self._freshness.objection(timed, estimates[self.current], comparison)
+                ):
+                    raise ContestantFailed(objection, Status.REPEATS)
         finally:
             for graph in self._graphs:
                 if graph is not None:
@@ -226,10 +253,24 @@ class InterleavedTiming:
             return 0.0
         first_ns, verification = self._session.first_run(contestant.timed, contestant.estimate_ns)
         self._verified.append(self._right(contestant, verification))
+        if kept := contestant.timed.keeps():
+            raise ContestantFailed(kept, Status.REPEATS)
         estimate_ns = contestant.estimate_ns or self._probe(contestant.timed, first_ns)
         size = min(samples, self._session.size(estimate_ns))
         self._graphs.append(self._session.graph(contestant.timed, size, estimate_ns))
         return estimate_ns
+
+    def _compare(
+        self, contestant: TimedContestant, estimate_ns: float, before: Comparison | None
+    ) -> Comparison | None:
+        """Compare fresh launches with repeated ones; not those of the tuner's own kernels, which lean on nothing."""
+        if contestant.timed is None or isinstance(contestant.timed, Fixed):
+            return None
+        comparison = self._freshness.compare(contestant.timed, estimate_ns)
+        self._verified[self.current] &= self._right(contestant, comparison.verification)
+        if before is not None:
+            comparison.add(before)
+        return comparison
 
     def _right(self, contestant: TimedContestant, verification: Verification) -> bool:
         """Return whether an output passed.

@@ -232,7 +232,8 @@ class Worker:
                 dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
-                return RaceFailed(str(failure), timing.current, dying)
+                status = failure.status if isinstance(failure, ContestantFailed) else Status.UNSTABLE
+                return RaceFailed(str(failure), timing.current, dying, status)
 
     def _load_contestant(
         self, contestant: RaceContestant, session: ProblemSession, loaded: ExitStack

@@ -185,7 +185,8 @@ class KernelIdentity:
         options = self.kernel.compile_options
         return {
             name: [
-                _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch), options
+                _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch), options,
+                *([list(variant.state)] if variant.state else []),
             ]
             for name, variant in self.kernel.variants.items()
         }  # fmt: skip

@@ -3,6 +3,8 @@ those of the winners that a program calls. And whether a configuration is valid 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.spec import KernelSpec
@@ -43,7 +45,8 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
         problem=problem,
     )
     _, _, _ = maker.scratch, maker.scalars, maker.tensors  # what is wrong with them is said first
-    return maker.plan(kernel.launches(problem, gpu, configuration))
+    plan = maker.plan(kernel.launches(problem, gpu, configuration))
+    return replace(plan, state=kernel.variants[configuration.variant].state)
 
 
 def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:

@@ -70,6 +70,8 @@ class VariantSpec:
     """Where one is false, a configuration is valid, but no search tries it."""
     requirements: Constraints = ()
     """What :attr:`requires` joins; none where the file gives no reasons."""
+    state: tuple[str, ...] = ()
+    """Variables of its code that may differ after a run."""
 
     def is_usable(self, names: Mapping[str, Any]) -> bool:
         """Return whether a problem and a GPU have what the variant requires."""

@@ -108,3 +108,5 @@ class Plan:
 
     launches: tuple[Launch, ...]
     scratch: tuple[Buffer, ...]
+    state: tuple[str, ...] = ()
+    """Variables of the code in which it keeps something from one run to the next, on purpose."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.observer import Observer
@@ -135,7 +136,7 @@ def compare(
     seed: int,
     *,
     needed: int | None = None,
-    failing: Callable[[int, str], None] = lambda _, __: None,
+    failing: Callable[[int, RaceFailed], None] = lambda _, __: None,
 ) -> Comparison:
     """Time contestants in turn on a device that is prepared for the problem; one that fails is left out.
 

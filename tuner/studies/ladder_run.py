@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Conditions
 from tuner.core.errors import Interrupted, TunerError
 from tuner.core.model import Configuration, Problem
@@ -216,9 +217,9 @@ class LadderRun:
         steps = [Contestant(one.configuration, one.time_ns, name=name) for name, one in tuned.items()]
         contestants = [*steps, *baselines]
 
-        def failing(index: int, error: str) -> None:
+        def failing(index: int, failed: RaceFailed) -> None:
             if index < len(steps):
-                absent[steps[index].name] = Absence(f"{steps[index].text}: {error}")
+                absent[steps[index].name] = Absence(f"{steps[index].text}: {failed.error}")
             self._check_stop()
 
         once_ns = sum(one.time_ns for one in contestants)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Mode
-from tuner.core.model import Configuration, Problem, Trial
+from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.core.stats import Ratio, Verdict, reference_verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
@@ -32,8 +33,8 @@ RECORDED_HEATS = (16,)
 these have."""
 MAX_CONFIRMATIONS = 10
 """Winners that are tried at most: each costs a race, fresh processes and a verification at other sizes."""
-Reject = Callable[[Trial, str], None]
-"""Told of a trial that failed in the race or was not confirmed, and why, as soon as that is known."""
+Reject = Callable[[Trial, str, Status], None]
+"""Told of a trial that failed in the race or was not confirmed, why, and its status, as soon as that is known."""
 
 
 def compete(
@@ -62,9 +63,10 @@ def compete(
     samples = max(FEWEST_SAMPLES, min(SAMPLES, round(GROUP_NS / best_ns)))
 
     def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
-        def failing(index: int, error: str) -> None:
+        def failing(index: int, answer: RaceFailed) -> None:
             failed.append(contestants[left[index]])
-            reject(failed[-1], f"{mode}, back to back: {error}" if mode else error)
+            error = f"{mode}, back to back: {answer.error}" if mode else answer.error
+            reject(failed[-1], error, answer.status)
 
         entered = [Contestant(contestants[i].configuration, known_ns[i]) for i in left]
         answer = device.race(RaceRequest(entered, rounds, samples, seed + heat, mode), failing)
@@ -116,9 +118,9 @@ class FinalRace:
         """
         rejected: list[tuple[Trial, str]] = []
 
-        def refuse(trial: Trial, reason: str) -> None:
+        def refuse(trial: Trial, reason: str, status: Status) -> None:
             rejected.append((trial, reason))
-            self.reject(trial, reason)
+            self.reject(trial, reason, status)
 
         finish: Finish | None = None
         warm_ns = self._time_warm(trials) if self.warm else {}
@@ -140,7 +142,8 @@ class FinalRace:
             finish = self.finish(contestants, standing, warm)
             if finish.exportable or finish.no_process:
                 break
-            refuse(finish.winner, finish.reason)
+            fresh = finish.confirmed.status if finish.confirmed else Status.UNSTABLE
+            refuse(finish.winner, finish.reason, fresh if fresh is Status.REPEATS else Status.UNSTABLE)
         return None if finish is None else replace(finish, unstable=rejected)
 
     def _time_warm(self, trials: Sequence[Trial]) -> dict[Configuration, float]:

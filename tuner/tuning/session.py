@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.core.errors import DeviceError, Interrupted
-from tuner.core.model import Trial
+from tuner.core.model import Status, Trial
 from tuner.core.observer import Observer
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
@@ -109,8 +109,8 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
             raise Interrupted("stopped")
         loop.observer.phase(what)
 
-    def reject(trial: Trial, reason: str) -> None:
-        store.mark_unstable(run.id, trial.number, reason)
+    def reject(trial: Trial, reason: str, status: Status) -> None:
+        store.reject(run.id, trial.number, reason, status)
 
     # Answers may have come in another order; a database of another's may hold what the kernel does not have.
     trials = [trial for trial in state.trials if state.space.contains(trial.configuration)]

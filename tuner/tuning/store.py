@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from tuner.core.model import Configuration, Problem, Run, Trial
+from tuner.core.model import Configuration, Problem, Run, Status, Trial
 from tuner.database.records import KnownTrial, LeftBehind, Mark, Metrics, Winner
 
 
@@ -75,7 +75,7 @@ class Store(Protocol):
     def retag(self, run_id: str, number: int, tags: tuple[str, ...]) -> None:
         """Replace a trial's tags."""
 
-    def mark_unstable(self, run_id: str, number: int, reason: str) -> None:
+    def reject(self, run_id: str, number: int, reason: str, status: Status) -> None:
         """Take a trial out of the ranking."""
 
     def rows(self, run_id: str) -> dict[int, int]:

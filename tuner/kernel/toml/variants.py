@@ -56,7 +56,9 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 
 
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
-    table.only("like", "summary", "requires", "parameters", "scratch", "constraints", "pruning", "launches")
+    table.only(
+        "like", "summary", "requires", "parameters", "scratch", "state", "constraints", "pruning", "launches"
+    )
     summary = table.get("summary", str, "")
     reasoned = isinstance(table.get("requires", (str, dict), ""), dict)
     requirements = _conditions(table, "requires", names) if reasoned else ()
@@ -94,6 +96,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
             None,
             pruning_rules,
             requirements,
+            _state(table),
         )
     )
 
@@ -116,6 +119,13 @@ def conjunction(texts: Iterable[str]) -> str:
     if len(texts) == 1:
         return texts[0]
     return " and ".join(f"({text})" if " or " in text or " if " in text else text for text in texts)
+
+
+def _state(table: Table) -> tuple[str, ...]:
+    names = table.get("state", list, [])
+    if not all(isinstance(name, str) and name for name in names):
+        table.fail(f"state = {names!r}", "list the names of variables in the code")
+    return tuple(names)
 
 
 def _parameter(name: str, table: Table) -> ParameterSpec:
