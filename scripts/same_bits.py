@@ -32,7 +32,7 @@ from tuner.gpu.verify import Verifier
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.runtime.driver import DriverFailure, check
-from tuner.studies.targets import stored_winners
+from tuner.studies.bench import stored_winners
 
 
 def outputs(data: ProblemData) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:

@@ -14,8 +14,7 @@ from tuner.core.model import Problem, RunOptions
 from tuner.database.database import Database
 from tuner.fleet.cards import Card, Job, Phase
 from tuner.fleet.head import Head
-from tuner.fleet.links import ChildLink
-from tuner.fleet.messages import OpenDevice, Task, TaskDone
+from tuner.fleet.messages import ChildLink, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel

@@ -80,7 +80,7 @@ def command(
     device: BenchDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tuner.cli.gpu.open_device", lambda *arguments: device)
+    monkeypatch.setattr("tuner.cli.configuration.open_device", lambda *arguments: device)
     return lambda *arguments: said_by(capsys, "ablate", *arguments)
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.cli.configuration import choose, parse_configuration
-from tuner.cli.gpu import describe_gpu, gpu_number
+from tuner.cli.configuration import choose, describe_gpu, gpu_number, parse_configuration
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import NoGpuError, UsageError
@@ -172,7 +171,7 @@ def test_devices_have_numbers() -> None:
 def test_that_there_is_no_gpu_is_said_before_what_else_is_missing(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: False)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: False)
     assert_refused(
         said_by(capsys, *arguments), 1, "this machine has no NVIDIA GPU; run it on a machine with one"
     )

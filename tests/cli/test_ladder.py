@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -214,13 +215,8 @@ def test_nothing_at_all_ends_with_1(ladder: Ladder, device: LadderDevice) -> Non
 def test_ctrl_c_prints_what_there_is(
     ladder: Ladder, device: LadderDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stop:
-        def __call__(self) -> bool:
-            return len(device.fields) >= 3
-
-        def signal(self, *arguments: object) -> None: ...
-
-    monkeypatch.setattr(importlib.import_module("tuner.core.signals"), "Stop", Stop)
+    body = importlib.import_module("tuner.cli.ladder")
+    monkeypatch.setattr(body, "stopping", lambda: nullcontext(lambda: len(device.fields) >= 3))
     said = ladder("--sweep", "n=1024..8192", "-q")
     assert said.code == 130
     assert "scale n=1024" in said.out

@@ -57,7 +57,7 @@ def run(
     monkeypatch.setenv("PATH", f"{fake_ncu(tmp_path / 'tools').parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("FAKE_CSV", str(tmp_path / "report.csv"))
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: True)
     monkeypatch.setattr(body, "describe_gpu", lambda device="cuda": GPU)
     (tmp_path / "report.csv").write_text(wide())
 

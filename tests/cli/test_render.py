@@ -25,7 +25,7 @@ SPLIT = ("gemm", "--cc", "80", "--config", "mma_sync_split_k")
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A working folder without a database, on a machine without a GPU."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: False)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: False)
 
 
 @pytest.fixture

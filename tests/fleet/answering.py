@@ -8,14 +8,16 @@ from tuner.database.database import Database
 from tuner.database.records import Metrics
 from tuner.fleet.cards import Card
 from tuner.fleet.head import Head
-from tuner.fleet.links import Event, Events, SearcherGone
 from tuner.fleet.messages import (
     BeginSearch,
     Calls,
     DeviceReady,
+    Event,
+    Events,
     GpuFacts,
     Prepared,
     Progress,
+    SearcherGone,
     StopSearch,
     Task,
     TaskDone,

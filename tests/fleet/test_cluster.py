@@ -41,7 +41,7 @@ from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
 from tuner.fleet.cluster_connections import HANDSHAKE_S
 from tuner.fleet.cluster_files import full_address, make_certificate, read_settings, running
 from tuner.fleet.head import Head
-from tuner.fleet.links import Event
+from tuner.fleet.messages import Event
 from tuner.fleet.workers import WorkersAsCards
 
 pytestmark = pytest.mark.usefixtures("forked_children")

@@ -16,8 +16,7 @@ from tuner.database.database import Database
 from tuner.fleet import searcher
 from tuner.fleet.cards import Phase
 from tuner.fleet.head import Head
-from tuner.fleet.links import ChildLink
-from tuner.fleet.messages import Alive, FromSearcher, OpenDevice, ToSearcher
+from tuner.fleet.messages import Alive, ChildLink, FromSearcher, OpenDevice, ToSearcher
 from tuner.fleet.progress import Announcer
 from tuner.kernel.roofline import ARCHITECTURES
 

@@ -11,8 +11,7 @@ from tuner.core.model import Run, RunOptions
 from tuner.database.database import Database
 from tuner.fleet import cards
 from tuner.fleet.head import Head
-from tuner.fleet.links import Event, SearcherGone
-from tuner.fleet.messages import Alive, Calls, TaskFailed
+from tuner.fleet.messages import Alive, Calls, Event, SearcherGone, TaskFailed
 from tuner.fleet.remote import call_of
 from tuner.kernel.roofline import ARCHITECTURES
 

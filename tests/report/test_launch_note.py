@@ -26,9 +26,8 @@ from tuner.kernel.batching import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import launch_note
 from tuner.report.summary import result_as_json, summary
-from tuner.studies.bench import bench
+from tuner.studies.bench import bench, choose_against, stored_winners, targets_of
 from tuner.studies.bench_report import bench_as_json, show_bench
-from tuner.studies.targets import choose_against, stored_winners, targets_of
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result

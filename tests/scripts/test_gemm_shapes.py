@@ -17,7 +17,7 @@ from tests.scripts.shape_command import Command, problems, study
 from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
-from tuner.studies.targets import stored_winners
+from tuner.studies.bench import stored_winners
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
 

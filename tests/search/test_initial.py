@@ -27,7 +27,7 @@ H200 = ARCHITECTURES[90]
 def settled(kernel: KernelSpec, gpu: Gpu = H200, **problem: Any) -> list[Configuration | str]:
     chosen = kernel.problem(**problem)
     space = SearchSpace.from_kernel(kernel, chosen, gpu)
-    return [entry.configuration or entry.refused for entry in settle(kernel, chosen, gpu, space)]
+    return [entry.configuration or entry.refused for entry in settle(kernel, chosen, gpu, space.contains)]
 
 
 # -- reading
@@ -186,7 +186,7 @@ def test_a_choice_that_is_not_valid_makes_room(tmp_path: Path) -> None:
     assert settled(with_initial(tmp_path, rules + text)) == [configuration(block_size=64)]
     narrow = kernel = with_initial(tmp_path / "b", text)
     narrow_space = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"items": (4,)})
-    (entry,) = settle(narrow, kernel.problem(), H200, narrow_space)
+    (entry,) = settle(narrow, kernel.problem(), H200, narrow_space.contains)
     assert entry.configuration == configuration(block_size=32, items=4)
 
 

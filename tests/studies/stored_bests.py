@@ -10,8 +10,7 @@ from tuner.database.database import Database
 from tuner.database.records import StoredWinner
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.bench import bench, check
-from tuner.studies.targets import Against, Target, stored_winners
+from tuner.studies.bench import Against, Target, bench, check, stored_winners
 
 WARM = Conditions(Mode.WARM)
 HOT = Conditions(Mode.COLD, Regime.SUSTAINED)

@@ -10,9 +10,9 @@ from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.kernel.baselines import baselines_of
 from tuner.kernel.spec import KernelSpec
+from tuner.studies.bench import Against
 from tuner.studies.ladder import Level, Sweep
 from tuner.studies.ladder_run import LadderRun
-from tuner.studies.targets import Against
 
 
 def sweep(kernel: KernelSpec, *sizes: int, **changes: object) -> Sweep:

@@ -13,8 +13,7 @@ from tuner.core.conditions import Calibration, Conditions
 from tuner.core.stats import Verdict
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.bench import Bench, bench, check, records_of
-from tuner.studies.targets import Target, choose_against, targets_of
+from tuner.studies.bench import Bench, Target, bench, check, choose_against, records_of, targets_of
 
 
 @pytest.fixture

@@ -312,7 +312,7 @@ def test_what_is_chosen(
 
 
 def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: True)
     monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: SimulatedGpu())
     return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
 

@@ -18,8 +18,7 @@ from tuner.database.database import Database
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.bench import bench, check, records_of
-from tuner.studies.targets import Against, choose_against, targets_of
+from tuner.studies.bench import Against, bench, check, choose_against, records_of, targets_of
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import uuid
 from contextlib import closing
 
 from tuner.cli.commands.studies import AblateArguments
-from tuner.cli.configuration import choose, refuse_wrong_names
-from tuner.cli.gpu import open_gpu
+from tuner.cli.configuration import choose, open_gpu, refuse_wrong_names
 from tuner.cli.loader import part
 from tuner.core.conditions import Conditions, Regime
 from tuner.core.errors import Interrupted, TunerError, UsageError

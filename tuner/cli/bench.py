@@ -25,7 +25,16 @@ from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json, show_line
-from tuner.studies.bench import Bench, SpeedCheck, check, records_of
+from tuner.studies.bench import (
+    Bench,
+    SpeedCheck,
+    Target,
+    check,
+    choose_against,
+    records_of,
+    stored_winners,
+    targets_of,
+)
 from tuner.studies.bench import bench as time_again
 from tuner.studies.bench_report import (
     bench_as_json,
@@ -36,7 +45,6 @@ from tuner.studies.bench_report import (
     show_check,
     show_history,
 )
-from tuner.studies.targets import Target, choose_against, stored_winners, targets_of
 from tuner.winners.portfolios import MEMBER, TIMED
 
 OF_A_MEASUREMENT = ("checking", "plot", "against", "rounds", "device_name", "seed")

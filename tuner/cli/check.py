@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from tuner.cli.commands.inspection import CheckArguments
-from tuner.cli.gpu import typical_gpu
+from tuner.cli.configuration import typical_gpu
 from tuner.core.errors import UsageError
 from tuner.inspect.check.check import check_kernel
 from tuner.inspect.check.findings import Report

@@ -12,11 +12,14 @@ from tuner.children.job import ToolJob
 from tuner.cli.commands.inspection import ExplainArguments, ProfileArguments
 from tuner.cli.configuration import (
     choose,
+    describe_gpu,
+    gpu_number,
     launching,
+    named_gpu,
     refuse_beyond_memory,
+    refuse_without_gpu,
     refuse_wrong_names,
 )
-from tuner.cli.gpu import describe_gpu, gpu_number, named_gpu, refuse_without_gpu
 from tuner.core import paths
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError

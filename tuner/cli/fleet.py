@@ -14,7 +14,7 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.run import RunArguments
-from tuner.cli.jobs import Ended, Jobs, TuningJob
+from tuner.cli.jobs import Jobs, TuningJob
 from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
 from tuner.core.errors import NoGpuError, UsageError
@@ -27,8 +27,7 @@ from tuner.devices.spread import SpreadDevice
 from tuner.fleet.cards import Card, Job
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
-from tuner.fleet.links import ChildLink, Events, Link
-from tuner.fleet.messages import Compilers, GpuFacts, OpenDevice, Task, TaskDone
+from tuner.fleet.messages import ChildLink, Compilers, Events, GpuFacts, Link, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
 from tuner.fleet.workers import WorkersAsCards
 from tuner.kernel.batching import choose_conditions
@@ -182,7 +181,11 @@ def run_fleet(
 
     def done(job: Job, result: TaskDone) -> None:
         own, problem, _ = left[job.number]
-        jobs.done(own, problem, _ended(jobs, own, result))
+        database, compares = jobs.database, own.comparison is not None
+        winners = database.winners(Filters(run=result.run)).rows if compares else []
+        trials = database.trials(result.run) if compares else ()
+        outcome = database.run(result.run), trials, Best.stored(winners[-1]) if winners else None
+        jobs.done(own, problem, outcome, json.loads(result.record), result.summary, result.nothing)
 
     def fail(job: Job, error: str) -> None:
         own, problem, _ = left[job.number]
@@ -262,19 +265,6 @@ def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job]) -> Callable[[G
         return jobs.options_of(own, mode_of, [job.going_on for job in together])
 
     return settle
-
-
-def _ended(jobs: Jobs, own: TuningJob, result: TaskDone) -> Ended:
-    database, compares = jobs.database, own.comparison is not None
-    winners = database.winners(Filters(run=result.run)).rows if compares else []
-    return Ended(
-        result.summary,
-        json.loads(result.record),
-        result.nothing,
-        database.run(result.run),
-        database.trials(result.run) if compares else (),
-        Best.stored(winners[-1]) if winners else None,
-    )
 
 
 def _cards(asked: RunArguments, devices: Sequence[str], kernel: str, slots: Path) -> list[Card]:

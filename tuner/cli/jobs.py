@@ -169,18 +169,8 @@ def shard_of(jobs: Sequence[TuningJob], kernel: KernelSpec, text: str, trials: i
     return [job for i, job in enumerate(jobs) if i in own]
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended."""
-
-    summary: str
-    record: dict[str, Any]
-    """JSON of the result."""
-    nothing: str
-    """Why there is no winner; empty if there is one."""
-    run: Run
-    trials: Sequence[Trial]
-    best: Best | None
+Outcome = tuple[Run, Sequence[Trial], Best | None]
+"""A run, its trials, and what is best of it, as a comparison of dtypes takes them."""
 
 
 class Jobs:
@@ -252,7 +242,7 @@ class Jobs:
 
     def _ended(
         self, job: TuningJob, problem: Problem, device: str, computations: tuple[str, ...]
-    ) -> tuple[Run, list[Trial], Best] | bool:
+    ) -> Outcome | bool:
         """Return the newest run with a winner under a job's bound; without a bound, whether one has ended."""
         if job.comparison is None:
             return self.database.has_finished(problem, device, computations)
@@ -300,15 +290,32 @@ class Jobs:
         modes = {mode_of(problem) for problem, _ in job.to_do} if options.mode is None else set()
         return replace(options, mode=Mode.ROTATING) if len(modes) > 1 else options
 
-    def done(self, job: TuningJob, problem: Problem, ended: Ended) -> None:
-        """Print a result, and keep it."""
-        job.records.append(ended.record)
+    def done(
+        self,
+        job: TuningJob,
+        problem: Problem,
+        outcome: Outcome,
+        record: dict[str, Any],
+        summary: str,
+        nothing: str,
+    ) -> None:
+        """Print a result, and keep it.
+
+        Args:
+            job: the problem's.
+            problem: that one.
+            outcome: of its run.
+            record: JSON of the result.
+            summary: the same as text.
+            nothing: why there is no winner; empty if there is one.
+        """
+        job.records.append(record)
         if not self.asked.as_json:
-            click.echo(ended.summary)
+            click.echo(summary)
         if job.comparison is not None:
-            self._compare(job, job.comparison, problem, ended)
-        elif ended.nothing:
-            job.without_winner.append(ended.nothing)
+            self._compare(job, job.comparison, problem, outcome, nothing)
+        elif nothing:
+            job.without_winner.append(nothing)
         self._count(job)
 
     def fail(self, job: TuningJob, problem: Problem, error: str, *, inaccurate: bool, fault: bool) -> None:
@@ -325,21 +332,23 @@ class Jobs:
         job.skip(problem, error, aloud=self.asked.as_json or not inaccurate)
         self._count(job)
 
-    def _compare(self, job: TuningJob, comparison: Comparison, problem: Problem, ended: Ended) -> None:
+    def _compare(
+        self, job: TuningJob, comparison: Comparison, problem: Problem, outcome: Outcome, nothing: str
+    ) -> None:
         """Add a result to the comparison of dtypes."""
         try:
-            comparison.add(ended.run, ended.trials, ended.best)
+            comparison.add(*outcome)
         except UsageError as error:
             job.skip(problem, str(error))
             self.failed = True
-        if ended.nothing:
-            failures = Counter(trial.status for trial in ended.trials if not trial.status.ranked)
+        if nothing:
+            failures = Counter(trial.status for trial in outcome[1] if not trial.status.ranked)
             if failures and failures.most_common(1)[0][0] is Status.INACCURATE:
                 # Where it is printed the summary has just said the first half.
-                aloud, (_, _, rest) = self.asked.as_json, ended.nothing.partition("; ")
-                job.skip(problem, ended.nothing if aloud else rest, aloud=aloud)
+                aloud, (_, _, rest) = self.asked.as_json, nothing.partition("; ")
+                job.skip(problem, nothing if aloud else rest, aloud=aloud)
             else:
-                job.without_winner.append(ended.nothing)
+                job.without_winner.append(nothing)
 
     def _count(self, job: TuningJob) -> None:
         """Print and draw the comparison of a job's dtypes once the last one has ended."""

@@ -124,7 +124,7 @@ def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, A
     if not kernel.initial:
         return []
     try:
-        settled = settle(kernel, problem, gpu, SearchSpace.from_kernel(kernel, problem, gpu))
+        settled = settle(kernel, problem, gpu, SearchSpace.from_kernel(kernel, problem, gpu).contains)
     except SpaceError:
         return []
     return [

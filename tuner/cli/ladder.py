@@ -25,12 +25,12 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import Texts
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json
+from tuner.studies.bench import DEFAULT, Against, choose_against
 from tuner.studies.interleaved import make_progress
 from tuner.studies.ladder import STOPPED, Ladder, Sweep, choose_steps
 from tuner.studies.ladder_figures import draw, figure_files
 from tuner.studies.ladder_report import ladder_as_json, show_level, show_steps, show_summary
 from tuner.studies.ladder_run import LadderRun
-from tuner.studies.targets import DEFAULT, Against, choose_against
 
 
 def ladder(asked: LadderArguments) -> None:

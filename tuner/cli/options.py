@@ -231,7 +231,7 @@ class ConfigurationArguments(ProblemArguments):
 
 @dataclass(frozen=True)
 class ForGpuArguments(ConfigurationArguments):
-    """A configuration, and the GPU that is meant where none is needed; :func:`tuner.cli.gpu.named_gpu` settles it."""
+    """A configuration, and the GPU that is meant where none is needed: :func:`tuner.cli.configuration.named_gpu`."""
 
     gpu_text: str | None = option(
         "--gpu", metavar="TEXT", help="A GPU by a part of its name: one of the database, or a typical one."

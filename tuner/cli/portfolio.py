@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from tuner.cli.commands.studies import PortfolioArguments
-from tuner.cli.gpu import open_gpu, refuse_without_gpu
+from tuner.cli.configuration import open_gpu, refuse_without_gpu
 from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.errors import UsageError

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from tuner.cli.commands.inspection import RenderArguments
-from tuner.cli.configuration import choose, launching
-from tuner.cli.gpu import named_gpu
+from tuner.cli.configuration import choose, launching, named_gpu
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration

@@ -12,7 +12,7 @@ import click
 
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
-from tuner.cli.jobs import Ended, Jobs, TuningJob, make_jobs, shard_of
+from tuner.cli.jobs import Jobs, TuningJob, make_jobs, shard_of
 from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts
 from tuner.cli.worth import Budget
@@ -239,7 +239,16 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
                 shown.update(result.state.run.calibration.notes)
             if jobs.seen:
                 click.echo(err=True)
-            jobs.done(job, problem, _ended(result, jobs))
+            best = Best.of(result.finish) if result.finish else None
+            nothing = why_nothing(result, database.path) if result.finish is None else ""
+            jobs.done(
+                job,
+                problem,
+                (result.state.run, result.state.trials, best),
+                result_as_json(result),
+                summary(result, database.path, full=asked.full),
+                nothing,
+            )
             if asked.plot is not None and job.comparison is None:
                 plot_run(result, asked.plot)
     if jobs.seen:
@@ -279,15 +288,3 @@ def _run(
 def _mode_of(request: Request, device: Device, problem: Problem) -> Mode:
     regime = request.options.regime
     return device.choose_conditions(request.kernel, problem, None, regime)[0].mode
-
-
-def _ended(result: Result, jobs: Jobs) -> Ended:
-    path = jobs.database.path
-    return Ended(
-        summary(result, path, full=jobs.asked.full),
-        result_as_json(result),
-        why_nothing(result, path) if result.finish is None else "",
-        result.state.run,
-        result.state.trials,
-        Best.of(result.finish) if result.finish else None,
-    )

@@ -12,8 +12,14 @@ import click
 
 from tuner.children.compile_pool import CompilePool
 from tuner.cli.commands.inspection import SanitizeArguments
-from tuner.cli.configuration import choose, named_problem, refuse_wrong_names
-from tuner.cli.gpu import describe_gpu, gpu_number, refuse_without_gpu
+from tuner.cli.configuration import (
+    choose,
+    describe_gpu,
+    gpu_number,
+    named_problem,
+    refuse_without_gpu,
+    refuse_wrong_names,
+)
 from tuner.cli.options import ConfigurationArguments
 from tuner.cli.problems import assignments, size_of
 from tuner.core import paths
@@ -31,7 +37,7 @@ from tuner.kernel.plan import invalid_reason
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say, show_json
-from tuner.studies.targets import stored_winners
+from tuner.studies.bench import stored_winners
 
 FOLDER = Path("results/sanitizer")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.cli.commands.inspection import ShowArguments
-from tuner.cli.gpu import typical_gpu
+from tuner.cli.configuration import typical_gpu
 from tuner.cli.kernel_description import describe
 from tuner.cli.problems import make_problem
 from tuner.core.errors import TunerError

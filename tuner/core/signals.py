@@ -126,36 +126,28 @@ PATIENCE_S = 3.0
 """After the first signal, for the measurement under way; schedulers send SIGKILL some seconds after SIGTERM."""
 
 
-class Stop:
-    """Ctrl-C once: finish what is being measured, if that ends soon. Twice: now. SIGTERM and SIGHUP likewise."""
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Return what tells whether a signal has arrived; at the end the former handlers are restored.
 
-    def __init__(self) -> None:
-        self.requested = False
+    Ctrl-C once: finish what is being measured, if that ends soon. Twice: now. SIGTERM and SIGHUP likewise.
+    """
+    arrived: list[int] = []
 
-    def __call__(self) -> bool:
-        """Return whether the run is to end."""
-        return self.requested
-
-    def signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal's signature
-        """Take a signal."""
-        if self.requested:
+    def take(number: int, _: FrameType | None) -> None:
+        if arrived:
             # Again soon: this one may be raised where Python ignores it, such as in a destructor.
             signal.setitimer(signal.ITIMER_REAL, PATIENCE_S / 2)
             raise KeyboardInterrupt
-        self.requested = True
+        arrived.append(number)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         if number == signal.SIGHUP:
             leave_terminal()
         note("tune: stopping after the current measurement; Ctrl-C again stops at once")
 
-
-@contextmanager
-def stopping() -> Iterator[Stop]:
-    """Return an object that tells whether a signal has arrived; at the end the former handlers are restored."""
-    stop = Stop()
-    with handled(stop.signal, signal.SIGALRM):
+    with handled(take, signal.SIGALRM):
         try:
-            yield stop
+            yield lambda: bool(arrived)
         finally:
-            if stop():
+            if arrived:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -11,8 +11,7 @@ from msgspec import structs
 
 from tuner.core.model import Gpu, Run, RunOptions
 from tuner.database.records import Mark
-from tuner.fleet.links import Events, Link, SearcherGone
-from tuner.fleet.messages import Alive, FromSearcher, GpuFacts, Progress, Task
+from tuner.fleet.messages import Alive, Events, FromSearcher, GpuFacts, Link, Progress, SearcherGone, Task
 
 REFUSALS, DEATHS, STALLS = 2, 6, 3
 """How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stall

@@ -25,8 +25,7 @@ from tuner.core.messages import Record
 from tuner.core.version import __version__
 from tuner.fleet.cluster_files import require_dask, security_of
 from tuner.fleet.cluster_worker import hold, sealed, unsealed
-from tuner.fleet.links import Event, Events, SearcherGone
-from tuner.fleet.messages import SEARCHING, OpenDevice, Task, ToSearcher
+from tuner.fleet.messages import SEARCHING, Event, Events, OpenDevice, SearcherGone, Task, ToSearcher
 
 if TYPE_CHECKING:
     from distributed import Client

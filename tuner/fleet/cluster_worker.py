@@ -26,12 +26,14 @@ from tuner.core import paths
 from tuner.core.version import __version__
 from tuner.fleet.cluster_connections import limit_handshakes
 from tuner.fleet.cluster_files import WorkerSettings
-from tuner.fleet.links import ChildLink, Event, SearcherGone
 from tuner.fleet.messages import (
     SEARCHING,
+    ChildLink,
     Compilers,
+    Event,
     FromSearcher,
     OpenDevice,
+    SearcherGone,
     Task,
     TaskDone,
     TaskFailed,

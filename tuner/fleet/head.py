@@ -15,7 +15,7 @@ from tuner.devices.guard import AWAITED
 from tuner.fleet import messages
 from tuner.fleet.cards import REST_S, Card, Job, Lane, Phase, stalled
 from tuner.fleet.ledger import Ledger
-from tuner.fleet.links import Event, Events, SearcherGone
+from tuner.fleet.messages import Event, Events, SearcherGone
 
 if TYPE_CHECKING:
     from tuner.fleet.progress import Announcer

@@ -14,8 +14,7 @@ from tuner.core.errors import TunerError
 from tuner.fleet.cards import Card
 from tuner.fleet.cluster import TWICE, Cluster, Described, WorkerLink
 from tuner.fleet.head import Head
-from tuner.fleet.links import Events, Link
-from tuner.fleet.messages import GpuFacts, OpenDevice
+from tuner.fleet.messages import Events, GpuFacts, Link, OpenDevice
 
 UPDATE_S = 1.0
 """From one update of the workers to the next."""

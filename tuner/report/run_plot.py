@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,28 +22,8 @@ FAR = 10.0
 FAILED, FINALIST = COLOURS[5], "#bbbbbb"
 
 
-@dataclass(frozen=True)
-class RacedBar:
-    """A contestant of the final race; of those that were compared with the winner, the ratio to its time."""
-
-    name: str
-    time_ns: float
-    ratio: Ratio | None = None
-
-    def text(self, winner_ns: float) -> str:
-        """Return what is written beside the bar."""
-        if self.time_ns == winner_ns:
-            return duration(self.time_ns)
-        if self.ratio is None or not math.isfinite(self.ratio.high):
-            return f"{duration(self.time_ns)}, {self.time_ns / winner_ns:.3f}x"
-        ends = f"({self.ratio.low:.3f} to {self.ratio.high:.3f})"
-        return f"{duration(self.time_ns)}, {self.ratio.median:.3f}x {ends}"
-
-    def interval_ns(self, winner_ns: float) -> tuple[float, float]:
-        """Return the ends of the interval of the ratio, as times; the time itself where there is none."""
-        if self.ratio is None or not math.isfinite(self.ratio.high):
-            return self.time_ns, self.time_ns
-        return self.ratio.low * winner_ns, self.ratio.high * winner_ns
+RacedBar = tuple[str, float, Ratio | None]
+"""A contestant of the final race and its time; of those that were compared with the winner, the ratio to its time."""
 
 
 def plot_run(result: Result, path: Path) -> None:
@@ -117,31 +96,35 @@ def _bars(finish: Finish) -> list[RacedBar]:
     """Return the winner, the default, the best known before, and other finalists."""
     shown = [finish.winner.configuration]
     same = finish.default is not None and finish.default.configuration in shown
-    bars = [RacedBar("winner: the default" if same else "winner", finish.time_ns)]
+    bars: list[RacedBar] = [("winner: the default" if same else "winner", finish.time_ns, None)]
     compared = {
         "default": (finish.default, finish.default_ns, finish.ratio),
         "best known before": (finish.incumbent, finish.incumbent_ns, finish.versus_incumbent),
     }
     for name, (trial, time_ns, ratio) in compared.items():
         if trial and time_ns and trial.configuration not in shown:
-            bars.append(RacedBar(name, time_ns, ratio))
+            bars.append((name, time_ns, ratio))
             shown.append(trial.configuration)
     others = [time_ns for configuration, time_ns in finish.medians_ns if configuration not in shown]
-    bars += [RacedBar(f"finalist {number}", time_ns) for number, time_ns in enumerate(others, 2)]
+    bars += [(f"finalist {number}", time_ns, None) for number, time_ns in enumerate(others, 2)]
     return bars[:MOST_BARS]
 
 
 def _draw_bars(axes: Axes, bars: Sequence[RacedBar], light_ns: float) -> None:
-    winner_ns = bars[0].time_ns
+    winner_ns = bars[0][1]
     unit, size = time_unit(winner_ns)
-    for row, bar in enumerate(bars):
-        colour = COLOURS[0] if not row else COLOURS[5] if bar.ratio else FINALIST
-        low, high = bar.interval_ns(winner_ns)
-        draw_bar(axes, row, bar.time_ns / size, (low / size, high / size), colour, bar.text(winner_ns))
+    for row, (_, time_ns, ratio) in enumerate(bars):
+        colour = COLOURS[0] if not row else COLOURS[5] if ratio else FINALIST
+        ends_ns, times = (time_ns, time_ns), f"{time_ns / winner_ns:.3f}x"
+        if ratio is not None and math.isfinite(ratio.high):
+            ends_ns = ratio.low * winner_ns, ratio.high * winner_ns
+            times = f"{ratio.median:.3f}x ({ratio.low:.3f} to {ratio.high:.3f})"
+        text = duration(time_ns) if time_ns == winner_ns else f"{duration(time_ns)}, {times}"
+        draw_bar(axes, row, time_ns / size, (ends_ns[0] / size, ends_ns[1] / size), colour, text)
     if light_ns:
         axes.axvline(light_ns / size, color="black", linestyle="dashed", linewidth=1.2)
-    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, max(bar.time_ns for bar in bars) / size * 1.4)
+    axes.set_xlim(0, max(time_ns for _, time_ns, _ in bars) / size * 1.4)
     axes.set_xlabel(f"time ({unit}) in the final race; lines are 95 % intervals of the ratio to the winner")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.model import Configuration, Gpu, Problem, Value
@@ -16,13 +16,6 @@ from tuner.search import matmul_heuristics
 
 MAX_INITIAL = 10
 """Of a kernel's file, for one problem: they start a search, and do not replace it."""
-
-
-class Space(Protocol):
-    """What a search may try."""
-
-    def contains(self, configuration: Configuration) -> bool:
-        """Return whether it may try a configuration."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +29,22 @@ class Settled:
     """Why it is not tried."""
 
 
-def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space) -> list[Settled]:
+Contains = Callable[[Configuration], bool]
+
+
+def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, contains: Contains) -> list[Settled]:
     """Settle every initial configuration of a kernel's file, in its order.
 
     Args:
         kernel: whose file.
         problem: conditions and values depend on its sizes, dtypes and options.
         gpu: and on its limits.
-        space: configurations outside of it are refused.
+        contains: whether a search may try a configuration; others are refused.
     """
     results: list[Settled] = []
     tried: set[Configuration] = set()
     for spec in kernel.initial:
-        settled = _settle(kernel, problem, gpu, space, spec)
+        settled = _settle(kernel, problem, gpu, contains, spec)
         configuration = settled.configuration
         if configuration in tried:
             settled = Settled(spec, None, "the same as one before it")
@@ -60,7 +56,7 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space) -> list
     return results
 
 
-def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space, spec: InitialSpec) -> Settled:
+def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, contains: Contains, spec: InitialSpec) -> Settled:
     names = kernel.environment(problem, gpu)
     variant = kernel.variants[spec.variant]
     refused = ""
@@ -68,7 +64,7 @@ def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: Space, spec: 
         if reason := variant.refused(names):
             return Settled(spec, None, f"{variant.name} {reason}")
         for values in _in_order(spec, variant, names):
-            result = _tried(spec, variant, names, values, space)
+            result = _tried(spec, variant, names, values, contains)
             if isinstance(result, Configuration):
                 return Settled(spec, result)
             refused = refused or result
@@ -97,7 +93,7 @@ def _tried(
     variant: VariantSpec,
     names: Mapping[str, Any],
     values: Mapping[str, Any],
-    space: Space,
+    contains: Contains,
 ) -> Configuration | str:
     """Return the configuration of some values, or why it cannot be tried."""
     if spec.when is not None and not spec.when.evaluate({**names, **values}):
@@ -109,7 +105,7 @@ def _tried(
             return f"{name} = {value} is not among its values"
         typed[name] = variant.parameters[name].values[index]
     configuration = Configuration.of(variant.name, typed)
-    if space.contains(configuration):
+    if contains(configuration):
         return configuration
     unmet = first_unmet(variant.search_conditions, {**names, **typed})
     return "not part of the space that is searched" if unmet is None else f"does not meet {unmet!r}"
@@ -168,7 +164,7 @@ def gather(
     sources: dict[Configuration, str] = {}
     notes: list[str] = []
     if which in ("auto", "kernel", "all"):
-        for settled in settle(kernel, problem, gpu, space):
+        for settled in settle(kernel, problem, gpu, space.contains):
             if settled.configuration is not None:
                 sources[settled.configuration] = settled.spec.file or kernel.file.name
     refuse(kernel, which)

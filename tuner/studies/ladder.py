@@ -18,8 +18,8 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
+from tuner.studies.bench import Against
 from tuner.studies.interleaved import Comparison, Timing, blank_row, filled, unpaired
-from tuner.studies.targets import Against
 
 STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -184,7 +185,7 @@ class CandidateChoice:
         """
         default = self.default(problem)
         chosen = {} if default is None else {default: None}
-        for settled in settle(self.kernel, problem, self.gpu, _Space(self, problem)):
+        for settled in settle(self.kernel, problem, self.gpu, partial(self.contains, problem)):
             if settled.configuration is not None:
                 chosen[settled.configuration] = None
         timed = set(timings.configurations)
@@ -231,16 +232,6 @@ class CandidateChoice:
         best = list(islice(filter(valid, ranked), (CHANGES + 1) // 2))
         others = (one for one in drawn if one not in best and valid(one))
         return [*best, *islice(others, CHANGES - len(best))]
-
-
-class _Space:
-    """What a search of a problem may try, as initial configurations ask for it."""
-
-    def __init__(self, candidates: CandidateChoice, problem: Problem) -> None:
-        self._candidates, self._problem = candidates, problem
-
-    def contains(self, configuration: Configuration) -> bool:
-        return self._candidates.contains(self._problem, configuration)
 
 
 def between(problems: Sequence[Problem], seed: int) -> list[Problem]:

@@ -294,7 +294,7 @@ def test_measured_ceilings_and_launches(tmp_path: Path, monkeypatch: pytest.Monk
     path = write_kernel(tmp_path / "k").resolve()
     know(path)
     known = Calibration({"cold, rested": 0.01}, copy_bytes_per_s=4.0e12, launch_ns={"cold": 49e3})
-    monkeypatch.setattr("tuner.cli.gpu._here", lambda device: (GPU, known))
+    monkeypatch.setattr("tuner.cli.configuration._here", lambda device: (GPU, known))
     found = data(str(path), "--device", "cuda")
     assert found["roofline"]["measured_ceiling"] == {"name": "copy", "time_ns": pytest.approx(2.048)}
     assert any("launch latency decides" in note for note in found["notes"])
@@ -335,8 +335,8 @@ def test_a_gpu_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(device: str) -> None:
         raise DeviceError("the driver is gone", "load it")
 
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: True)
-    monkeypatch.setattr("tuner.cli.gpu._here", broken)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.configuration._here", broken)
     done = run("vector_add")
     assert "the driver is gone: going on without this machine's GPU" in done.stderr
     assert "typical" in done.stdout or "NVIDIA H200" in done.stdout

@@ -40,7 +40,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{fake_sanitizer(tmp_path / 'tools').parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("tuner.cli.gpu.has_gpu", lambda: True)
+    monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: True)
     monkeypatch.setattr(body, "describe_gpu", lambda device="cuda": GPU)
 
     def call(*arguments: str, **word: object) -> Said:

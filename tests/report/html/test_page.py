@@ -18,8 +18,8 @@ from tests.stored import make_run, make_trial, make_winner
 from tuner.core.model import Configuration, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.report.html.effects import worth
 from tuner.report.html.page import ASSETS
+from tuner.report.html.parameter_figures import worth
 from tuner.report.html.subjects import MOST_DETAILED
 
 pytestmark = pytest.mark.usefixtures("forked_children")

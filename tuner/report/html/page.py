@@ -24,9 +24,8 @@ from tuner.report.configurations import StoredTexts
 from tuner.report.html.comparison_figures import comparison, history, overview
 from tuner.report.html.parameter_figures import parameter_figures
 from tuner.report.html.roofline_figures import roofline, rooflines
-from tuner.report.html.search_figures import convergence, outcomes
+from tuner.report.html.run_figures import clocks, convergence, facts, outcomes, samples
 from tuner.report.html.subjects import Subjects, TunedProblem
-from tuner.report.html.timing_figures import clocks, facts, samples
 from tuner.report.layout import kept_together
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 from tuner.report.terminal import printable

@@ -1,11 +1,25 @@
-"""What each parameter is worth: importance, the effect of each value, and configurations as lines."""
+"""What each parameter is worth: importance, the effect of each value, and configurations as lines.
+
+By an additive model of the logarithm of the time, fitted to the trials of one variant. It gives every tried value of
+every parameter one term, and adds them up; a term says by which factor a value changes the time while the other
+parameters stay. It is fitted by ridge regression with the penalty that predicts best when each trial is left out in
+turn. The raw means of a search would mislead: a sampler tries good values together.
+
+A parameter's importance is Pratt's measure (Pratt 1987; Thomas, Hughes and Zumbo 1998): the covariance of its term with
+the logarithm of the time, as a share of that one's variance. The shares add up to what the model explains; what is left
+is interaction and noise.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tuner.core.model import Configuration, Trial, value_text
-from tuner.report.html.effects import Worth, levels, worth
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.core.model import Configuration, Trial, Value, value_text
 from tuner.report.html.subjects import Figure, TunedProblem
 from tuner.report.tables import duration, percent
 
@@ -133,3 +147,153 @@ def _parallel(timed: Sequence[Trial], best: Configuration, fitted: Worth | None)
             "winner": next((i for i, trial in enumerate(drawn) if trial.configuration == best), None),
         },
     )
+
+
+FEWEST_TRIALS = 20
+"""Timed trials of a variant below which its parameters are not compared."""
+MOST_VALUES, MOST_TERMS = 50, 200
+"""Values of a parameter beyond which it is left out, and those of all parameters together: memory and time grow with
+them."""
+PENALTIES = tuple(float(value) for value in np.logspace(-3, 4, 29))
+SIGMAS = 1.96
+"""Standard errors to each side of a 95 % interval."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a value of a parameter does to the time, compared with the winner's value."""
+
+    value: Value
+    trials: int
+    """That have this value."""
+    best_ns: float
+    """The fastest of them."""
+    factor: float
+    """Time over the time with the winner's value, all else equal, by the model."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ParameterWorth:
+    """A parameter's importance, and the effect of each value that was tried."""
+
+    name: str
+    importance: float
+    """Share of the variance of the logarithm of the time, from 0 to 1."""
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the parameters of a variant are worth."""
+
+    variant: str
+    parameters: tuple[ParameterWorth, ...]
+    """The most important first."""
+    trials: int
+    explained: float
+    """Share of the variance that the model predicts of trials that it has not seen; 0 where it predicts nothing."""
+
+
+def levels(trials: Sequence[Trial], variant: str) -> dict[str, list[Value]]:
+    """Return the tried values of a variant's parameters, sorted; those with one or very many values are left out."""
+    tried: dict[str, dict[Value, None]] = {}
+    for trial in trials:
+        if trial.configuration.variant == variant:
+            for name, value in trial.configuration.parameters:
+                tried.setdefault(name, {})[value] = None
+    kept: dict[str, list[Value]] = {}
+    for name, values in tried.items():
+        if 1 < len(values) <= min(MOST_VALUES, MOST_TERMS - sum(map(len, kept.values()))):
+            kept[name] = sorted(values, key=_order)
+    return kept
+
+
+def _order(value: Value) -> tuple[bool, float, str]:
+    return (True, 0.0, value) if isinstance(value, str) else (False, value, "")
+
+
+def worth(trials: Sequence[Trial], best: Configuration) -> Worth | None:
+    """Return what the parameters of the winner's variant are worth; None if too few trials tell.
+
+    Args:
+        trials: verified and timed.
+        best: the winner, with whose values the others are compared.
+    """
+    own = [trial for trial in trials if trial.configuration.variant == best.variant]
+    tried = levels(own, best.variant)
+    if len(own) < FEWEST_TRIALS or not tried:
+        return None
+    values = [trial.configuration.values for trial in own]
+    columns = [(name, value) for name, all_values in tried.items() for value in all_values]
+    coded = np.array([[float(row.get(name) == value) for name, value in columns] for row in values])
+    logs = np.log([float(trial.time_ns or 0.0) for trial in own])
+    if not np.var(logs):
+        return None
+    fit = _Fit.of(coded, logs)
+    parameters = []
+    for name in tried:
+        chosen = [i for i, column in enumerate(columns) if column[0] == name]
+        effects = tuple(fit.effect(coded, own, columns, i, chosen, best.values.get(name)) for i in chosen)
+        parameters.append(ParameterWorth(name, fit.share(chosen), effects))
+    parameters.sort(key=lambda one: (-one.importance, one.name))
+    return Worth(best.variant, tuple(parameters), len(own), fit.explained)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Ridge regression on centred columns."""
+
+    centred: Floats
+    logs: Floats
+    coefficients: Floats
+    covariance: Floats
+    explained: float
+
+    @classmethod
+    def of(cls, coded: Floats, logs: Floats) -> _Fit:
+        centred, left = coded - coded.mean(axis=0), logs - logs.mean()
+        eigenvalues, vectors = np.linalg.eigh(centred.T @ centred)
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        rotated = centred @ vectors
+        projected = rotated.T @ left
+        best: tuple[float, float] | None = None
+        for penalty in PENALTIES:
+            residuals = left - rotated @ (projected / (eigenvalues + penalty))
+            leverage = 1 / len(logs) + (rotated**2 / (eigenvalues + penalty)).sum(axis=1)
+            error = float(np.mean((residuals / np.maximum(1 - leverage, 1e-6)) ** 2))
+            best = min(best or (error, penalty), (error, penalty))
+        assert best is not None  # there is a penalty
+        error, penalty = best
+        inverse = (vectors / (eigenvalues + penalty)) @ vectors.T
+        explained = max(0.0, 1 - error / float(np.mean(left**2)))
+        return cls(centred, left, inverse @ (centred.T @ left), error * inverse, explained)
+
+    def share(self, chosen: Sequence[int]) -> float:
+        """Return Pratt's measure of the parameter that has these columns."""
+        term = self.centred[:, chosen] @ self.coefficients[chosen]
+        return max(0.0, float(term @ self.logs / (self.logs @ self.logs)))
+
+    def effect(
+        self,
+        coded: Floats,
+        trials: Sequence[Trial],
+        columns: Sequence[tuple[str, Value]],
+        index: int,
+        chosen: Sequence[int],
+        best: Value | None,
+    ) -> Effect:
+        """Return a column's contrast with the winner's value, with its 95 % interval."""
+        contrast = np.zeros(len(columns))
+        contrast[index] += 1
+        for other in chosen:
+            if columns[other][1] == best:
+                contrast[other] -= 1
+        middle = float(contrast @ self.coefficients)
+        spread = SIGMAS * math.sqrt(max(0.0, float(contrast @ self.covariance @ contrast)))
+        rows = np.flatnonzero(coded[:, index]).tolist()
+        factors = np.exp([middle, middle - spread, middle + spread])
+        fastest = min(trials[row].time_ns or 0.0 for row in rows)
+        return Effect(columns[index][1], len(rows), fastest, *map(float, factors))
