@@ -195,6 +195,13 @@ def test_constraints_on_what_the_compiler_says(device: LocalDevice, tmp_path: Pa
     assert outcome.resources is not None and outcome.resources.registers > 1
 
 
+def statuses_at(device: LocalDevice, problems: list[Problem], one: Configuration) -> dict[int, Status]:
+    answers = {
+        problem.sizes["n"]: device.verify_at(problem, one, 60.0, contents=False) for problem in problems
+    }
+    return {n: answer.status for n, answer in answers.items() if answer is not None}
+
+
 def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"no tail" = "n % 64 == 0"\n'
     _, problem = prepared(device, tmp_path, extra=extra, faults=("ok", "edge"))
@@ -205,12 +212,38 @@ def test_race_confirmation_and_other_sizes(device: LocalDevice, tmp_path: Path) 
     assert confirmed.status is Status.OK
     assert log(tmp_path)[-3:] == ["start", "setup 2", "measure scale__ok False"]
     sizes = [Problem("scale", {"n": n}, problem.dtypes, problem.options) for n in (1, 63, 64, 128)]
-    verified = device.verify_at(sizes, a)
-    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK), (128, Status.OK)]
+    assert statuses_at(device, sizes, a) == {64: Status.OK, 128: Status.OK}
+    assert set(statuses_at(device, sizes, configuration("edge", 32)).values()) == {Status.WRONG_RESULT}
+    assert "further contents" not in log(tmp_path)
+    assert device.verify_at(sizes[2], a, 60.0, contents=True) is not None
     assert log(tmp_path)[-2:] == ["measure scale__ok True", "further contents"]
-    assert log(tmp_path).count("further contents") == 1
-    verified = device.verify_at(sizes, configuration("edge", 32))
-    assert [m.status for _, m in verified] == [Status.WRONG_RESULT] * 2
+
+
+@pytest.mark.parametrize(
+    ("setup", "limit_s", "said", "checked"),
+    [
+        ("undecided", 60.0, "not a number", False),
+        ("hang", 0.3, "no answer within", False),
+        ("die", 60.0, "ended", None),
+    ],
+)
+def test_what_nothing_can_be_said_of_is_no_verdict(
+    setup: str,
+    limit_s: float,
+    said: str,
+    checked: bool | None,
+    device: LocalDevice,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, problem = prepared(device, tmp_path)
+    monkeypatch.setenv("FAKE_SETUP", setup)
+    answer = device.verify_at(problem, configuration(), limit_s, contents=False)
+    assert answer is not None and answer.status is Status.UNVERIFIED and said in answer.error
+    assert (answer.verification.checked if answer.verification else None) is checked
+    monkeypatch.delenv("FAKE_SETUP")
+    device.end_confirmation()
+    assert set(statuses_at(device, [problem], configuration()).values()) == {Status.OK}
 
 
 def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_sizes(
@@ -219,7 +252,7 @@ def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_size
     _, problem = prepared(device, tmp_path)
     for _ in range(2):
         assert device.confirm(configuration(), 1e5).status is Status.OK
-    assert [at for at, _ in device.verify_at([problem], configuration())] == [problem]
+    assert device.verify_at(problem, configuration(), 60.0, contents=False) is not None
     search, first, second = starts(tmp_path)
     lines = (tmp_path / "log").read_text().splitlines()
     assert f"{first} setup 3" not in lines and f"{second} setup 3" in lines
@@ -257,8 +290,7 @@ def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_pat
     prepared_again = read_kernel(kernel)
     device.prepare(prepared_again, prepared_again.problem(), 1)
     sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
-    verified = device.verify_at(sizes, configuration("ok", 64))
-    assert [(p.sizes["n"], m.status) for p, m in verified] == [(64, Status.OK)]
+    assert statuses_at(device, sizes, configuration("ok", 64)) == {64: Status.OK}
 
 
 def test_what_is_prepared_is_not_prepared_again(device: LocalDevice, tmp_path: Path) -> None:
@@ -303,9 +335,8 @@ def test_confirmation_without_a_second_process(
     confirmed = device.confirm(configuration(), 1e5)
     assert confirmed.status is Status.WORKER_DIED
     assert "NO_DEVICE" in confirmed.error
-    ((where, measurement),) = device.verify_at([problem], configuration())
-    assert where == problem
-    assert measurement.status is Status.UNVERIFIED
+    measurement = device.verify_at(problem, configuration(), 60.0, contents=False)
+    assert measurement is not None and measurement.status is Status.UNVERIFIED
 
 
 def test_device_that_cannot_be_restarted_says_so(

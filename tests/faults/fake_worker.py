@@ -160,6 +160,8 @@ class FakeWorker:
             time.sleep(1000.0)
         if mode == "refuse":
             return Failed("this problem does not fit on the GPU")
+        if mode == "undecided":
+            return Failed("the reference of y is not a number", undecided=True)
         if mode == "fault":
             return Failed("the reference kernel failed: CUDA_ERROR (700)", dying=True)
         self.ready = True

@@ -116,9 +116,9 @@ class StubDevice(Device):
         return True
 
     def verify_at(
-        self, problems: Sequence[Problem], configuration: Configuration
-    ) -> list[tuple[Problem, Measurement]]:
-        return [(problem, self.edge_case(problem, configuration)) for problem in problems]
+        self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+    ) -> Measurement:
+        return self.edge_case(problem, configuration)
 
     def close(self) -> None:
         self.closed = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from tuner.kernel.edge_sizes import (
     tile_edge_problems,
     tile_product_problems,
 )
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
@@ -67,7 +67,7 @@ def test_products_of_two_parameters_are_lengths_too() -> None:
     assert not {1023, 1025} & near and {1023, 1025, 191, 193, 47, 49} <= wide
     of = Problem("sum", {"n": 100}, {})
     verified = edge_case_problems(of, parts, lambda case, _: case.sizes["n"] > 200)
-    assert {1023, 1025} <= {case.sizes["n"] for case in verified}
+    assert {1023, 1025} <= {case.sizes["n"] for case in islice(verified, VERIFIED_PROBLEMS)}
 
 
 def test_no_case_is_large() -> None:
@@ -145,7 +145,8 @@ def test_published_winners_have_all_their_edge_case_sizes(layout: str, count: in
         of = GEMM.problem(sizes, dtypes, {"layout": layout})
         one = of_today(GEMM, winner["search"]["variant"], winner["search"]["parameters"])
         assert one is not None
-        cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
+        fitting = edge_case_problems(of, one, lambda p, one: not invalid_reason(GEMM, p, HOPPER, one))
+        cases = list(islice(fitting, VERIFIED_PROBLEMS))
         assert len(set(map(str, cases))) == len(cases) == VERIFIED_PROBLEMS, str(of)
         if "block_n" in one.values and tiles_of(of, one) > HOPPER.sm_count:  # blocks have several
             assert sum(tiles_of(p, one) > HOPPER.sm_count for p in cases) >= 4, str(of)
@@ -176,3 +177,53 @@ def test_near_problems_are_off_in_every_dimension() -> None:
     for p in cases:
         assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
         assert min(p.sizes.values()) > 0
+
+
+TILED = """\
+kernel = { name = "tiled" }
+problem.sizes = { rows = 4096, columns = @COLUMNS@ }
+problem.dtypes = { input = "float32" }
+problem.presets.p = { rows = 99, columns = 77 }
+tensors.x = { shape = ["rows", "columns"], dtype = "input", role = "inout" }
+reference = { numpy = "2 * x" }
+work = { bytes = "8 * rows * columns" }
+variants.v.parameters = { tile = { values = [48] }, depth = { values = [7] }, parts = { values = [4] } }
+variants.v.constraints."the sizes" = "@SIZES@"
+[[variants.v.launches]]
+template = "tiled.cu"
+entry = "tiled"
+arguments = ["x"]
+grid = ["ceil_div(rows, tile)"]
+block = [32]
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "columns", "fewest"),
+    [
+        ("rows % 256 == 0 and columns % tile == 0", 4080, 12),
+        ("rows % 256 == 0 and columns % (tile * depth * parts) == 0", 48 * 7 * 4 * 3, 12),
+        ("rows % 256 == 0 and columns % 715 == 0", 7150, 12),
+        ("is_pow2(rows) and is_pow2(columns)", 4096, 12),
+        ("rows == columns and rows % 1024 == 0", 4096, 2),
+        ("rows * columns == 16777216", 4096, 3),
+        ("columns == rows // 8 and rows % 512 == 0", 512, 1),
+        ("rows == 4096 and columns == 4096 or rows == 99 and columns == 77", 4096, 1),
+        ("rows == 4096 and (columns == 4096 or columns == 500 or columns == 12345)", 4096, 2),
+        ("rows == 4096 and columns == 4096", 4096, 0),
+    ],
+)
+def test_sizes_are_found_that_constraints_admit(
+    sizes: str, columns: int, fewest: int, tmp_path: Path
+) -> None:
+    (tmp_path / "tiled.cu").write_text("")
+    (tmp_path / "tiled.toml").write_text(TILED.replace("@SIZES@", sizes).replace("@COLUMNS@", str(columns)))
+    kernel = read_kernel(tmp_path / "tiled.toml")
+    of, one = kernel.problem(), Configuration.of("v", kernel.variants["v"].defaults)
+    assert not invalid_reason(kernel, of, HOPPER, one)
+    cases = edge_case_problems(of, one, lambda p, one: not invalid_reason(kernel, p, HOPPER, one), kernel)
+    found = [case.sizes for case in islice(cases, VERIFIED_PROBLEMS)]
+    assert of.sizes not in found
+    assert len(found) >= fewest and bool(found) == bool(fewest)
+    if fewest == VERIFIED_PROBLEMS:
+        assert min(math.prod(case.values()) for case in found) < math.prod(of.sizes.values()) / 8

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from tests.faults.stub_device import good
-from tests.tuning.finishes import Track, finish, finish_and_rejected, numbers, trial
+from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, numbers, trial
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
+from tuner.tuning import confirmation
+from tuner.tuning.race import FinalRace
 
 
 def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
@@ -71,6 +74,41 @@ def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
     assert ended is not None
     assert not ended.exportable
     assert str(status) in ended.reason
+
+
+NOTHING_SAID = Measurement(Status.UNVERIFIED, (), "it is not a number", Verification(False, checked=False))
+
+
+@pytest.mark.parametrize(("odd", "verified"), [(True, VERIFIED_PROBLEMS), (False, 0)])
+def test_a_size_without_a_right_answer_makes_room_for_another(odd: bool, verified: int) -> None:
+    """If no size has one, that is no fault of the winner, and is said."""
+    device = Track()
+    device.edge_case = lambda p, c: good(1.0) if odd and p.sizes["n"] % 2 else NOTHING_SAID
+    ended = finish(device, [trial(0, 1000.0)])
+    assert ended is not None and ended.exportable
+    assert len(ended.edge_cases) == verified
+    assert ("it is not a number" in ended.edge_note) is not odd
+
+
+def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirmation, "EDGE_CASES_S", 0.2)
+    monkeypatch.setattr(confirmation, "SLOW_S", 0.02)
+    device, said, limits = Track(), list[str](), list[float]()
+
+    class Slow(Track):
+        def verify_at(
+            self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+        ) -> Measurement:
+            limits.append(limit_s)
+            threading.Event().wait(0.06)
+            return super().verify_at(problem, configuration, limit_s, contents=contents)
+
+    device = Slow()
+    ended = FinalRace(device, PROBLEM, None, said.append, lambda trial, reason: None).run([trial(0, 1000.0)])
+    assert ended is not None and ended.exportable
+    assert 1 <= len(ended.edge_cases) <= 4 and "limit" in ended.edge_note
+    assert limits == sorted(limits, reverse=True) and max(limits) <= 0.2
+    assert any("1 of 12 edge-case sizes are verified; still at n=" in line for line in said)
 
 
 @pytest.mark.parametrize("status", [Status.WORKER_DIED, Status.UNSTABLE])

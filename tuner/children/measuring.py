@@ -243,6 +243,8 @@ class Failed(Message, frozen=True):
 
     error: str
     dying: bool = False
+    undecided: bool = False
+    """Whether it is the reference that says nothing of this problem, or of its size."""
 
 
 Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | Failed

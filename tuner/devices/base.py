@@ -169,9 +169,6 @@ class BusyTime:
         return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
 
 
-SizesChecked = list[tuple[Problem, Measurement]]
-"""What a configuration's output was worth at other sizes."""
-
 Incumbent = Callable[[], float | None]
 """Returns the best time so far, in nanoseconds, when a candidate's turn comes; effort follows rank."""
 
@@ -381,8 +378,10 @@ class Device(ABC):
         """Return whether the configuration claims to work at another size."""
 
     @abstractmethod
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
-        """Check the configuration's output at other sizes; sizes that it cannot be launched at are left out."""
+    def verify_at(
+        self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+    ) -> Measurement | None:
+        """Check the output at another size; not ``checked`` without a reference in time; None if it cannot run."""
 
     def end_confirmation(self) -> None:  # noqa: B027 - most devices start no process
         """Let go of what :meth:`confirm` and :meth:`verify_at` have used."""

@@ -76,6 +76,8 @@ class Unanswered:
     error: str
     fatal: bool = False
     """Whether no process can be started any more: every further request gets the same."""
+    undecided: bool = False
+    """Whether the caller did not wait any longer: that says nothing."""
 
 
 @dataclass
@@ -142,21 +144,24 @@ class Guard:
         self._requests.put(_Pending(request, done))
 
     @overload
-    def call(self, request: Setup) -> SetupDone | Failed | Unanswered: ...
+    def call(self, request: Setup, limit_s: float = math.inf) -> SetupDone | Failed | Unanswered: ...
     @overload
-    def call(self, request: Measure) -> Measured | Unanswered: ...
+    def call(self, request: Measure, limit_s: float = math.inf) -> Measured | Unanswered: ...
     @overload
-    def call(self, request: Race) -> Raced | RaceFailed | Unanswered: ...
+    def call(self, request: Race, limit_s: float = math.inf) -> Raced | RaceFailed | Unanswered: ...
     @overload
-    def call(self, request: Calibrate) -> Calibrated | Failed | Unanswered: ...
+    def call(self, request: Calibrate, limit_s: float = math.inf) -> Calibrated | Failed | Unanswered: ...
     @overload
-    def call(self, request: Release) -> Released | Unanswered: ...
+    def call(self, request: Release, limit_s: float = math.inf) -> Released | Unanswered: ...
 
-    def call(self, request: MeasuringRequest) -> Answer | Unanswered:
-        """Send a request, and return its answer."""
+    def call(self, request: MeasuringRequest, limit_s: float = math.inf) -> Answer | Unanswered:
+        """Send a request, and return its answer, or that there is none after so many seconds."""
         answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
         self._requests.put(_Pending(request, answer.put))
-        return answer.get()
+        try:
+            return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)
+        except queue.Empty:
+            return Unanswered(Status.HANG, f"no answer within {limit_s:.0f} s", undecided=True)
 
     def close(self) -> None:
         """Kill the process and end the thread."""

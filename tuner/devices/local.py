@@ -26,13 +26,12 @@ from tuner.children.measuring import (
 )
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
-from tuner.core.model import Configuration, Measurement, Problem, Status, Trial
+from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
     Device,
     Incumbent,
     RaceRequest,
-    SizesChecked,
     candidate_of,
     no_incumbent,
     say_nothing,
@@ -43,7 +42,6 @@ from tuner.devices.guard import Guard, Unanswered
 from tuner.devices.requests import Requests, race
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
-from tuner.kernel.edge_sizes import varied_problem
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
@@ -269,25 +267,37 @@ class LocalDevice(Device):
             # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.WORKER_DIED, error=str(error))
 
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
-        """Check one configuration at other sizes, in the process that has confirmed it, if one has."""
-        reference = self._submissions.kernel.reference
-        if reference.golden and not reference.any_size:
-            return []  # the files are of one size
+    def verify_at(
+        self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+    ) -> Measurement | None:
+        """Check one configuration at another size, in the process that has confirmed it, if one has."""
         self._release()
-        checked: SizesChecked = []
-        problem = self._submissions.problem
         try:
             if self._confirming is None:
                 self._confirming = self._new_guard()
                 self._confirming.hello()
-            varied = varied_problem(self._submissions.kernel, problems, self.gpu)
-            for problem in problems:
-                if measurement := self._verify(problem, configuration, contents=problem == varied):
-                    checked.append((problem, measurement))
-            return checked
         except DeviceError as error:
-            return [*checked, (problem, Measurement(Status.UNVERIFIED, error=str(error)))]
+            return Measurement(Status.UNVERIFIED, error=str(error))
+        if not self.fits(problem, configuration):
+            return None
+        candidate, compilation = self._requests.compile(problem, configuration)
+        try:
+            setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
+        except KernelError:  # a tensor of nothing, for example
+            return None
+        except DeviceError as error:
+            return Measurement(Status.UNVERIFIED, error=str(error))
+        if compilation.status is Status.INVALID_CONFIG:  # a grid of nothing
+            return None
+        if candidate is None:
+            return Measurement(compilation.status, error=compilation.error)
+        answer = self._confirming.call(setup, limit_s)
+        if isinstance(answer, Failed | Unanswered):
+            if isinstance(answer, Unanswered) and answer.undecided:  # it may compute for long
+                self.end_confirmation()
+            nothing = Verification(False, checked=False) if answer.undecided else None
+            return Measurement(Status.UNVERIFIED, (), answer.error, nothing)
+        return _measurement_of(self._confirming.call(Measure(candidate, verify_only=True, contents=contents)))
 
     def end_confirmation(self) -> None:
         """End the process."""
@@ -299,28 +309,11 @@ class LocalDevice(Device):
         return Guard(self._worker, self._arguments, self.say)
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
-        """Return whether the configuration claims to work at another size."""
+        """Return whether the configuration claims to work at another size; golden files are of one."""
+        reference = self._submissions.kernel.reference
+        if reference.golden and not reference.any_size:
+            return False
         return not invalid_reason(self._submissions.kernel, problem, self.gpu, configuration)
-
-    def _verify(
-        self, problem: Problem, configuration: Configuration, *, contents: bool
-    ) -> Measurement | None:
-        """Check a configuration at another size; None where it does not claim to work."""
-        if (guard := self._confirming) is None or not self.fits(problem, configuration):
-            return None
-        candidate, compilation = self._requests.compile(problem, configuration)
-        try:
-            setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
-        except KernelError:  # a tensor of nothing, for example
-            return None
-        if compilation.status is Status.INVALID_CONFIG:  # a grid of nothing
-            return None
-        if candidate is None:
-            return Measurement(compilation.status, error=compilation.error)
-        match guard.call(setup):
-            case Failed(error=error) | Unanswered(error=error):
-                return Measurement(Status.UNVERIFIED, error=error)
-        return _measurement_of(guard.call(Measure(candidate, verify_only=True, contents=contents)))
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""

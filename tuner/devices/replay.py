@@ -20,7 +20,6 @@ from tuner.devices.base import (
     Device,
     Incumbent,
     RaceRequest,
-    SizesChecked,
     measured,
     no_incumbent,
     say_nothing,
@@ -214,9 +213,10 @@ class ReplayDevice(Device):
         """Return False: other sizes were not recorded for this purpose."""
         return False
 
-    def verify_at(self, problems: Sequence[Problem], configuration: Configuration) -> SizesChecked:
-        """Return nothing."""
-        return []
+    def verify_at(
+        self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+    ) -> Measurement | None:
+        """Return None."""
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -24,6 +24,7 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.python_reference import expected_on_host, from_files
 from tuner.kernel.reference import (
+    MOST_UNKNOWN,
     UNIT_ROUNDOFF,
     Expected,
     SettledReference,
@@ -40,8 +41,6 @@ _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20
 CROSS_CHECK_WORK = 1 << 28
 """Up to these sizes a CUDA reference is compared with the NumPy one at every start: it takes milliseconds."""
-MOST_UNKNOWN = 0.5
-"""Share of an output that may be beyond judgement; the rest still tells a right kernel from a wrong one."""
 
 
 class Verifier:

@@ -125,7 +125,7 @@ class Worker:
         try:
             return self._set_up(setup)
         except TunerError as error:
-            return Failed(str(error))
+            return Failed(str(error), undecided=True)
         except ClockMismatchError as mismatch:
             return Failed(f"this GPU cannot be timed: {mismatch}")
         except DriverFailure as failure:

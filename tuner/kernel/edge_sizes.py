@@ -1,17 +1,20 @@
-"""Problem sizes at which a tiled kernel is most likely wrong: one off a tile, smaller than all tiles, between tiles."""
+"""Problem sizes at which a tiled kernel is most likely wrong: one off a tile, smaller than all tiles, between tiles.
+Where those are not valid, others that are."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, combinations, islice, product
+from itertools import chain, combinations, islice, permutations, product
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
+from tuner.expressions.arithmetic import WIDE
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.expressions import Tree
 
 MAX_PROBLEMS = 48
 """Problems around a tile."""
@@ -32,22 +35,121 @@ VARIED_ELEMENTS = 1 << 10
 """Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
 MAX_VARIED_ELEMENTS = 1 << 24
 """What NumPy computes on the host in a second or so, if it need not multiply matrices."""
+MAX_LENGTHS = 8
+"""Of a dimension, among those that constraints admit."""
+DIVIDING = ("%", "//", "ceil_div", "round_up")
 ALIGNED = 8
 """Distance from a tile of half of the problems: some variants take only lengths that are multiples of a vector's."""
 
 
+Fits = Callable[[Problem, Configuration], bool]
+"""Whether a configuration claims to work for a problem."""
+
+
 def edge_case_problems(
-    problem: Problem, configuration: Configuration, fits: Callable[[Problem, Configuration], bool]
-) -> list[Problem]:
-    """Return the problems at which a winner is verified: a share of each kind, filled up from the first kinds."""
-    around = chain(tile_edge_problems(problem, configuration), tile_product_problems(problem, configuration))
+    problem: Problem, configuration: Configuration, fits: Fits, kernel: KernelSpec | None = None
+) -> Iterator[Problem]:
+    """Yield the problems at which a winner is verified, the smallest first, and then others to replace some of them.
+
+    They are a share of each kind, filled up from the first kinds. The problem itself is none of them.
+
+    Args:
+        problem: what was tuned.
+        configuration: the winner.
+        fits: whether it claims to work at other sizes.
+        kernel: whose presets and constraints say which sizes there may be.
+    """
+    around = chain(
+        tile_edge_problems(problem, configuration),
+        tile_product_problems(problem, configuration),
+        admitted_problems(problem, configuration, fits, kernel),
+    )
     kinds = [
-        (case for case in kind if fits(case, configuration))
+        (case for case in kind if case.sizes != problem.sizes and fits(case, configuration))
         for kind in (around, intermediate_problems(problem), near_problems(problem))
     ]
     cases = [case for kind, share in zip(kinds, SHARES, strict=True) for case in islice(kind, share)]
-    cases += islice(chain(*kinds), VERIFIED_PROBLEMS)
-    return list({str(case): case for case in cases}.values())[:VERIFIED_PROBLEMS]
+    distinct = {str(case): case for case in chain(cases, islice(chain(*kinds), VERIFIED_PROBLEMS))}
+    first = list(distinct.values())[:VERIFIED_PROBLEMS]
+    yield from sorted(first, key=lambda case: math.prod(case.sizes.values()))
+    yield from list(distinct.values())[VERIFIED_PROBLEMS:]
+    yield from (case for case in chain(*kinds) if str(case) not in distinct)
+
+
+def admitted_problems(
+    problem: Problem, configuration: Configuration, fits: Fits, kernel: KernelSpec | None = None
+) -> Iterator[Problem]:
+    """Yield problems that a configuration admits, small ones first, for one that rejects what is beside its tiles.
+
+    Lengths are multiples of parameters, of their products and of divisors in the constraints, powers of two, and
+    numbers of the constraints; each dimension has those that are valid beside the other sizes. Then follow equal
+    lengths, the own sizes scaled, exchanged or made longer and shorter in turn, and the presets.
+    """
+    divisors, others = _said(kernel, problem, configuration) if kernel is not None else (set(), [])
+    numbers = _numbers(configuration)
+    products = {math.prod(some) for count in (1, 2, 3) for some in combinations(numbers, count)}
+    steps = sorted(step for step in {*products, math.prod(numbers), *divisors} if 1 < step <= MAX_LENGTH)
+    own, draw = problem.sizes, random.Random(0)
+    longest = 2 * max(*own.values(), *steps, 1)
+    lengths = {count * step for step in steps for count in (1, 2, 3, 5)} | {1 << power for power in range(23)}
+    lengths |= {size + sign * step for size in own.values() for step in steps for sign in (-1, 1)}
+    ordered = sorted(length for length in lengths if 0 < length <= longest)
+    valid = {name: _valid_lengths(problem, configuration, fits, name, ordered) for name in own}
+
+    def candidates() -> Iterator[Mapping[str, int]]:
+        yield {name: some[0] for name, some in valid.items()}
+        for _ in range(MAX_PROBLEMS if len(own) > 1 else 0):
+            yield {name: draw.choice(some) for name, some in valid.items()}
+        yield from ({**own, name: length} for name in own for length in valid[name])
+        yield from (dict.fromkeys(own, length) for length in ordered)
+        for factor in (8, 4, 2):
+            yield {name: max(1, size // factor) for name, size in own.items()}
+            for one, other in permutations(own, 2):
+                yield {**own, one: max(1, own[one] // factor), other: own[other] * factor}
+                yield {**own, one: own[other], other: own[one]}
+        yield from others
+
+    most = max(MAX_ELEMENTS, math.prod(own.values()))
+    yield from (case for case in _distinct(problem, candidates(), most) if fits(case, configuration))
+
+
+def _valid_lengths(
+    problem: Problem, configuration: Configuration, fits: Fits, name: str, lengths: Sequence[int]
+) -> list[int]:
+    """Return the smallest lengths of a dimension that are valid beside the others' own, and its own."""
+    cases = (
+        Problem(problem.kernel, {**problem.sizes, name: n}, problem.dtypes, problem.options) for n in lengths
+    )
+    valid = (case.sizes[name] for case in cases if fits(case, configuration))
+    return list(dict.fromkeys([*islice(valid, MAX_LENGTHS), problem.sizes[name]]))
+
+
+def _said(
+    kernel: KernelSpec, problem: Problem, configuration: Configuration
+) -> tuple[set[int], list[Mapping[str, int]]]:
+    """Return numbers and divisors of a variant's conditions and grids, and the sizes of the kernel's presets."""
+    variant = kernel.variants[configuration.variant]
+    names = {**problem.dtypes, **problem.options, **problem.sizes, **configuration.values}
+    found: set[int] = set()
+
+    def collect(tree: Tree) -> None:
+        value = tree
+        if isinstance(tree, tuple) and tree[0] != "text":
+            for part in tree[1:]:
+                collect(part)
+            if tree[0] in DIVIDING and tree[2] not in problem.sizes:
+                with contextlib.suppress(ArithmeticError, KeyError, TypeError, ValueError, TunerError):
+                    value = WIDE.evaluator(tree[2])(names)
+        if isinstance(value, int) and not isinstance(value, bool):
+            found.add(value)
+
+    conditions = [variant.requires, *(condition for _, condition in variant.constraints_before)]
+    for expression in (
+        *filter(None, conditions),
+        *(side for launch in variant.launches for side in launch.grid),
+    ):
+        collect(expression.tree)
+    return found, [kernel.problem(preset=name).sizes for name in kernel.presets]
 
 
 def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) -> Problem | None:
@@ -58,7 +160,7 @@ def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) ->
     """
     elements: dict[int, Problem] = {}
     for problem in problems:
-        with suppress(TunerError):
+        with contextlib.suppress(TunerError):
             elements[sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))] = problem
     usable = [count for count in elements if count <= MAX_VARIED_ELEMENTS]
     enough = [count for count in usable if count >= VARIED_ELEMENTS]

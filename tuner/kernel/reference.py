@@ -23,6 +23,10 @@ if TYPE_CHECKING:  # the measuring process has tolerances, and no kernels
     from tuner.kernel.spec import KernelSpec
 
 
+MOST_UNKNOWN = 0.5
+"""Share of an output that may be beyond judgement; the rest still tells a right kernel from a wrong one."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """The expected values of one output, in the shape that the kernel means."""

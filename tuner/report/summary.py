@@ -292,10 +292,10 @@ def _confirmation(finish: Finish, replayed: bool) -> str:
 
 
 def _edge_sizes(finish: Finish) -> str:
-    count = len(finish.edge_cases)
-    if not count:
-        return "verified at no edge-case size: none suits it"
-    return f"right at {count} edge-case {'size' if count == 1 else 'sizes'}"
+    why = f": {finish.edge_note}" if finish.edge_note else ""
+    if not finish.edge_cases:
+        return f"verified at NO edge-case size{why or ': none is valid'}"
+    return f"right at {tables.counted(len(finish.edge_cases), 'edge-case size')}{why}"
 
 
 def _contents(finish: Finish) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from statistics import median
 
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.devices.base import Device
-from tuner.kernel.edge_sizes import edge_case_problems
+from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, edge_case_problems, varied_problem
+from tuner.kernel.spec import KernelSpec
 
 CONFIRMING_PROCESSES = 3
 """Fresh processes at most, until one agrees with the race: where a process gets its memory moves a short kernel by some
@@ -32,6 +36,14 @@ BATCH_RESOLUTION_NS = 100.0
 """The same where many calls share two events: the position of its code moves a kernel by so much on an H200."""
 
 
+EDGE_CASES_S = 60.0
+"""For all edge-case sizes: a dozen take a few seconds, unless a reference in Python is slow."""
+MOST_UNDECIDED = 50
+"""Sizes without a right answer, after which there is hardly one that has it."""
+SLOW_S = 5.0
+"""After so long at one size, it is named."""
+
+
 @dataclass(frozen=True)
 class Confirmation:
     """What a fresh process and other sizes say of a winner."""
@@ -41,6 +53,8 @@ class Confirmation:
     edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
     varied: Measurement | None = None
     """With further contents of the inputs, at one of these sizes or its own; None where it was not verified so."""
+    edge_note: str = ""
+    """Why it was verified at fewer sizes than usual; empty if it was not."""
     objection: str = ""
     """Empty if nothing speaks against it."""
     no_process: bool = False
@@ -55,6 +69,7 @@ def confirm(
     max_error: float | None,
     say: Callable[[str], None],
     other: tuple[Configuration, float] | None = None,
+    kernel: KernelSpec | None = None,
 ) -> Confirmation:
     """Measure a winner in a fresh process, and verify it at other sizes.
 
@@ -66,6 +81,7 @@ def confirm(
         max_error: how far from the true result it may be in the fresh process.
         say: told what begins.
         other: another finalist and its time in the race, if there is one.
+        kernel: which says what sizes there may be.
     """
     with ExitStack() as ended:
         ended.callback(device.end_confirmation)  # a large problem does not fit twice
@@ -75,21 +91,89 @@ def confirm(
             return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
         if max_error is not None and error is not None and error > max_error:
-            return Confirmation(
-                measurement, objection=f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
-            )
+            objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
+            return Confirmation(measurement, objection=objection)
         say("verifying the winner at edge-case sizes")
-        edge_cases = device.verify_at(edge_case_problems(problem, winner, device.fits), winner)
-        verified = edge_cases or device.verify_at([problem], winner)  # no other size suits it
+        checked = _EdgeCases(device, winner, say)
+        edge_cases = checked.verify(problem, kernel)
+        verified = edge_cases or checked.verify_at(problem, contents=True)  # no other size suits it
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         if not failed:
-            return Confirmation(measurement, edge_cases, varied)
+            return Confirmation(measurement, edge_cases, varied, checked.note)
         # A wrong result at one size counts, also if another size could not be verified.
         at, worst = min(failed, key=lambda case: case[1].status is Status.UNVERIFIED)
         objection = f"at {at}: {worst.status}: {worst.error}"
         unverified = worst.status is Status.UNVERIFIED
-        return Confirmation(measurement, edge_cases, varied, objection, no_process=unverified)
+        return Confirmation(measurement, edge_cases, varied, checked.note, objection, no_process=unverified)
+
+
+SizesChecked = list[tuple[Problem, Measurement]]
+"""What a configuration's output was worth at some sizes."""
+
+
+class _EdgeCases:
+    """Verifies a winner at other sizes, for a limited time.
+
+    Args:
+        device: where it raced.
+        winner: the configuration.
+        say: told of a size that takes long.
+    """
+
+    def __init__(self, device: Device, winner: Configuration, say: Callable[[str], None]) -> None:
+        self._device, self._winner, self._say = device, winner, say
+        self._ends = time.monotonic() + EDGE_CASES_S
+        self._count = 0
+        self._undecided: list[str] = []
+
+    def verify(self, problem: Problem, kernel: KernelSpec | None) -> SizesChecked:
+        """Return what the output was worth at sizes around its tile and beside those of a problem.
+
+        A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
+        """
+        cases = edge_case_problems(problem, self._winner, self._device.fits, kernel)
+        usual = list(islice(cases, VERIFIED_PROBLEMS))
+        varied = varied_problem(kernel, usual, self._device.gpu) if kernel is not None else None
+        checked: SizesChecked = []
+        for case in chain(usual, cases):
+            if self._count >= VERIFIED_PROBLEMS or len(self._undecided) >= MOST_UNDECIDED:
+                break
+            checked += (found := self.verify_at(case, contents=case == varied))
+            if case == varied and not found and kernel is not None:
+                varied = varied_problem(kernel, usual[usual.index(case) + 1 :], self._device.gpu)
+        return checked
+
+    def verify_at(self, case: Problem, *, contents: bool) -> SizesChecked:
+        """Return what the output is worth at one size; nothing where no answer can be had."""
+        left_s = self._ends - time.monotonic()
+        if left_s <= 0:
+            return []
+        done = f"{self._count} of {VERIFIED_PROBLEMS} edge-case sizes are verified"
+        slow = threading.Timer(SLOW_S, self._say, [f"{done}; still at {case.sizes_text}"])
+        slow.start()
+        try:
+            answer = self._device.verify_at(case, self._winner, left_s, contents=contents)
+        finally:
+            slow.cancel()
+        if answer is None:
+            return []
+        if answer.verification is not None and not answer.verification.checked:
+            self._undecided.append(f"{case.sizes_text}: {answer.error}")
+            return []
+        self._count += 1
+        return [(case, answer)]
+
+    @property
+    def note(self) -> str:
+        """Why fewer sizes than usual were verified; empty if they are as many, or all that there are."""
+        if self._count >= VERIFIED_PROBLEMS:
+            return ""
+        if time.monotonic() >= self._ends:
+            return f"the limit of {EDGE_CASES_S:g} s ended that"
+        if self._undecided:
+            return f"elsewhere nothing says what is right: {self._undecided[0]}"
+        return ""
 
 
 def _fresh_process(

@@ -16,6 +16,7 @@ from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.core.stats import Ratio, Verdict, reference_verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
+from tuner.kernel.spec import KernelSpec
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
@@ -106,6 +107,8 @@ class FinalRace:
     """Settles ties, and says how many margins each configuration has to gain to win; without it the fastest wins."""
     margin: float = 0.0
     """As a share: see :func:`tuner.tuning.decision.choose`."""
+    kernel: KernelSpec | None = None
+    """That is tuned; it says at which other sizes a winner may be verified."""
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -206,6 +209,7 @@ class FinalRace:
                 self.max_error,
                 self.say,
                 other,
+                self.kernel,
             )
         incumbent_ns, versus_incumbent, against_incumbent = _versus(
             self.incumbent, first, contestants, standing
@@ -218,6 +222,7 @@ class FinalRace:
             confirmed=confirmation.measurement,
             edge_cases=confirmation.edge_cases,
             varied=confirmation.varied,
+            edge_note=confirmation.edge_note,
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,

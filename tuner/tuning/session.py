@@ -135,6 +135,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         known_winners=known,
         prefer=alike if run.foreign else prefer,  # no card has to agree on those
         margin=margin,
+        kernel=kernel,
     )
     if (finish := race.run(trials)) is None:
         return None, None

@@ -68,6 +68,8 @@ class Finish(InRace):
     confirmed: Measurement | None = None
     edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
     """The winner at other sizes."""
+    edge_note: str = ""
+    """Why these are fewer than usual; empty if they are not."""
     varied: Measurement | None = None
     """The winner with further contents of the inputs; None where it was not verified so."""
     exportable: bool = False

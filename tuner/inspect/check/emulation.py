@@ -22,7 +22,7 @@ from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
-from tuner.kernel.edge_sizes import tile_edge_problems
+from tuner.kernel.edge_sizes import admitted_problems, tile_edge_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
@@ -31,6 +31,8 @@ CONFIGURATIONS = 3
 """Of each variant that are run on the CPU: the default and others of the sample."""
 PROBLEMS = 4
 """For each of them; half a second or so each, most of it the C++ compiler's."""
+SPARE = 8
+"""Further ones, in place of those for which the reference has no answer."""
 MAX_ELEMENTS = 1 << 17
 MAX_FLOPS = 1 << 24
 MAX_THREADS = 1 << 17
@@ -113,21 +115,32 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
     for number, configuration in enumerate(subject.configurations[::step][:CONFIGURATIONS]):
         smaller = replace(gpu, sm_count=FEW_SMS)
         for one in (smaller, gpu):
-            candidates = tile_edge_problems(subject.problem, configuration)
-            small = [
-                problem
-                for problem in candidates
-                if _is_small(kernel, problem, one, configuration)
-                and not invalid_reason(kernel, problem, one, configuration)
-            ]
+            small = _small_problems(kernel, subject.problem, one, configuration)
             if small:
                 # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
                 problems = tuple(small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS])
+                problems += tuple(problem for problem in small if problem not in problems)[:SPARE]
+                own = folder / str(number)
                 request = HostRequest(
-                    kernel.file, one, problems, folder / str(number), configuration=configuration
+                    kernel.file, one, problems, own, configuration=configuration, wanted=PROBLEMS
                 )
                 yield _Run(("variants", subject.variant.name), str(configuration), request)
                 break
+
+
+def _small_problems(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> list[Problem]:
+    """Return what a configuration is run at: around its tile, or if nothing there is valid what else is."""
+
+    def fits(case: Problem, _: Configuration) -> bool:
+        return not invalid_reason(kernel, case, gpu, configuration)
+
+    beside = (case for case in tile_edge_problems(problem, configuration) if fits(case, configuration))
+    for cases in (beside, admitted_problems(problem, configuration, fits, kernel)):
+        if small := [case for case in cases if _is_small(kernel, case, gpu, configuration)]:
+            return small
+    return []
 
 
 def _no_run(kernel: KernelSpec, subject: Subject) -> str:
@@ -160,6 +173,8 @@ class _Outcome:
 
     count: int = 0
     """Problems that were right."""
+    at: Problem | None = None
+    """The last one that was begun."""
     faults: list[TunerError] = field(default_factory=list)
     note: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
@@ -252,28 +267,35 @@ class HostChildren:
 
 def _heard(child: HostChild, run: _Run) -> _Outcome:
     """Return what a child says of a run until it stops or is stopped."""
-    outcome = _Outcome()
+    outcome, undecided = _Outcome(), ""
     try:
         child.send(run.request)
-        for problem in run.request.problems:
+        for outcome.at in run.request.problems:
             result = child.receive(DEADLINE_S)
+            variant = run.key[-1] if run.key[0] == "variants" else run.what
             if result is None:
-                outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {problem}"
+                outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {outcome.at}"
             elif result.unsuitable:
-                variant = run.key[-1] if run.key[0] == "variants" else run.what
                 outcome.note = f"{variant} was not run on the CPU: {_reason(result.unsuitable)}"
             elif result.fault:
                 as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
                 outcome.faults.append(TunerError(f"{result.fault}{as_}", result.remedy))
+            elif result.undecided:
+                undecided = f"{result.undecided}, at {outcome.at.sizes_text}"
             else:
                 outcome.count += 1
                 outcome.left_out |= result.left_out
             if outcome.note or (outcome.faults and not run.request.reference_only):
                 break
+            if outcome.count == run.request.wanted:
+                break
+        else:
+            if undecided and not outcome.count and not outcome.faults:
+                outcome.note = f"{variant} was compared at NO size: {undecided}"
     except ChildDied as death:
         late, outcome.killed = "SIGXCPU" in death.reason, "SIGKILL" in death.reason
         how = "does not end" if late else f"died ({death.reason})"
-        where = f"on the CPU, at {run.request.problems[outcome.count].sizes_text}"
+        where = f"on the CPU, at {outcome.at.sizes_text}" if outcome.at else "on the CPU"
         remedy = "look for an endless loop" if late else ""
         outcome.faults.append(TunerError(f"{run.what} {how} {where}", remedy))
     except UnsendableError as error:

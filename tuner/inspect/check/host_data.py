@@ -16,7 +16,7 @@ from tuner.inspect.emulator.host import HostArray
 from tuner.kernel.contents import drawn, not_varied
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
-from tuner.kernel.reference import UNIT_ROUNDOFF, Expected, Tolerance, in_full, settle_reference
+from tuner.kernel.reference import MOST_UNKNOWN, UNIT_ROUNDOFF, Expected, Tolerance, in_full, settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer
 
@@ -169,11 +169,11 @@ def difference(
 
 
 def _in_memory_order(tensor: Buffer, expected: Expected) -> Expected:
+    remedy = "it must be defined for its inputs: change the expression, or the inputs' init"
     if not np.isfinite(expected.value).all():
-        raise KernelError(
-            f"the reference of {tensor.name} is not a number in places",
-            "it must be defined for its inputs: change the expression, or the inputs' init",
-        )
+        raise KernelError(f"the reference of {tensor.name} is not a number in places", remedy)
+    if np.isinf(expected.magnitude).mean() > MOST_UNKNOWN:
+        raise KernelError(f"rounding alone decides most elements of {tensor.name}", remedy)
     if tensor.transposed:
         return Expected(expected.value.T, expected.magnitude.T)
     return expected

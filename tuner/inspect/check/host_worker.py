@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.limits import memory_limit
-from tuner.core.errors import TunerError
+from tuner.core.errors import KernelError, TunerError
 from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
@@ -62,6 +62,8 @@ class HostRequest(Record, frozen=True):
     """Whether the NumPy or Python reference is evaluated, and nothing else."""
     configuration: Configuration | None = None
     """None for the CUDA reference, which is compared with the other one."""
+    wanted: int | None = None
+    """Problems with an answer behind which no other is begun; None for all."""
 
 
 class HostResult(Record, frozen=True):
@@ -70,6 +72,8 @@ class HostResult(Record, frozen=True):
     fault: str = ""
     """What is wrong with the kernel or the reference."""
     remedy: str = ""
+    undecided: str = ""
+    """Why the reference has no answer, so that the problem shows nothing."""
     unsuitable: str = ""
     """Why this cannot be run on a CPU; nothing follows."""
     left_out: Mapping[str, str] = {}
@@ -77,7 +81,7 @@ class HostResult(Record, frozen=True):
 
 
 HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
-"""A result for each problem, in order."""
+"""A result for each problem that is begun, in order."""
 
 
 class _Runner:
@@ -86,7 +90,7 @@ class _Runner:
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
         self._compiled: dict[tuple[str, str], HostKernel] = {}
-        problems = request.problems if request.configuration is not None else ()
+        problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
 
     def result(self, problem: Problem) -> HostResult:
@@ -105,9 +109,13 @@ class _Runner:
         if request.reference_only:
             return self._evaluate_reference(problem)
         data = HostData(self._kernel, problem, request.gpu)
+        try:
+            expected = data.expected()
+        except KernelError as error:
+            return HostResult(undecided=error.problem)
         if request.configuration is None:
-            return self._cross_check(data, data.expected())
-        expected = self._expected(data)
+            return self._cross_check(data, expected)
+        expected = self._with_cuda(data, expected)
         wrong = self._verdict(data, expected, request.configuration)
         if wrong.fault or problem is not self._varied:
             return wrong
@@ -138,7 +146,7 @@ class _Runner:
 
         def compute(numbers: Mapping[str, npt.NDArray[Any]]) -> tuple[HostData, dict[str, Expected]]:
             other = data.holding(numbers)
-            return other, self._expected(other, further=True)
+            return other, self._with_cuda(other, other.expected(further=True))
 
         left_out: dict[str, str] = {}
         for tried in further_contents(data.tensors, compute, 0, integers=data.on_host):
@@ -154,9 +162,8 @@ class _Runner:
                 return HostResult(f"with {tried.content}: {wrong.fault}", RANGE)
         return HostResult(left_out=left_out)
 
-    def _expected(self, data: HostData, *, further: bool = False) -> dict[str, Expected]:
+    def _with_cuda(self, data: HostData, expected: dict[str, Expected]) -> dict[str, Expected]:
         """Return what references expect: a CUDA reference where the others leave something out."""
-        expected = data.expected(further=further)
         if self._kernel.reference.cuda is not None and len(expected) < len(data.outputs):
             return {**self._from_cuda(data), **expected}
         return expected
@@ -276,11 +283,13 @@ def limit_cpu() -> None:
 
 
 def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
+    answered = 0
     for problem in request.problems:
         limit_cpu()
         result = runner.result(problem)
         pipe.send(result)
-        if not request.reference_only and (result.fault or result.unsuitable):
+        answered += not result.undecided
+        if answered == request.wanted or (not request.reference_only and (result.fault or result.unsuitable)):
             return
 
 

@@ -1,0 +1,85 @@
+"""`tune check` runs kernels at sizes that they are for, and at which the reference says what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tests.inspect.check.planted import findings
+from tuner.inspect.emulator.host import COMPILER
+
+pytestmark = [
+    pytest.mark.usefixtures("forked_children"),
+    pytest.mark.skipif(COMPILER is None, reason="no g++"),
+]
+
+KERNEL = """\
+kernel = { name = "shifted" }
+problem.sizes = { n = 40960 }
+problem.dtypes = { input = "float32" }
+@PRESET@
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+scalars.known = { dtype = "float32", value = "@KNOWN@" }
+reference = { numpy = "x + 1 + 0 / (0 * x + known)" }
+work = { bytes = "8 * n" }
+variants.v.parameters = { block = { values = [64, 32], default = 64 }, items = { values = [5] } }
+variants.v.constraints."the sizes" = "@SIZES@"
+[[variants.v.launches]]
+template = "shifted.cu"
+entry = "shifted"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block * items)"]
+block = ["block"]
+"""
+CODE = """\
+extern "C" __global__ void shifted(const float* x, float* y, int n) {
+    for (int k = 0; k < items; ++k) {
+        const int i = (blockIdx.x * items + k) * block + threadIdx.x;
+        if (i < n @BUT@) y[i] = x[i] + 1;
+    }
+}
+"""
+LOST = "&& k < items - 1"
+
+
+def kernel(folder: Path, sizes: str, known: str = "1", but: str = LOST) -> str:
+    """Write a kernel, of which ``but`` is the fault, and return its file; ``known`` is 0 where there is no answer."""
+    path = folder / "shifted.toml"
+    preset = "problem.presets.small = { n = 700 }" if "700" in sizes else ""
+    path.write_text(KERNEL.replace("@SIZES@", sizes).replace("@KNOWN@", known).replace("@PRESET@", preset))
+    (folder / "shifted.cu").write_text(CODE.replace("@BUT@", but))
+    return str(path)
+
+
+ALONE = ("--configurations", "1", "--cc", "80", "-j", "1")
+
+
+@pytest.mark.parametrize(
+    "sizes", ["n % (block * items) == 0", "n % 4096 == 0", "is_pow2(n // 5)", "n == 40960 or n == 700"]
+)
+def test_a_kernel_of_certain_sizes_is_run_at_them(
+    sizes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = findings(capsys, kernel(tmp_path, sizes), *ALONE)
+    assert code == 1
+    (line,) = lines
+    assert "elements are wrong, at n=" in line
+
+
+def test_a_size_without_a_right_answer_makes_room_for_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reference is 0/0 at even sizes."""
+    said = said_by(capsys, "check", kernel(tmp_path, "n > 0", "n % 2", ""), *ALONE)
+    assert said.code == 0 and "1 run on the CPU at 4 sizes" in said.err
+
+
+def test_a_kernel_that_is_compared_at_no_size_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kernel(tmp_path, "n > 64", "1 if n < 20 else 0")
+    said = said_by(capsys, "check", path, *ALONE)
+    assert "was compared at NO size: the reference of y is not a number" in said.err
