@@ -215,6 +215,48 @@ def resealed(path: Path, table: str, **changes: object) -> None:
         connection.commit()
 
 
+WARM_RACE = (
+    '{"warm": {"time_ns": %d, "ratio": null, "ratio_low": null, "ratio_high": null, "verdict": "", "behind": 1.0, '
+    '"behind_in_mode": 1.0, "counts": true}}'
+)
+IMPOSSIBLE_TIMES = [
+    *((table, {"time_ns": time_ns}) for table in ("trials", "winners") for time_ns in (0.0, -5.0)),
+    ("trials", {"ci_low_ns": 0.0}),
+    ("winners", {"confirmed_ns": -1.0}),
+    ("winners", {"default_time_ns": 0.0}),
+    ("winners", {"race": WARM_RACE % 0}),
+]
+
+
+@pytest.mark.parametrize(("table", "changes"), IMPOSSIBLE_TIMES)
+def test_a_time_that_none_can_be_is_a_finding_and_never_the_best(
+    path: Path, table: str, changes: dict[str, object]
+) -> None:
+    filled(path)
+    with Database.open(path) as database:
+        before = database.query(sort="time").rows
+    number = before[-1].trial.id
+    assert number is not None
+    reseal(path, table, number if table == "trials" else 1, **changes)
+    with Database.open(path, write=False) as database:
+        assert any("cannot be read: its " in problem for problem in database.check().problems)
+        left = database.query(sort="time").rows
+        assert [one.trial.id for one in left] == [
+            one.trial.id for one in before if table == "winners" or one.trial.id != number
+        ]
+        assert not (table == "winners" and database.best().rows)
+        known = database.earlier_trials(make_run("c" * 32))
+        assert all(one.time_ns is None or one.time_ns > 0 for one in known)
+
+
+def test_a_possible_time_is_read(path: Path) -> None:
+    filled(path)
+    reseal(path, "winners", 1, race=WARM_RACE % 7)
+    with Database.open(path, write=False) as database:
+        assert database.check().problems == []
+        assert database.best().rows[0].winner.warm is not None
+
+
 def test_more_samples_than_any_timing_takes_are_not_decoded(path: Path) -> None:
     count = 1 << 24
     resealed(path, "trials", samples=zlib.compress(bytes(4 * count)), sample_count=count)

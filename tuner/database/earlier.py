@@ -144,6 +144,8 @@ def _decoded(rows: Iterable[Mapping[str, Any]]) -> list[KnownTrial]:
                 verification = cells.decode_verification(row["verification"])
             error = verification.true_error if verification else None
             configuration = cells.decode_configuration(row)
+            if row["time_ns"] is not None and not row["time_ns"] > 0:
+                raise ValueError("a time that is none")
         except cells.UNREADABLE:
             continue
         trials.append(KnownTrial(row["id"], configuration, status, row["time_ns"], error))

@@ -124,6 +124,7 @@ def decode_trial(row: Mapping[str, Any], run: Run) -> StoredTrial:
             },
             Trial,
         )
+        _refuse_impossible(trial, _TIMES)
         return StoredTrial(trial, run, msgspec.convert(row, Metrics), _time_of(row), row["outliers"])
 
 
@@ -168,6 +169,9 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
             {**row, **flags, "configuration": configuration, "warm": race.pop("warm", None), "race": race},
             Winner,
         )
+        _refuse_impossible(winner, ("time_ns", "default_time_ns", "confirmed_ns"))
+        if winner.warm:
+            _refuse_impossible(winner.warm, ("time_ns",))
         metrics = _scaled(stored, winner.time_ns)
         return StoredWinner(
             row["id"], winner, stored.run, stored.trial, metrics, _time_of(row), stored.outliers
@@ -176,7 +180,7 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
 
 def _scaled(stored: StoredTrial, time_ns: float) -> Metrics:
     """Return what another time of a trial's configuration means."""
-    if not stored.trial.time_ns or not time_ns:
+    if stored.trial.time_ns is None:
         return stored.metrics
     factor = stored.trial.time_ns / time_ns
     return Metrics(*(value and value * factor for value in msgspec.structs.astuple(stored.metrics)))
@@ -215,7 +219,7 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         winner_id: the row number that the winner of ``winner_run`` has in this file; none where that is gone.
     """
     with _decoding("benchmarks", row):
-        return msgspec.convert(
+        benchmark = msgspec.convert(
             {
                 **row,
                 **_problem_and_gpu(row),
@@ -228,6 +232,8 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             },
             Benchmark,
         )
+        _refuse_impossible(benchmark, _TIMES)
+        return benchmark
 
 
 @contextmanager
@@ -242,6 +248,14 @@ def _decoding(table: str, row: Mapping[str, Any]) -> Iterator[None]:
         yield
     except cells.UNREADABLE as error:
         raise Damaged(f"{name} cannot be read: {error}") from error
+
+
+def _refuse_impossible(record: object, names: Iterable[str]) -> None:
+    """Raise ValueError for a time that is not above zero: it would be the best there is."""
+    for name in names:
+        time_ns = getattr(record, name)
+        if time_ns is not None and not time_ns > 0:
+            raise ValueError(f"its {name} is {time_ns:g}")
 
 
 def _reals(record: object, names: Iterable[str]) -> dict[str, float | None]:
