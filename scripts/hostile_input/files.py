@@ -60,12 +60,15 @@ def _write_json(start: Any) -> Callable[[Path, random.Random], None]:
             text = values.dump(values.mutate_json(data, rng, rng.choice([1, 1, 2, 5]))).encode()
         elif kind == 7:
             text = values.json_texts(rng).encode("utf-8", "replace")
-        else:
+        elif kind == 8:
             text = values.mutate_bytes(json.dumps(data).encode(), rng)
+        else:  # as a writer leaves it that is killed
+            text = json.dumps(data).encode()
+            text = text[: rng.randrange(len(text))]
         if rng.random() < 0.2:
             text = gzip.compress(text)
             text = values.mutate_bytes(text, rng) if rng.random() < 0.5 else text
-        elif rng.random() < 0.02:
+        elif rng.random() < 0.05:
             text = bomb(rng)
         (folder / "f.json").write_bytes(text)
         (folder / "T1.json").write_text(json.dumps(T1))
@@ -75,10 +78,14 @@ def _write_json(start: Any) -> Callable[[Path, random.Random], None]:
 
 
 def bomb(rng: random.Random) -> bytes:
-    """Return gzip of far more than fits."""
+    """Return gzip of far more than fits, or in far too many members."""
+    if rng.random() < 0.2:
+        return gzip.compress(b" " * 1000) * 200_000
     packer = zlib.compressobj(9, wbits=31)
-    block = rng.choice([b" ", b"[", b"0,"]) * (1 << 20)
-    start = packer.compress(rng.choice([b"", b"[", b'{"a":"']))
+    block = rng.choice([b" ", b"[", b"0,", b"{},", b'{"a":1},', b'"a":[],']) * (1 << 20)
+    start = packer.compress(
+        rng.choice([b"", b"[", b'{"a":"', b'{"results":[', b'{"cache":{', b'{"problems":['])
+    )
     return start + b"".join(packer.compress(block) for _ in range(BOMB_BYTES // len(block))) + packer.flush()
 
 

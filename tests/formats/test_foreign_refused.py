@@ -107,6 +107,27 @@ def test_broken_spaces_are_refused_in_one_line(tune: Tune, tmp_path: Path, name:
 
 
 @pytest.mark.parametrize(
+    ("member", "entry", "count"),
+    [
+        ("Conditions", {"Expression": "bx > 0"}, 1001),
+        ("TuningParameters", {"Name": "p%d", "Values": "[1]"}, 201),
+        ("TuningParameters", {"Name": "p%d", "Values": "range(9999)"}, 11),
+    ],
+)
+def test_a_space_that_takes_long_to_read_is_refused(
+    tune: Tune, tmp_path: Path, member: str, entry: dict[str, str], count: int
+) -> None:
+    data = t1()
+    data["ConfigurationSpace"][member] += [
+        {name: text.replace("%d", str(i)) for name, text in entry.items()} for i in range(count)
+    ]
+    path = written(tmp_path / "a.json", cache())
+    said = tune("--space", written(tmp_path / "a.T1.json", data), "--device", f"replay:{path}")
+    assert said[0] == 1 and said[2].count("\n") == 1
+    assert "are allowed" in said[2] or "more than 100000 values" in said[2]
+
+
+@pytest.mark.parametrize(
     "condition",
     [
         "bx <",

@@ -167,6 +167,8 @@ def test_an_impossible_time_is_a_failure_and_said(tmp_path: Path, kind: str) -> 
     data = cache(times) if kind == "cache" else t4([t4_result(i, time) for i, time in enumerate(times)])
     found, note = read(tmp_path / "a.json", data)
     assert [time for time in found.values() if time is not None] == [20e6]
+    errors = [row.error for row in read_results(tmp_path / "a.json").rows.values()]
+    assert set(errors) == {"no time", ""}
     assert (
         f"a.json: results that count as failures, without a possible time: {len(IMPOSSIBLE)} (0, 0.0, -1.5)"
         in note

@@ -14,6 +14,7 @@ from tuner.core.errors import RecordingError
 from tuner.core.model import Configuration, Status, Value
 from tuner.kernel.variant_spec import ParameterSpec
 
+MAX_PARAMETERS = 200
 MAX_VALUES = 10_000
 """Values of one parameter; with more it is a measurement or a name, not a parameter."""
 MAX_TEXT = 200
@@ -158,10 +159,14 @@ def check_parameters(path: Path, recording: ForeignRecording) -> None:
     """Refuse a recording that is not a space.
 
     Raises:
-        RecordingError: nothing was recorded, or a parameter has too many values.
+        RecordingError: nothing was recorded, or there are too many parameters or values of one.
     """
     if not recording.rows or not recording.parameters:
         raise RecordingError(f"{path}: no configuration is recorded in it", "name a file with results")
+    if len(recording.parameters) > MAX_PARAMETERS:
+        raise RecordingError(
+            f"{path}: {len(recording.parameters)} parameters", f"at most {MAX_PARAMETERS} are allowed"
+        )
     for name, values in recording.parameters.items():
         if len(values) > MAX_VALUES:
             raise RecordingError(

@@ -17,7 +17,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.expressions.arithmetic import WIDE, Expression, parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_json import read_json
-from tuner.formats.foreign_recording import MAX_VALUES, damaged, storable_value
+from tuner.formats.foreign_recording import MAX_PARAMETERS, MAX_VALUES, damaged, storable_value
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, ParameterSpec, VariantSpec
@@ -25,6 +25,10 @@ from tuner.runtime import expressions as trees
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
+MOST = {"TuningParameters": MAX_PARAMETERS, "Conditions": 1000}
+"""Of a file: each takes up to a millisecond to read."""
+MOST_OF_ALL = 100_000
+"""Values of all parameters together, each of which may be computed."""
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
 """Types in T1, by dtype; it has none for bfloat16, which gets one of its size."""
 ACCESS = {"input": "ReadOnly", "output": "WriteOnly", "inout": "ReadWrite"}
@@ -67,7 +71,14 @@ def read_t1(path: Path) -> T1Space:
         raise RecordingError(f"{path}: not a T1 file", "name a file with a ConfigurationSpace")
     try:
         described = data["ConfigurationSpace"]
-        parameters = {str(p["Name"]): _parameter(path, p) for p in described["TuningParameters"]}
+        for name, most in MOST.items():
+            if len(described.get(name) or ()) > most:
+                raise RecordingError(f"{path}: {len(described[name])} {name}", f"at most {most} are allowed")
+        parameters: dict[str, ParameterSpec] = {}
+        for one in described["TuningParameters"]:
+            parameters[str(one["Name"])] = _parameter(path, one)
+            if sum(len(spec.values) for spec in parameters.values()) > MOST_OF_ALL:
+                raise RecordingError(f"{path}: more than {MOST_OF_ALL} values", "leave some out")
         conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
         general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
         name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
