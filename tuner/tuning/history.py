@@ -10,7 +10,7 @@ from tuner.core.model import Configuration, Status
 from tuner.database.records import KnownTrial
 from tuner.search.observations import distance
 from tuner.search.study import Search
-from tuner.tuning.state import State
+from tuner.tuning.state import State, told_time
 from tuner.tuning.store import Store
 
 RETRIED = 3
@@ -62,7 +62,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
     intact = store.intact(taught)
     damaged = {trial.id for trial in taught} - {trial.id for trial in intact}
     for trial in intact:
-        search.add(trial.configuration, _told_time(trial))
+        search.add(trial.configuration, told_time(trial))
     for trial in settled:
         if trial.id not in damaged:
             search.sampler.exclude(trial.configuration)
@@ -79,7 +79,7 @@ def _best_and_others(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
 def teach_other_tasks(search: Search, store: Store, state: State) -> None:
     """Teach the results of earlier runs of this very kernel at other sizes and on other GPUs."""
     for other, trials in store.related_trials(state.run, state.mark, MAX_RELATED):
-        results = [(trial.configuration, _told_time(trial)) for trial in trials]
+        results = [(trial.configuration, told_time(trial)) for trial in trials]
         search.learn(results, distance(state.run, other))
         state.transferred += len(results)
         state.transferred_from |= {
@@ -100,10 +100,6 @@ def _under_bound(trial: KnownTrial, max_error: float | None) -> KnownTrial:
     if max_error is not None and status.ranked and not error <= max_error:
         status = Status.INACCURATE
     return replace(trial, status=status)
-
-
-def _told_time(trial: KnownTrial) -> float | None:
-    return trial.time_ns if trial.status.ranked else None
 
 
 def _settled(trial: KnownTrial) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.core.model import Configuration, Measurement, Problem, Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict, ratio_record
-from tuner.database.records import Mark, Metrics, WarmTime, Winner
+from tuner.database.records import KnownTrial, Mark, Metrics, WarmTime, Winner
 from tuner.devices.base import Device
 from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
@@ -221,7 +221,7 @@ def bounded(trial: Trial, max_error: float | None) -> Trial:
     return replace(trial, status=Status.INACCURATE, error=f"its error {far}")
 
 
-def told_time(trial: Trial) -> float | None:
+def told_time(trial: Trial | KnownTrial) -> float | None:
     """Return what a search is told: the time in nanoseconds, or None for a failure."""
     return trial.time_ns if trial.status.ranked and trial.time_ns else None
 
