@@ -120,6 +120,15 @@ def _require_numbers(problem: Problem) -> Callable[[Buffer], None]:
     return require
 
 
+def test_equal_errors_of_equal_inputs_do_not_average_out() -> None:
+    """Half a unit in the last place of a 16-bit output in all elements is more than the norm's bound."""
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.verifier._launch = lambda *_: (0, 2**64 - 1, 0.9, 1.0, 1.0)  # type: ignore[method-assign]
+    assert "of the whole" in problem.verifier.check().message
+    problem.verifier.expect_of({"x": np.ones(500)})
+    assert problem.verifier.check().passed
+
+
 def test_the_last_content_is_not_known_before() -> None:
     seen: list[Mapping[str, Any]] = []
 
@@ -152,7 +161,9 @@ def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(
     further = FurtherContents(Problem(fails, X, Y, numpy={"y": "abs(x)"}), 0)  # type: ignore[arg-type]
     with pytest.raises(DriverFailure) as caught:
         further.verify(further._session, Measurement(Status.OK))  # type: ignore[arg-type]
-    assert further.named(str(caught.value)) == "with zeros: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+    assert further.named(str(caught.value)).startswith(
+        "with zeros: CUDA_ERROR_ILLEGAL_ADDRESS (700); correct"
+    )
     index = Buffer("x", (500,), "float32", "input", "index")
     measurement, _ = Problem(np.abs, index, Y, numpy={"y": "abs(x)"}).verify()
     assert measurement.contents == {"other inputs": "no input is random"}

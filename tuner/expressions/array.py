@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,14 +20,14 @@ import numpy.typing as npt
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.array_evaluation import (
+from tuner.expressions.array_evaluation import Plain
+from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
+from tuner.expressions.array_magnitudes import (
     FLOAT64_INTEGERS,
     INT64,
     BeyondIntegersError,
-    Plain,
     WithMagnitudes,
 )
-from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
 from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown, unparse
 
 Array = npt.NDArray[np.float64]
@@ -97,7 +98,12 @@ class ArrayExpression:
         return ArrayExpression(unparse(settled))
 
     def evaluate(
-        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64
+        self,
+        names: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        word: float = INT64,
+        largest: float = math.inf,
     ) -> tuple[npt.NDArray[Any], Array]:
         """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
 
@@ -105,12 +111,13 @@ class ArrayExpression:
             names: values by name; arrays of integers are int64.
             whole: whether integers are wanted: then results of integers are int64, wrapped. All others are float64.
             word: size of integers up to which arithmetic on them is known not to wrap.
+            largest: number that a kernel's arithmetic has.
 
         Raises:
             ExpressionError: it has no value, or none that is exact where integers are wanted.
         """
         try:
-            sized = self._sized(names, whole=whole, word=word)
+            sized = self._sized(names, whole=whole, word=word, largest=largest)
         except BeyondIntegersError:
             largest = max(
                 (float(np.max(np.abs(names[name]), initial=0.0)) for name in self.names), default=0.0
@@ -132,10 +139,8 @@ class ArrayExpression:
         """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
         return self._evaluated(Plain(self.text, names), names)
 
-    def _sized(
-        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64
-    ) -> magnitudes.Sized:
-        evaluation = WithMagnitudes(self.text, names, whole=whole, word=word)
+    def _sized(self, names: Mapping[str, Any], *, whole: bool = False, **limits: float) -> magnitudes.Sized:
+        evaluation = WithMagnitudes(self.text, names, whole=whole, **limits)
         sized: magnitudes.Sized = self._evaluated(evaluation, names)
         return sized if whole else evaluation.floating(sized, "the result")
 

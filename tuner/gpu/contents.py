@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.core.model import Measurement, Status
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
-from tuner.kernel.contents import further_contents, not_varied
+from tuner.kernel.contents import REMEDY, further_contents, not_varied
 
 REFERENCE_S = 300.0
 """Allowed for a reference on the host, and one that is left out before it."""
@@ -61,5 +61,5 @@ class FurtherContents:
         return replace(measurement, contents=contents)
 
     def named(self, error: str) -> str:
-        """Return an error with the content that it came of, if it came of one."""
-        return f"with {self.current}: {error}" if self.current else error
+        """Return an error with the content that it came of and what to do, if it came of one."""
+        return f"with {self.current}: {error}; {REMEDY}" if self.current else error

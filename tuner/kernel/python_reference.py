@@ -25,10 +25,17 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Value
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array, ArrayExpression
-from tuner.expressions.array_evaluation import INT64
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
-from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
+from tuner.kernel.reference import (
+    OVERFLOW,
+    SMALLEST,
+    UNIT_ROUNDOFF,
+    Expected,
+    SettledReference,
+    as_output,
+    word_of,
+)
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -256,7 +263,7 @@ def expected_on_host(
         numbers: the problem's sizes, and its scalars as rounded to their dtypes.
         wanted: outputs; a function gives the others, too. None for all.
         further: whether this is a further content of the inputs: two calls of a Python function have to do, and
-            integers that a kernel may wrap on the way are refused.
+            numbers that a kernel may wrap, or that overflow on the way, are refused.
 
     Raises:
         BeyondIntegersError: of a further content, there are such integers.
@@ -265,9 +272,13 @@ def expected_on_host(
     outputs = {tensor.name: tensor for tensor in tensors if tensor.role != "input"}
     golden = from_files({name: file for name, file in reference.golden.items() if name in outputs}, outputs)
     wanted = outputs.keys() if wanted is None else wanted
-    words = {name: word_of(output, tensors) if further else INT64 for name, output in outputs.items()}
+    names, largest = {**inputs, **numbers}, OVERFLOW.get(reference.accumulate, math.inf)
+    limits = {
+        name: {"word": word_of(output, tensors), "largest": largest} if further else {}
+        for name, output in outputs.items()
+    }
     computed = {
-        name: _from_expression(expression, outputs[name], {**inputs, **numbers}, words[name])
+        name: _from_expression(expression, outputs[name], names, limits[name])
         for name, expression in reference.numpy.items()
         if name in outputs and name in wanted
     }
@@ -286,9 +297,9 @@ def expected_on_host(
 
 
 def _from_expression(
-    expression: ArrayExpression, output: Buffer, names: Mapping[str, Any], word: float
+    expression: ArrayExpression, output: Buffer, names: Mapping[str, Any], limits: Mapping[str, float]
 ) -> Expected:
-    value, magnitude = expression.evaluate(names, whole=output.dtype not in UNIT_ROUNDOFF, word=word)
+    value, magnitude = expression.evaluate(names, whole=output.dtype not in UNIT_ROUNDOFF, **limits)
     try:
         value, magnitude = (np.broadcast_to(array, output.meant_shape) for array in (value, magnitude))
     except ValueError:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
-from tuner.expressions.array_evaluation import INT64, BeyondIntegersError
+from tuner.expressions.array_magnitudes import INT64, BeyondIntegersError
 from tuner.kernel.functions import PythonFunction
 from tuner.runtime.launches import Buffer
 
@@ -164,6 +164,10 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """Smallest positive number: rounding errors of smaller results have no relative bound."""
+
+
+OVERFLOW = {"float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}
+"""From where on rounding to nearest gives infinity."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,12 @@ from statistics import median
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status
 from tuner.devices.base import Device
-from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, edge_case_problems, varied_problem
+from tuner.kernel.edge_sizes import (
+    MAX_VARIED_ELEMENTS,
+    VERIFIED_PROBLEMS,
+    edge_case_problems,
+    varied_problem,
+)
 from tuner.kernel.spec import KernelSpec
 
 CONFIRMING_PROCESSES = 3
@@ -96,7 +102,9 @@ def confirm(
         say("verifying the winner at edge-case sizes")
         checked = _EdgeCases(device, winner, say)
         edge_cases = checked.verify(problem, kernel)
-        verified = edge_cases or checked.verify_at(problem, contents=True)  # no other size suits it
+        verified = edge_cases
+        if not edge_cases and math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS:
+            verified = checked.verify_at(problem, contents=True)  # no other size suits it
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         if not failed:

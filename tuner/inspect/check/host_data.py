@@ -16,17 +16,19 @@ from tuner.inspect.emulator.host import HostArray
 from tuner.kernel.contents import drawn, not_varied
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
-from tuner.kernel.reference import MOST_UNKNOWN, UNIT_ROUNDOFF, Expected, Tolerance, in_full, settle_reference
+from tuner.kernel.reference import (
+    MOST_UNKNOWN,
+    OVERFLOW,
+    UNIT_ROUNDOFF,
+    Expected,
+    Tolerance,
+    in_full,
+    settle_reference,
+)
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer
 
 ALIGNMENT = 256
-OVERFLOW = {
-    "float32": float.fromhex("0x1.ffffffp127"),
-    "float16": 65520.0,
-    "bfloat16": float.fromhex("0x1.ffp127"),
-}
-"""Where rounding to nearest gives infinity."""
 
 
 class HostData:

@@ -25,7 +25,7 @@ from tuner.inspect.emulator.host import (
     Schedule,
     launch_arguments,
 )
-from tuner.kernel.contents import further_contents
+from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.edge_sizes import varied_problem
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
@@ -37,7 +37,6 @@ from tuner.runtime.launches import Launch
 
 CPU_S = 20
 """For each problem, and each content of its inputs: the built-in kernels take about a second."""
-RANGE = "correct the kernel; or say what it is for, by the inputs' init = { uniform = [least, largest] }"
 LEAST_BYTES = 3 << 30
 """Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
 RESIDENT = 4
@@ -159,7 +158,7 @@ class _Runner:
             except KernelFault as fault:
                 wrong = HostResult(f"{fault}, at {data.problem.sizes_text}")
             if wrong.fault:
-                return HostResult(f"with {tried.content}: {wrong.fault}", RANGE)
+                return HostResult(f"with {tried.content}: {wrong.fault}", REMEDY)
         return HostResult(left_out=left_out)
 
     def _with_cuda(self, data: HostData, expected: dict[str, Expected]) -> dict[str, Expected]:

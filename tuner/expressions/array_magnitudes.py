@@ -1,0 +1,204 @@
+"""Evaluates the checked tree of a NumPy reference with magnitudes: integers exactly, other numbers in float64."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tuner.core.errors import ExpressionError
+from tuner.expressions import magnitudes
+from tuner.expressions.array_evaluation import Compare, Plain
+from tuner.expressions.array_functions import FUNCTIONS, MagnitudeRule
+from tuner.expressions.elementwise import SIGNS
+from tuner.expressions.magnitudes import NUMPY, Sized
+from tuner.expressions.parsing import shown
+
+INT64 = 2.0**63
+"""Numbers of this size and more are beyond int64."""
+FLOAT64_INTEGERS = 2.0**53
+"""Up to here float64 has every integer."""
+EXACT = ("abs", "maximum", "minimum")
+"""Element-wise functions whose result is an integer where the arguments are."""
+
+
+class BeyondIntegersError(ExpressionError):
+    """A number is needed of which only the lowest bits are there."""
+
+
+class WithMagnitudes(Plain):
+    """Values with their magnitudes: integers as int64, which wraps as in C, other numbers as float64.
+
+    Args:
+        text: the expression, for errors.
+        names: values by name; arrays of integers are int64.
+        whole: whether the result must be exact: no integer above 2^53 may become a float on the way.
+        word: the size of numbers from which on arithmetic on integers may have wrapped. Sums and products may: their
+            lowest bits are right all the same. A comparison, a quotient or a maximum of such numbers has no value.
+        largest: of floats on the way to the result.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        names: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        word: float = INT64,
+        largest: float = math.inf,
+    ) -> None:
+        super().__init__(text, names)
+        self._exactly, self._word, self._largest = whole, word, largest
+
+    def run(self, node: ast.expr) -> Any:
+        """Return the value of a node.
+
+        Raises:
+            ExpressionError: also where it has a float that is too large.
+        """
+        sized = super().run(node)
+        if (
+            self._largest < math.inf
+            and isinstance(sized, Sized)
+            and (np.abs(sized.value) > self._largest).any()
+        ):
+            raise ExpressionError(
+                f"reference {shown(self._text)} has numbers above {self._largest:.2g} on the way",
+                "write it so that it has none, or have smaller inputs",
+            )
+        return sized
+
+    def floating(self, a: Sized, what: str) -> Sized:
+        """Return a number for an operation that computes in float64.
+
+        Raises:
+            ExpressionError: that would round it, and the result must be exact.
+            BeyondIntegersError: it may have wrapped.
+        """
+        if not _is_whole(a.value):
+            return a
+        value = np.asarray(self._settled(a, what).value, np.float64)
+        if self._exactly and (np.abs(value) > FLOAT64_INTEGERS).any():
+            raise ExpressionError(
+                f"{what} in reference {shown(self._text)} rounds integers above 2^53 to float64",
+                "keep to operations on integers, or write a Python reference that is exact",
+            )
+        return replace(a, value=value)
+
+    def _settled(self, a: Sized, what: str) -> Sized:
+        """Return a number for an operation that must know all of it."""
+        if _is_whole(a.value) and np.size(a.magnitude):
+            largest = np.max(a.magnitude)
+            # The magnitude of a sum bounds what is on the way to it, but is rounded itself.
+            if largest > self._word or (largest == self._word and not a.exact):
+                raise BeyondIntegersError(
+                    f"{what} in reference {shown(self._text)} gets integers of {self._word:.3g} or more, "
+                    "which may have wrapped",
+                    "have smaller inputs by init = { uniform = [a, b] }, or write a Python reference",
+                )
+        return a
+
+    def _alike(self, what: str, *numbers: Sized) -> list[Sized]:
+        """Return numbers as they are where all are integers or none is, and else as floats."""
+        if len({_is_whole(number.value) for number in numbers}) < 2:
+            return list(numbers)
+        return [self.floating(number, what) for number in numbers]
+
+    def _value(self, number: Sized) -> Any:
+        return number.value
+
+    def _constant(self, value: float) -> Sized:
+        return replace(magnitudes.constant(float(value), NUMPY), value=value)
+
+    def _name(self, value: Any) -> Sized:
+        return Sized(value, np.abs(np.asarray(value, np.float64)), True)
+
+    def _negated(self, a: Sized) -> Sized:
+        return magnitudes.negated(a)
+
+    def _power(self, a: Sized, exponent: float) -> Sized:
+        whole = _is_whole(a.value) and exponent >= 0.0 and exponent.is_integer()
+        power = magnitudes.powered(a if whole else self.floating(a, "**"), exponent, NUMPY)
+        if whole:
+            power = replace(power, value=np.asarray(a.value) ** np.int64(exponent))
+        if exponent == 0.0:  # which the rules take for a number
+            return replace(power, value=np.broadcast_to(power.value, np.shape(a.value)))
+        return power
+
+    def _binary(self, op: ast.operator, a: Sized, b: Sized) -> Sized:
+        sign = SIGNS[type(op)][0] if type(op) in SIGNS else "@"
+        if isinstance(op, ast.Div):
+            a, b = self.floating(a, sign), self.floating(b, sign)
+        a, b = self._alike(sign, a, b)
+        if not isinstance(op, ast.MatMult):
+            return magnitudes.combined(op, a, b, NUMPY)
+        operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
+        magnitude = a.magnitude @ b.magnitude
+        if _is_whole(a.value) and (magnitude <= FLOAT64_INTEGERS).all():
+            # Exact in float64, too, which BLAS multiplies at a hundred times the speed.
+            value = (np.asarray(a.value, np.float64) @ np.asarray(b.value, np.float64)).astype(np.int64)
+        else:
+            value = a.value @ b.value
+        return Sized(value, magnitude, False, operations)
+
+    def _compared(self, compare: Compare, a: Sized, b: Sized) -> Sized:
+        a, b = (self._settled(side, "a comparison") for side in self._alike("a comparison", a, b))
+        holds = compare(a.value, b.value)
+        return Sized(holds, holds, True)
+
+    def _chosen(self, compare: Compare, left: Sized, right: Sized, a: Sized, b: Sized) -> Sized:
+        holds = self._compared(compare, left, right).value
+        a, b = self._alike("where", a, b)
+        return magnitudes.chosen(holds, left, right, a, b, NUMPY)
+
+    def _applied(self, name: str, arguments: tuple[Sized, ...]) -> Sized:
+        if name == "where":
+            condition, zero = arguments[0], Sized(0, 0.0, True)
+            return self._chosen(operator.ne, condition, zero, *arguments[1:])
+        if name in EXACT:
+            arguments = tuple(self._settled(argument, name) for argument in self._alike(name, *arguments))
+        else:
+            arguments = tuple(self.floating(argument, name) for argument in arguments)
+        return magnitudes.applied(name, arguments, NUMPY)
+
+    def _moved(self, run: Callable[..., Any], arrays: list[Sized]) -> Sized:
+        arrays = self._alike("a function of several arrays", *arrays)
+        # A magnitude may have fewer dimensions than its value, such as that of x ** 0.
+        spread = [np.broadcast_to(array.magnitude, np.shape(array.value)) for array in arrays]
+        return Sized(
+            run(*(array.value for array in arrays)),
+            run(*spread),
+            all(array.exact for array in arrays),
+            max(array.operations for array in arrays),
+        )
+
+    def _reduced(
+        self, rule: MagnitudeRule, run: Callable[[Any], Any], arguments: Mapping[str, Any], a: Sized, /
+    ) -> Sized:
+        if rule is MagnitudeRule.LARGEST:
+            a = self._settled(a, "max or min")
+        value = run(a.value)
+        if not _is_whole(value):
+            a = self.floating(a, "mean")
+        spread = np.broadcast_to(a.magnitude, np.shape(a.value))
+        if rule is MagnitudeRule.ADDED:
+            return Sized(value, run(spread), False, a.operations + _summands(a.value, value))
+        # Rounding may change which element is the largest, but its value by no more than the largest error.
+        magnitude = np.abs(value) if a.exact else FUNCTIONS["max"].run(spread, **arguments)
+        return Sized(value, magnitude, a.exact, a.operations)
+
+
+def _is_whole(value: Any) -> bool:
+    """Return whether a number or an array has integers or truth values."""
+    return np.asarray(value).dtype.kind in "biu"
+
+
+def _summands(before: Any, after: Any) -> float:
+    """Return how many elements were added up for one: all of them at most where none were left out."""
+    count, left = np.size(before), np.size(after)
+    return count / max(left, 1) if left != count else float(max(np.shape(before), default=1))
