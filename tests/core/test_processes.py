@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.faults.processes import alive, gone
+from tests.fork_server import NO_FORK
 from tuner.core.messages import Channel, UnsendableError
 from tuner.core.processes import Child, ChildDied
 from tuner.core.signals import OutOfTimeError, time_limit
@@ -333,6 +334,41 @@ for megabytes in (128, 512):
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["fits", "refused"]
+
+
+def test_what_a_child_prints_is_read_in_pieces_and_its_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Python, unbuffered as containers have it, as bytes, by the system's call, and by one that it leaves behind."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    monkeypatch.setenv(NO_FORK, "1")
+    child = child_of(
+        tmp_path,
+        monkeypatch,
+        """
+        import os, resource, subprocess, sys
+        pipe = ParentPipe(ANYTHING)
+        for i in range(200_000):
+            print("line", i)
+            print("line", i, file=sys.stderr)
+        sys.stdout.buffer.write(bytes(range(256)) * 100_000)
+        for _ in range(1000):
+            os.write(1, b"word")
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        pipe.send({"cpu_s": used.ru_utime + used.ru_stime})
+        left = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        pipe.send({"left": left.pid})
+        print("the end")
+        sys.exit(3)
+        """,
+    )
+    used, left = child.receive(60.0), child.receive(10.0)
+    assert used is not None and used["cpu_s"] < 10.0
+    with pytest.raises(ChildDied, match=r"^exit status 3: the end$"):
+        child.receive(20.0)
+    child.kill()
+    assert left is not None
+    os.kill(left["left"], signal.SIGKILL)
 
 
 def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:

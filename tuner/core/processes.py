@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import select
@@ -15,7 +16,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,11 @@ import msgspec
 
 from tuner.core.messages import MAX_MESSAGE_BYTES, Channel, Reply, Request
 
+LAST_BYTES, PIECE_BYTES = 4096, 1 << 20
+"""What is kept of what a child prints, and what it may print before it is read."""
+GATHER_S = 0.01
+"""A line a system call would keep the reader as busy as the writer."""
+_F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 EXIT_S = 2.0
 """How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +51,33 @@ ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 while they wait: on a host with 16 cores and an H200 a list of six problems took 77 s with them, and 72 s without."""
 
 
+class _Printed:
+    """What a child, and those that it starts, print: read in large pieces, of which the end is kept."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        with contextlib.suppress(OSError):  # the user has too many pipes
+            fcntl.fcntl(self._reading, _F_SETPIPE_SZ, PIECE_BYTES)
+        self._end = b""
+        self._ended = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        most = fcntl.fcntl(self._reading, _F_GETPIPE_SZ)
+        while piece := os.read(self._reading, most):
+            self._end = (self._end + piece)[-LAST_BYTES:]
+            if len(piece) < most // 2:
+                time.sleep(GATHER_S)
+        os.close(self._reading)
+        self._ended.set()
+
+    def last_line(self) -> str:
+        """Return the last line, behind a colon; empty if nothing was printed."""
+        self._ended.wait(10 * GATHER_S)  # what the child has started may hold its end of the pipe
+        lines = self._end.decode(errors="replace").strip().splitlines()
+        return f": {lines[-1][:300]}" if lines else ""
+
+
 class Child(Generic[Request, Reply]):
     """A Python module running in a process of its own.
 
@@ -60,15 +92,22 @@ class Child(Generic[Request, Reply]):
 
     def __init__(self, module: str, channel: Channel[Request, Reply], arguments: Sequence[str] = ()) -> None:
         self._channel = channel
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-            env={**ONE_BLAS_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
+        self._printed = _Printed()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._printed.writing,
+                start_new_session=True,
+                env={
+                    **ONE_BLAS_THREAD,
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                },
+            )
+        finally:
+            os.close(self._printed.writing)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
         self._out = self._process.stdout.fileno()
@@ -155,17 +194,8 @@ class Child(Generic[Request, Reply]):
         code = self._process.returncode
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
-                return ChildDied(f"killed by {signal.Signals(-code).name}{self._last_words()}", rss)
-        return ChildDied(f"exit status {code}{self._last_words()}", rss)
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(OSError, ValueError):
-            self._errors.seek(0, os.SEEK_END)
-            self._errors.seek(max(0, self._errors.tell() - 2000))
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            if lines:
-                return f": {lines[-1][:300]}"
-        return ""
+                return ChildDied(f"killed by {signal.Signals(-code).name}{self._printed.last_line()}", rss)
+        return ChildDied(f"exit status {code}{self._printed.last_line()}", rss)
 
     def stop(self) -> None:
         """Kill the process group; a thread that reads from the child finds out, and any thread may call this."""
@@ -183,7 +213,7 @@ class Child(Generic[Request, Reply]):
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             return False
-        for stream in (self._in, self._process.stdout, self._errors):
+        for stream in (self._in, self._process.stdout):
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
@@ -265,6 +295,8 @@ class ParentPipe(Generic[Request, Reply]):
         self._out = os.fdopen(os.dup(1), "wb")
         # What the child or a kernel prints must not get between the messages.
         os.dup2(2, 1)
+        # By itself Python writes each line of stderr at once, and in a container (PYTHONUNBUFFERED) each word.
+        sys.stdout = sys.stderr = open(1, "w", PIECE_BYTES, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
