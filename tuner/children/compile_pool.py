@@ -22,6 +22,10 @@ from tuner.core.processes import Child, ChildDied
 DEADLINE_S = 60.0
 """The heaviest built-in kernel compiles in about a second; single instantiations of others take minutes."""
 
+TELL_S = 5.0
+"""Between two calls, while a compilation is waited for."""
+Wait = Callable[..., Compilation]
+"""Waits for a compilation; with ``timeout`` it raises ``queue.Empty`` after so many seconds."""
 CompileChild = Child[CompileRequest, Compilation]
 
 
@@ -96,7 +100,7 @@ class CompilePool:
         rank = WAITED_FOR if wanted is None else PREFETCH
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
 
-    def begin(self, request: CompileRequest) -> Callable[[], Compilation]:
+    def begin(self, request: CompileRequest) -> Wait:
         """Begin to compile what a request describes; return what waits for it."""
         reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
         self.submit(request, reply.put)
@@ -193,6 +197,15 @@ class CompilePool:
         child.kill()
         with self._lock:
             self._children.discard(child)
+
+
+def patiently(wait: Wait, tell: Callable[[], None]) -> Compilation:
+    """Return what becomes of a compilation, and call something every few seconds until that is known."""
+    while True:
+        try:
+            return wait(timeout=TELL_S)
+        except queue.Empty:
+            tell()
 
 
 def default_jobs() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import time
@@ -27,12 +26,16 @@ def check(asked: CheckArguments) -> None:
     """Check a kernel and print the findings."""
     began = time.monotonic()
     gpus = tuple(typical_gpu(cc) for cc in dict.fromkeys(asked.ccs))
-    progress = Progress(counted_line, math.inf)  # on a terminal alone
-    checks = Checks(gpus, _count(asked.configurations), asked.seed, asked.jobs, asked.cpu, progress)
+    progress = Progress(counted_line)
+    checks = Checks(
+        gpus, _count(asked.configurations), asked.seed, asked.jobs, asked.cpu, progress, asked.time_s
+    )
     try:
         report = check_kernel(find_kernel(asked.kernel_name), checks)
     finally:
         progress.close()
+    if report.stopped is not None:
+        report.note(f"stopped at {counted_line(progress)[0]}; what follows was not looked at")
     if asked.as_json:
         show_json(_as_json(report))
     else:
@@ -42,8 +45,10 @@ def check(asked: CheckArguments) -> None:
             say(f"note: {note}")
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
         say(f"{counted(len(report.findings), 'finding')} in {done}")
-        if not report.findings:
+        if not report.findings and report.stopped is None:
             show_next({f"tune --kernel {shlex.quote(asked.kernel_name)}": "tune it"})
+    if isinstance(report.stopped, KeyboardInterrupt):
+        raise report.stopped
     if report.findings:
         sys.exit(MISTAKES)
 

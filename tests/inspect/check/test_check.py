@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +15,13 @@ import pytest
 
 from tests.commands import said_by
 from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, planted
+from tuner.cli import check
+from tuner.core.observer import Observer
 from tuner.inspect.check.emulation import HostChild, HostChildren
 from tuner.inspect.check.toml_lines import TomlLines
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
+from tuner.report.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -285,3 +292,32 @@ def test_a_scalar_may_be_used_in_an_include_that_is_not_known(
     unknown = Fault("include", STAGED, '{% include "common/types.cuh.j2" %}', "{% include types %}", "", "")
     code, lines = findings(capsys, str(planted(tmp_path / "unknown", unused, unknown)), *FILE_ALONE)
     assert (code, lines) == (0, [])
+
+
+@pytest.mark.parametrize("within_s", [None, 0.3])
+def test_what_was_found_is_printed_when_a_check_is_stopped(
+    within_s: float | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a signal, or after the time that was given; and on the way it says how far it is."""
+
+    def wait(self: HostChildren, runs: Sequence[object], observer: Observer[str]) -> Iterator[None]:
+        observer.phase("runs on the CPU", 3)
+        observer.step("the first")
+        if within_s is None:
+            signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(60.0)
+        yield None
+
+    monkeypatch.setattr(HostChildren, "ask_all", wait)
+    monkeypatch.setattr(check, "Progress", partial(Progress, plain_every_s=0.0))
+    (fault,) = (fault for fault in OF_THE_FILE if fault.name == "an unused input")
+    limit = () if within_s is None else ("--time", str(within_s))
+    path = str(planted(tmp_path, fault))
+    said = said_by(capsys, "check", path, "--configurations", "1", "--cc", "80", "-j", "1", *limit)
+    assert said.code == (130 if within_s is None else 1)
+    assert finds(said.out.splitlines(), tmp_path / TOML, fault)
+    assert "variants: valid configurations: 1 of 2" in said.err
+    assert "stopped at " in said.err and "what follows was not looked at" in said.err

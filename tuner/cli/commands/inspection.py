@@ -27,8 +27,8 @@ class CheckArguments:
     """Find mistakes in a kernel's file, its templates and its reference, without a GPU.
 
     Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
-    what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Exit status 1
-    on any finding.
+    what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Stopped or
+    out of time, it prints what it has found. Exit status 1 on any finding.
     """
 
     kernel_name: str = kernel_argument(required=True)
@@ -49,6 +49,7 @@ class CheckArguments:
         "--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results."
     )
     jobs: int | None = shared.jobs()
+    time_s: float | None = shared.time("End after this time, and print what was found so far.")
     seed: int = shared.seed("the sample")
     as_json: bool = shared.json()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
 from tuner.core.model import Gpu, Problem
+from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.inspect.check.compiling import Compiled, check_compiling
 from tuner.inspect.check.emulation import HostChildren, check_on_host, check_references
@@ -27,7 +28,7 @@ from tuner.inspect.check.subjects import (
     subjects,
     usable_places,
 )
-from tuner.inspect.check.uses import check_uses
+from tuner.inspect.check.uses import check_names, check_uses
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
@@ -36,7 +37,7 @@ from tuner.runtime.launch_limits import UnlaunchableError
 
 
 def check_kernel(file: Path, checks: Checks) -> Report:
-    """Return what is wrong with a kernel's file.
+    """Return what is wrong with a kernel's file; stopped by a signal or out of time, what was found until then.
 
     Args:
         file: the TOML file.
@@ -47,14 +48,19 @@ def check_kernel(file: Path, checks: Checks) -> Report:
     if kernel is None:
         report.note("nothing was compiled: correct the file first")
         return report
-    with closing(HostChildren(checks.jobs)) as children:
-        _check(kernel, checks, children, report)
+    limit = nullcontext() if checks.time_s is None else time_limit(checks.time_s)
+    try:
+        with limit, closing(HostChildren(checks.jobs)) as children:
+            _check(kernel, checks, children, report)
+    except (KeyboardInterrupt, OutOfTimeError) as stop:
+        report.stopped = stop
     return report
 
 
 def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: Report) -> None:
     check_values(kernel, checks, report)
     check_reference(kernel, checks.gpus[0], report)
+    check_uses(kernel, report)
     before = len(report.findings)
     check_references(kernel, checks.gpus[0], children, report)
     comparable = len(report.findings) == before
@@ -72,7 +78,9 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
         report.note(f"nothing was compiled: {error}")
     else:
         compiled = check_compiling(kernel, chosen, checks, report)
-    check_uses(kernel, compiled.effective, compiled.misspelt, report)
+    for name, variant in kernel.variants.items():
+        if name not in compiled.misspelt:
+            check_names(kernel, variant, compiled.effective.get(name, set()), report)
     if checks.on_host and comparable:
         running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
         check_on_host(kernel, running, checks.gpus[0], children, report)

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
-from tuner.children.compile_pool import CompilePool, default_jobs
+from tuner.children.compile_pool import CompilePool, default_jobs, patiently
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Resources, Status
@@ -85,15 +86,19 @@ def check_compiling(
     with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.begin(task.request) for task in tasks]
         report.observer.phase("compilations", len(waits))
-        compilations: list[Compilation] = []
-        for wait in waits:
-            report.observer.step("")
-            compilations.append(wait())
-        results = list(zip(tasks, compilations, strict=True))
+        results: list[tuple[_Task, Compilation]] = []
+        try:
+            for number, (task, wait) in enumerate(zip(tasks, waits, strict=True)):
+                tell = partial(report.observer.step, str(task), number)
+                tell()
+                results.append((task, patiently(wait, tell)))
+        finally:  # what was found is said, whatever ends this
+            misspelt = _check_failures(kernel, results, report)
+            _check_limits(kernel, results, report)
+            gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
+            report.done.append(f"{len(results)} compilations for {gpus}")
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
         unfit = check_signatures(kernel, calls, pool, report)
-        misspelt = _check_failures(kernel, results, report)
-        _check_limits(kernel, results, report)
         running = {task.variant for task, compilation in results if compilation.status is Status.OK}
         effective = {
             one.variant.name: check_parameters(kernel, one, pool, report)
@@ -102,8 +107,6 @@ def check_compiling(
         }
     for subject in chosen:
         _check_constraints(kernel, subject, results, report)
-    gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
-    report.done.append(f"{len(tasks)} compilations for {gpus}")
     return Compiled(({task.variant for task in tasks} - running) | unfit, misspelt, effective)
 
 

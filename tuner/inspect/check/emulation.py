@@ -67,6 +67,8 @@ def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, repor
     )
     table = "numpy" if kernel.reference.numpy else "python"
     run = _Run(("reference", table), "the reference", request)
+    report.observer.phase("the reference at small sizes", 1)
+    report.observer.step("")
     _report(run, children.ask(run), report, set())
 
 
@@ -85,14 +87,18 @@ def check_on_host(
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
             runs += own
-        outcomes = children.ask_all(runs, report.observer)
-    reported: set[Key] = set()
-    for run, outcome in zip(runs, outcomes, strict=True):
-        _report(run, outcome, report, reported)
-    for content, why in {key: why for outcome in outcomes for key, why in outcome.left_out.items()}.items():
-        report.note(f"nothing was run with {content}: {why}")
-    sizes = [outcome.count for outcome in outcomes if outcome.count]
-    report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
+        reported: set[Key] = set()
+        left_out: dict[str, str] = {}
+        sizes: list[int] = []
+        try:
+            for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
+                _report(run, outcome, report, reported)
+                left_out |= outcome.left_out
+                sizes += filter(None, [outcome.count])
+        finally:  # what was found is said, whatever ends this
+            for content, why in left_out.items():
+                report.note(f"nothing was run with {content}: {why}")
+            report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
 
 
 def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:
@@ -196,10 +202,11 @@ class HostChildren:
         self._idle: list[HostChild] = []
         self._all: set[HostChild] = set()
 
-    def ask_all(self, runs: Sequence[_Run], observer: Observer[str]) -> list[_Outcome]:
-        """Ask about each run, some at a time; of a variant's, those behind the first that fails may be left out.
+    def ask_all(self, runs: Sequence[_Run], observer: Observer[str]) -> Iterator[_Outcome]:
+        """Ask about each run, some at a time, and yield what comes of it, in order.
 
-        Whatever ends this, such as Ctrl-C, ends the children.
+        Of a variant's, those behind the first that fails may be left out. Whatever ends this, such as Ctrl-C, ends the
+        children.
         """
         wrong: dict[Key, int] = {}
 
@@ -214,12 +221,10 @@ class HostChildren:
         with ThreadPoolExecutor(self._jobs) as threads:
             submitted = [threads.submit(ask, number, run) for number, run in enumerate(runs)]
             observer.phase("runs on the CPU", len(runs))
-            outcomes: list[_Outcome] = []
             try:
-                for one in submitted:
-                    observer.step("")
-                    outcomes.append(one.result())
-                return outcomes
+                for run, one in zip(runs, submitted, strict=True):
+                    observer.step(run.what)
+                    yield one.result()
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped = True

@@ -50,6 +50,8 @@ class Report:
     done: list[str] = field(default_factory=list)
     """What was looked at."""
     observer: Observer[str] = field(default_factory=Observer)
+    stopped: BaseException | None = None
+    """What has ended the check before its end."""
 
     def add(self, key: Key, problem: str, remedy: str = "") -> None:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""

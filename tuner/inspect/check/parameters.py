@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.children.compilation import Compilation, RenderRequest
-from tuner.children.compile_pool import CompilePool
+from tuner.children.compilation import RenderRequest
+from tuner.children.compile_pool import CompilePool, Wait, patiently
 from tuner.children.cubin import machine_code
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
@@ -173,7 +173,7 @@ class _Compared:
 
     def __init__(self, kernel: KernelSpec, pool: CompilePool) -> None:
         self._kernel, self._pool = kernel, pool
-        self._waits: dict[tuple[str, int, Configuration], Callable[[], Compilation]] = {}
+        self._waits: dict[tuple[str, int, Configuration], Wait] = {}
         self._codes: dict[tuple[str, int, Configuration], tuple[str, ...]] = {}
         self.equal: set[str] = set()
         """Parameters of which a pair has equal code."""
@@ -191,9 +191,10 @@ class _Compared:
             report.observer.phase("machine code compared", len(chosen))
             for configuration in itertools.chain(*(pair for _, pair in chosen)):
                 self._begin(configuration, place)
-            for name, pair in chosen:
-                report.observer.step(name)
-                one, other = (self._code(configuration, place) for configuration in pair)
+            for number, (name, pair) in enumerate(chosen):
+                tell = partial(report.observer.step, f"with another {name}", number)
+                tell()
+                one, other = (self._code(configuration, place, tell) for configuration in pair)
                 if one != other:
                     found.add(name)
                 elif one:
@@ -207,11 +208,11 @@ class _Compared:
         if key not in self._codes and key not in self._waits:
             self._waits[key] = self._pool.begin(RenderRequest(self._kernel.file, problem, gpu, configuration))
 
-    def _code(self, configuration: Configuration, place: Place) -> tuple[str, ...]:
+    def _code(self, configuration: Configuration, place: Place, tell: Callable[[], None]) -> tuple[str, ...]:
         """Return what is equal if the code is; nothing where it does not compile."""
         key = str(place[0]), place[1].cc, configuration
         if key in self._waits:
-            compilation = self._waits.pop(key)()
+            compilation = patiently(self._waits.pop(key), tell)
             for file, line, name in _REDEFINED.findall(compilation.log):
                 self.redefined.setdefault(name, (file, int(line)))
             pairs = zip(compilation.cubins, compilation.entries, strict=True)

@@ -54,6 +54,8 @@ class Checks:
     """Whether plain kernels are run on the CPU, too."""
     observer: Observer[str] = field(default_factory=Observer)
     """Told how far it is."""
+    time_s: float | None = None
+    """After which it ends; None for when it is done."""
 
 
 def problems(kernel: KernelSpec) -> dict[tuple[str, ...], Problem]:

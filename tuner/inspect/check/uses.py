@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from tuner.core import paths
@@ -18,25 +18,13 @@ _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
 
 
-def check_uses(
-    kernel: KernelSpec, effective: Mapping[str, set[str]], misspelt: Container[str], report: Report
-) -> None:
-    """Report what no launch uses.
-
-    Args:
-        kernel: that is checked.
-        effective: parameters of variants that change what is compiled, wherever their names are.
-        misspelt: variants whose code uses an undefined name, which may stand for a parameter that nothing seems to use.
-        report: gets what is found.
-    """
+def check_uses(kernel: KernelSpec, report: Report) -> None:
+    """Report what no launch uses, but for parameters."""
     read: set[str] = set()
     for variant in kernel.variants.values():
-        given = {name for launch in variant.launches for name in _arguments(launch)}
+        given = _given(variant)
         read |= given
         _check_variant(kernel, variant, given, report)
-        if variant.name not in misspelt:
-            known = given | effective.get(variant.name, set())
-            _check_parameters(kernel, variant, known, report)
     for tensor in kernel.tensors.values():
         if tensor.role == "input" and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
@@ -45,6 +33,22 @@ def check_uses(
     used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
     for name in kernel.scalars.keys() - read - used - words if words is not None else ():
         report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
+
+
+def check_names(kernel: KernelSpec, variant: VariantSpec, effective: Container[str], report: Report) -> None:
+    """Report parameters of a variant that neither its launches nor its code name.
+
+    Args:
+        kernel: that is checked.
+        variant: whose code has no undefined name, which may stand for a parameter that nothing seems to use.
+        effective: parameters that change what is compiled, wherever their names are.
+        report: gets what is found.
+    """
+    used = {name for expression in _expressions(variant) for name in expression.names} | _given(variant)
+    unused = {name for name in variant.parameters.keys() - used if name not in effective}
+    if unused and (words := _words(kernel, [variant])) is not None:
+        for name in sorted(unused - words):
+            report_useless(variant, name, report)
 
 
 def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
@@ -59,19 +63,15 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
             report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
 
 
-def _check_parameters(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
-    used = {name for expression in _expressions(variant) for name in expression.names} | given
-    unused = variant.parameters.keys() - used
-    if unused and (words := _words(kernel, [variant])) is not None:
-        for name in sorted(unused - words):
-            report_useless(variant, name, report)
-
-
 def report_useless(variant: VariantSpec, name: str, report: Report) -> None:
     """Report a parameter whose values make no difference."""
     problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
     key = ("variants", variant.name, "parameters", name)
     report.add(key, problem, "use it, or leave it out: it only wastes trials")
+
+
+def _given(variant: VariantSpec) -> set[str]:
+    return {name for launch in variant.launches for name in _arguments(launch)}
 
 
 def _arguments(launch: LaunchSpec) -> Iterator[str]:
