@@ -64,7 +64,7 @@ def test_what_is_tried_first_comes_from_its_own_file(tmp_path: Path) -> None:
 def settled(kernel: KernelSpec, n: int) -> list[Configuration | None]:
     problem = kernel.problem({"n": n})
     space = SearchSpace.from_kernel(kernel, problem, H200)
-    return [one.configuration for one in settle(kernel, problem, H200, space)]
+    return [one.configuration for one in settle(kernel, problem, H200, space.contains)]
 
 
 def test_a_file_of_their_own_changes_nothing(tmp_path: Path) -> None:
