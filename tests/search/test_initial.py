@@ -226,7 +226,8 @@ def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
     assert "has no value here" in str(entries[3])
     narrow = SearchSpace.from_kernel(kernel, kernel.problem(), H200, fixed={"block_size": (64,)})
     assert (
-        settle(kernel, kernel.problem(), H200, narrow.contains)[1].refused == "not part of the space that is searched"
+        settle(kernel, kernel.problem(), H200, narrow.contains)[1].refused
+        == "not part of the space that is searched"
     )
 
 

@@ -25,26 +25,8 @@ from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json, show_line
-from tuner.studies.bench import (
-    Bench,
-    SpeedCheck,
-    Target,
-    check,
-    choose_against,
-    records_of,
-    stored_winners,
-    targets_of,
-)
-from tuner.studies.bench import bench as time_again
-from tuner.studies.bench_report import (
-    bench_as_json,
-    check_text,
-    draw,
-    history_as_json,
-    show_bench,
-    show_check,
-    show_history,
-)
+from tuner.studies import bench as study
+from tuner.studies import bench_report as report
 from tuner.winners.portfolios import MEMBER, TIMED
 
 OF_A_MEASUREMENT = ("checking", "plot", "against", "rounds", "device_name", "seed")
@@ -68,7 +50,7 @@ def bench(asked: BenchArguments) -> None:
     if asked.plot is not None:
         check_plot(asked.plot)
     if kernel is not None:
-        choose_against(kernel, asked.against)  # a wrong name is refused before anything is measured
+        study.choose_against(kernel, asked.against)  # a wrong name is refused before anything is measured
     benches = _Benches(asked, kernel)
     try:
         with closing(_open(asked, kernel)) as device, Database.open(asked.db) as database:
@@ -79,10 +61,10 @@ def bench(asked: BenchArguments) -> None:
                     benches.measure(device, database, target)
     finally:
         if asked.as_json and (benches.results or benches.failed):
-            show_json([bench_as_json(result, checked) for result, checked in benches.results])
+            show_json([report.bench_as_json(result, checked) for result, checked in benches.results])
     if asked.plot is not None:
         if any(result.timings for result, _ in benches.results):
-            draw([result for result, _ in benches.results], asked.plot)
+            report.draw([result for result, _ in benches.results], asked.plot)
         else:
             say(f"{asked.plot} is not written: there is no time to draw")
     if benches.failed:
@@ -107,14 +89,14 @@ def _show_history(
     if len(rows) < len(fitting):
         show_line(f"{len(rows)} of {len(fitting)} rows, the newest; --limit 0 gives all", err=True)
     if options.as_json:
-        show_json([history_as_json(row) for row in rows])
+        show_json([report.history_as_json(row) for row in rows])
     elif rows:
-        show_history(rows, full=options.full)
+        report.show_history(rows, full=options.full)
     if not rows:
         raise DatabaseError(f"no bench in {options.db} fits", "make one with: tune bench")
 
 
-def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:
+def _refuse_unknown(targets: Sequence[study.Target], against: Sequence[str]) -> None:
     """Refuse a name that is a contestant of no target; one that only some kernels have is reported by the others.
 
     Raises:
@@ -125,13 +107,13 @@ def _refuse_unknown(targets: Sequence[Target], against: Sequence[str]) -> None:
         objections = []
         for kernel in kernels:
             try:
-                choose_against(kernel, [text])
+                study.choose_against(kernel, [text])
             except UsageError as error:
                 objections.append(error)
         if objections and len(objections) == len(kernels):
             raise objections[0]
     if kernels and "none" in against:
-        choose_against(kernels[0], against)  # which refuses all beside it, whatever the kernel
+        study.choose_against(kernels[0], against)  # which refuses all beside it, whatever the kernel
 
 
 def _open(options: BenchArguments, kernel: KernelSpec | None) -> Device:
@@ -157,7 +139,7 @@ class _Benches:
     options: BenchArguments
     kernel: KernelSpec | None
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    results: list[tuple[Bench, SpeedCheck | None]] = field(default_factory=list)
+    results: list[tuple[study.Bench, study.SpeedCheck | None]] = field(default_factory=list)
     failed: bool = False
 
     def fail(self, text: str) -> None:
@@ -181,7 +163,7 @@ class _Benches:
         database: Database,
         problems: Sequence[Problem] | None,
         fits: Callable[[Problem], bool],
-    ) -> list[Target]:
+    ) -> list[study.Target]:
         """Return what is timed; of several problems, one that cannot be timed is reported and left out.
 
         Args:
@@ -190,7 +172,7 @@ class _Benches:
             problems: None for all that were tuned and fit.
             fits: whether a problem that was tuned is wanted.
         """
-        winners = stored_winners(database, device.gpu, self.kernel)
+        winners = study.stored_winners(database, device.gpu, self.kernel)
         for line in winners.damaged:
             say(f"left out: {line}; run: tune db check")
         to_do: list[tuple[Problem, StoredWinner | None]]
@@ -208,7 +190,7 @@ class _Benches:
                 raise UsageError(nothing, f"there is nothing to check; find one with: tune --kernel {name}")
             raise DatabaseError(nothing, f"find one with: tune --kernel {name}, or give a --size")
         modes = [None if mode == "auto" else Mode(mode) for mode in self.options.modes or ("auto",)]
-        targets: list[Target] = []
+        targets: list[study.Target] = []
         for problem, stored in to_do:
             with self.continuing(str(problem), len(to_do)):
                 kernel = self.kernel or (kernel_of_run(stored.run) if stored else None)
@@ -216,7 +198,9 @@ class _Benches:
                 timed = [
                     target
                     for mode in modes
-                    for target in targets_of(device, kernel, problem, winners.rows, mode, self.options.regime)
+                    for target in study.targets_of(
+                        device, kernel, problem, winners.rows, mode, self.options.regime
+                    )
                 ]
                 targets += {target.conditions: target for target in timed}.values()
         if checking and targets and not any(target.comparable for target in targets):
@@ -226,30 +210,30 @@ class _Benches:
             )
         return targets
 
-    def measure(self, device: Device, database: Database, target: Target) -> None:
+    def measure(self, device: Device, database: Database, target: study.Target) -> None:
         """Time one target, keep it, print it."""
         options = self.options
-        chosen = choose_against(target.kernel, options.against)
+        chosen = study.choose_against(target.kernel, options.against)
         if not options.quiet:
             say(f"timing {target.problem} ({target.conditions})")
-        result = time_again(device, target, chosen, options.rounds, options.seed)
+        result = study.bench(device, target, chosen, options.rounds, options.seed)
         if result.timings:
-            database.record_benchmark(records_of(result, device, self.id))
+            database.record_benchmark(study.records_of(result, device, self.id))
         for failure in result.failures:
             text = f"{target.problem}: {failure.name} could not be timed: {failure.error}"
             if chosen.named or failure.configuration:
                 self.fail(text)
             else:
                 say(text)
-        checked = check(device, result, options.rounds, options.seed) if options.checking else None
+        checked = study.check(device, result, options.rounds, options.seed) if options.checking else None
         if not options.as_json:
             if self.results:
                 click.echo()
-            show_bench(result, full=options.full)
+            report.show_bench(result, full=options.full)
             if checked is not None:
-                show_check(checked)
+                report.show_check(checked)
         elif checked is not None and checked.slower:
-            self.fail(f"{target.problem}: slower than it was: {check_text(checked)}")
+            self.fail(f"{target.problem}: slower than it was: {report.check_text(checked)}")
         self.failed |= checked is not None and checked.slower
         self.results.append((result, checked))
         if options.checking and checked is None:

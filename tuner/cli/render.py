@@ -15,13 +15,7 @@ from tuner.cli.configuration import choose, launching, named_gpu
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
-from tuner.report.configurations import (
-    ChosenConfiguration,
-    arguments_text,
-    buffer_record,
-    launch_record,
-    shape_text,
-)
+from tuner.report import configurations
 from tuner.report.tables import configuration_record, say, show_json
 from tuner.report.terminal import print_exactly, printable
 
@@ -88,8 +82,8 @@ def _head(rendered: RenderedConfiguration, number: int) -> list[str]:
     lines = (
         f"launch {number} of {len(rendered.launches)} of {rendered.configuration}",
         f"{rendered.problem} on {gpu.name}",
-        f"{launch.entry}({arguments_text(launch.launch)})",
-        shape_text(launch.launch),
+        f"{launch.entry}({configurations.arguments_text(launch.launch)})",
+        configurations.shape_text(launch.launch),
         f"options: {' '.join(options)}",
     )
     return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
@@ -101,7 +95,11 @@ def _comment(text: str) -> str:
 
 
 def _as_json(
-    chosen: ChosenConfiguration, rendered: RenderedConfiguration, numbers: Sequence[int], *, exact: bool
+    chosen: configurations.ChosenConfiguration,
+    rendered: RenderedConfiguration,
+    numbers: Sequence[int],
+    *,
+    exact: bool,
 ) -> dict[str, Any]:
     kernel = rendered.kernel
     return {
@@ -112,12 +110,12 @@ def _as_json(
         "chosen": chosen.source,
         "notes": chosen.notes,
         "compile_options": kernel.compile_options,
-        "scratch": [buffer_record(buffer) for buffer in rendered.plan.scratch],
+        "scratch": [configurations.buffer_record(buffer) for buffer in rendered.plan.scratch],
         "launches": [
             {
                 "number": number,
                 "template": str(launch.spec.template),
-                **launch_record(launch.entry, launch.launch),
+                **configurations.launch_record(launch.entry, launch.launch),
                 "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
                 "source": launch.source if exact else _with_lines(launch),
             }

@@ -13,18 +13,11 @@ from typing import Any
 import torch
 
 from tuner.core.errors import CallError, DeviceError, TunerError
+from tuner.program import products
 from tuner.program.calls import Calls
 from tuner.program.decisions import Decision, Decisions, report
 from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, product_kind
-from tuner.program.products import (
-    TunedProduct,
-    gpu_name,
-    measured,
-    operation_of,
-    refused,
-    replace_linear,
-)
 
 MOST_SHAPES = 4096
 """Shapes of calls that are remembered; beyond it, the oldest is forgotten, and looked at again when it comes."""
@@ -92,11 +85,11 @@ class Replacement:
         every = tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
         self._modes = tuple(mode for mode in every if not modes or mode in modes)
         self.calls = calls
-        self.product = TunedProduct(operation_of(operation), self.device)
+        self.product = products.TunedProduct(products.operation_of(operation), self.device)
         self._decisions = Decisions(decisions)
         self._decided: dict[tuple[str, CallMode], Decision] = {}
         self._entries: dict[tuple[Any, ...], _Substitution] = {}
-        self.gpu = gpu_name(self.device)
+        self.gpu = products.gpu_name(self.device)
         self._interception = Interception(PRODUCTS, self._make, self.device)
 
     # -- deciding
@@ -124,14 +117,14 @@ class Replacement:
             )
             if decision is None and measure:
                 around = (nullcontext(), self._forced(kind))
-                decision = measured(self.product, kind, mode, configuration, around)
+                decision = products.measured(self.product, kind, mode, configuration, around)
                 self._decisions.add(decision)
             elif decision is not None and decision.replaced and not self._capturing():
                 self.product.warm(kind)
         except TunerError as error:
-            decision = refused(self.product, kind, mode, error)
+            decision = products.refused(self.product, kind, mode, error)
         except torch.OutOfMemoryError:
-            decision = refused(self.product, kind, mode, DeviceError("no memory is left to time it"))
+            decision = products.refused(self.product, kind, mode, DeviceError("no memory is left to time it"))
         if decision is not None:
             self._decided[kind.problem, mode] = decision
 
@@ -247,7 +240,7 @@ class Replacement:
             mode: how it will be called: ``eager`` or ``graph``.
         """
         self.decide()
-        return replace_linear(self.product, self.decided(CallMode(mode)), model)
+        return products.replace_linear(self.product, self.decided(CallMode(mode)), model)
 
     # -- what came of it
 

@@ -24,15 +24,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import typed
-from tuner.studies.interleaved import (
-    Compared,
-    Comparison,
-    Timing,
-    blank_row,
-    compare,
-    comparison_on,
-    filled,
-)
+from tuner.studies import interleaved
 
 ITSELF = "chosen"
 """Name of the configuration itself among the contestants."""
@@ -56,9 +48,9 @@ class Alternative:
     """Another parameter that had to change with it, and its value."""
     unsearched: str = ""
     """Why a search would not try it; empty if it would."""
-    timing: Timing | None = None
+    timing: interleaved.Timing | None = None
     """None if it has no time."""
-    compared: Compared | None = None
+    compared: interleaved.Compared | None = None
     """The configuration itself against it."""
     error: str = ""
     """Why it has no time."""
@@ -102,7 +94,7 @@ class AblationRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ablation(Comparison):
+class Ablation(interleaved.Comparison):
     """A configuration alone, over all comparisons, and what each of its values is worth."""
 
     request: AblationRequest
@@ -114,7 +106,7 @@ class Ablation(Comparison):
     """Whether everything that is valid was timed; False if it was stopped."""
 
     @property
-    def itself(self) -> Timing | None:
+    def itself(self) -> interleaved.Timing | None:
         """The configuration itself; None if it has no time."""
         return next(iter(self.timings), None)
 
@@ -144,14 +136,17 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
     if ablation.itself is None:
         return []
     row = replace(
-        blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
+        interleaved.blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
         noise_floor=ablation.reference_noise,
         tags=ablation.tags,
     )
     timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
     return [
-        filled(row, ITSELF, request.configuration, ablation.itself),
-        *(filled(row, one.name, one.configuration, timing, one.compared) for one, timing in timed),
+        interleaved.filled(row, ITSELF, request.configuration, ablation.itself),
+        *(
+            interleaved.filled(row, one.name, one.configuration, timing, one.compared)
+            for one, timing in timed
+        ),
     ]
 
 
@@ -189,7 +184,7 @@ def ablate(
     if itself in trials:
         error = _objection(trials[itself])
     timed: dict[str, Alternative] = {}
-    comparisons: list[Comparison] = []
+    comparisons: list[interleaved.Comparison] = []
     groups = _groups(valid, trials) if itself in trials and not error else []
     count = sum(map(len, groups))
     for number, group in enumerate(groups):
@@ -202,7 +197,9 @@ def ablate(
             Contestant(configuration, _time_ns(trials[configuration]), name=name)
             for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
         ]
-        found = compare(device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1)
+        found = interleaved.compare(
+            device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1
+        )
         named = {one.name: one for one in group}
         failed = {failure.name: failure.error for failure in found.failures}
         if error := failed.pop(ITSELF, ""):
@@ -215,7 +212,7 @@ def ablate(
             timed[timing.name] = replace(named[timing.name], timing=timing, compared=compared)
     tags = sorted({tag for comparison in comparisons for tag in comparison.tags})
     return Ablation(
-        **vars(comparison_on(device, kernel, problem, _joined(comparisons), tags=tags)),
+        **vars(interleaved.comparison_on(device, kernel, problem, _joined(comparisons), tags=tags)),
         request=request,
         alternatives=tuple(timed.get(one.name) or _untimed(one, trials) for one in every),
         error=error,
@@ -232,13 +229,13 @@ def _groups(valid: Sequence[Alternative], trials: Mapping[Configuration, Trial])
     return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
 
 
-def _joined(comparisons: Sequence[Comparison]) -> list[Timing]:
+def _joined(comparisons: Sequence[interleaved.Comparison]) -> list[interleaved.Timing]:
     """Return the configuration itself over all comparisons, in each of which it is the first; nothing without any."""
     own = [comparison.timings[0] for comparison in comparisons]
     clocks_hz = [timing.sm_clock_hz for timing in own if timing.sm_clock_hz]
     groups_ns = [group for timing in own for group in timing.groups_ns]
     clock_hz = fmean(clocks_hz) if clocks_hz else 0.0
-    return [Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1]]
+    return [interleaved.Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1]]
 
 
 def _trials(

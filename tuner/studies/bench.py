@@ -23,15 +23,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
-from tuner.studies.interleaved import (
-    Compared,
-    Comparison,
-    Failure,
-    Timing,
-    blank_row,
-    compare,
-    filled,
-)
+from tuner.studies import interleaved
 from tuner.winners.current import best_winners, changes_since
 
 BEST, DEFAULT = "best", "default"
@@ -79,7 +71,7 @@ NOISE_FLOORS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench(Comparison):
+class Bench(interleaved.Comparison):
     """The results of one target: the reference first, the others by time; failures as far as they matter."""
 
     target: Target
@@ -92,11 +84,11 @@ class Bench(Comparison):
         return first.name if first is not None and first.configuration is not None else ""
 
     @property
-    def best(self) -> Timing | None:
+    def best(self) -> interleaved.Timing | None:
         """The stored winner."""
         return next((timing for timing in self.timings if timing.name == BEST), None)
 
-    def compared(self, timing: Timing) -> Compared | None:
+    def compared(self, timing: interleaved.Timing) -> interleaved.Compared | None:
         """Return the reference compared with a contestant; None for itself, or without one."""
         reference = self.timings[0]
         if not self.reference or timing is reference:
@@ -136,11 +128,11 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
     """
     device.prepare(target.kernel, target.problem, seed, target.conditions)
     contestants, notes = _contestants(device, target, against)
-    found = compare(device, target.kernel, target.problem, contestants, rounds, seed)
+    found = interleaved.compare(device, target.kernel, target.problem, contestants, rounds, seed)
     failures = [one for one in found.failures if against.named or not one.not_installed]
     if target.winner is not None and target.broken:
         best = Contestant(target.winner.winner.configuration, name=BEST)
-        failures.insert(0, Failure(best, target.broken))
+        failures.insert(0, interleaved.Failure(best, target.broken))
     first = next((timing for timing in found.timings if timing.configuration is not None), None)
     timings = sorted(found.timings, key=lambda timing: (timing is not first, timing.time_ns))
     found = replace(found, timings=tuple(timings), failures=tuple(failures))
@@ -168,7 +160,9 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         return replace(result, reason=reason or "it could not be run")
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
     if best.interval_ns[0] > limit_ns:
-        again = compare(device, target.kernel, target.problem, [best.contestant], rounds, seed + 1)
+        again = interleaved.compare(
+            device, target.kernel, target.problem, [best.contestant], rounds, seed + 1
+        )
         if again.failures:
             return replace(result, reason=again.failures[0].error)
         (best,) = again.timings
@@ -180,11 +174,11 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     """Return the rows that the database keeps of it."""
     target = result.target
     row = replace(
-        blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
+        interleaved.blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
         noise_floor=result.reference_noise,
     )
     return [
-        filled(
+        interleaved.filled(
             row,
             timing.name,
             timing.configuration,

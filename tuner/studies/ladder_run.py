@@ -17,18 +17,8 @@ from tuner.devices.base import Contestant, Device
 from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import StepSpec
+from tuner.studies import ladder
 from tuner.studies.interleaved import Comparison, Failure, SearchOfStep, compare
-from tuner.studies.ladder import (
-    STOPPED,
-    Absence,
-    Level,
-    StepComparison,
-    Sweep,
-    Tuned,
-    problem_of,
-    records_of,
-    sizes_text,
-)
 from tuner.studies.ladder_steps import StepSearch
 
 COMPARISON_NS = 4e9
@@ -42,7 +32,7 @@ HOST_NS = 10e9
 class LadderRun:
     """A run up a ladder; a step, or a size, that fails is part of the results, and the others are measured."""
 
-    _sweep: Sweep
+    _sweep: ladder.Sweep
     _device: Device
     """Ready, and closed by the caller."""
     _database: Database
@@ -60,7 +50,7 @@ class LadderRun:
     _ended: int = 0
     """Searches and comparisons, however they ended."""
 
-    def levels(self) -> Iterator[Level]:
+    def levels(self) -> Iterator[ladder.Level]:
         """Yield the results at each size, in the sweep's order.
 
         Raises:
@@ -70,7 +60,7 @@ class LadderRun:
         levels = [self._groups(sizes) for sizes in sweep.sizes]
         self._progress.phase("", sum(len(steps) + 1 for groups, _ in levels for _, steps in groups))
         for sizes, (groups, absent) in zip(sweep.sizes, levels, strict=True):
-            comparisons: list[StepComparison] = []
+            comparisons: list[ladder.StepComparison] = []
             try:
                 for problem, steps in groups:
                     if (comparison := self._compare(sizes, problem, steps, absent)) is not None:
@@ -80,22 +70,24 @@ class LadderRun:
                 if comparisons:
                     timed = {timing.name for comparison in comparisons for timing in comparison.steps}
                     others = [step.name for step in sweep.steps if step.name not in {*timed, *absent}]
-                    yield Level(sizes, tuple(comparisons), {**absent, **dict.fromkeys(others, STOPPED)})
+                    yield ladder.Level(
+                        sizes, tuple(comparisons), {**absent, **dict.fromkeys(others, ladder.STOPPED)}
+                    )
                 raise
             self._progress.close()
-            yield Level(sizes, tuple(comparisons), absent)
+            yield ladder.Level(sizes, tuple(comparisons), absent)
 
     def _groups(
         self, sizes: Mapping[str, int]
-    ) -> tuple[list[tuple[Problem, list[StepSpec]]], dict[str, Absence]]:
+    ) -> tuple[list[tuple[Problem, list[StepSpec]]], dict[str, ladder.Absence]]:
         """Return the problems of a size, each with the steps that solve it, and the steps that have none."""
         groups: dict[str, tuple[Problem, list[StepSpec]]] = {}
-        absent: dict[str, Absence] = {}
+        absent: dict[str, ladder.Absence] = {}
         for step in self._sweep.steps:
             try:
-                problem = problem_of(self._sweep.kernel, self._sweep.base, sizes, step)
+                problem = ladder.problem_of(self._sweep.kernel, self._sweep.base, sizes, step)
             except TunerError as error:
-                absent[step.name] = Absence(str(error))
+                absent[step.name] = ladder.Absence(str(error))
                 continue
             groups.setdefault(problem.key, (problem, []))[1].append(step)
         return list(groups.values()), absent
@@ -105,15 +97,15 @@ class LadderRun:
         sizes: Mapping[str, int],
         problem: Problem,
         steps: Sequence[StepSpec],
-        absent: dict[str, Absence],
-    ) -> StepComparison | None:
+        absent: dict[str, ladder.Absence],
+    ) -> ladder.StepComparison | None:
         """Tune each step of a problem, and time the best of each in turn; None if no step has a configuration."""
         sweep, device = self._sweep, self._device
         try:
             conditions, why = device.choose_conditions(sweep.kernel, problem, sweep.mode, sweep.regime)
             roof = roof_of(sweep.kernel, problem, device.gpu)
         except TunerError as error:
-            absent.update({step.name: Absence(str(error)) for step in steps})
+            absent.update({step.name: ladder.Absence(str(error)) for step in steps})
             self._ended += len(steps) + 1
             return None
         tuned = self._tuned(sizes, problem, steps, conditions, roof, absent)
@@ -123,12 +115,12 @@ class LadderRun:
             baselines, failures = self._baselines(problem, roof)
             device.prepare(sweep.kernel, problem, sweep.seed, conditions)
             count = len(tuned) + len(baselines)
-            self._progress.step(f"{sizes_text(sizes)}: timing {count} in turn", self._ended)
+            self._progress.step(f"{ladder.sizes_text(sizes)}: timing {count} in turn", self._ended)
             found = self._timed(problem, tuned, baselines, absent)
         except Interrupted:
             raise
         except TunerError as error:
-            absent.update(dict.fromkeys(tuned, Absence(str(error))))
+            absent.update(dict.fromkeys(tuned, ladder.Absence(str(error))))
             return None
         finally:
             self._ended += 1
@@ -142,9 +134,9 @@ class LadderRun:
         order = sorted(found.timings, key=lambda one: 0.0 if one.configuration is not None else one.time_ns)
         self._times.update({one.name: (one.time_ns, roof) for one in order if one.on_host})
         found = replace(found, timings=tuple(order), failures=tuple(failures))
-        comparison = StepComparison(**vars(found), why=why, tuned=tuned)
+        comparison = ladder.StepComparison(**vars(found), why=why, tuned=tuned)
         if not device.recorded:
-            self._database.record_benchmark(records_of(comparison, device, self._bench))
+            self._database.record_benchmark(ladder.records_of(comparison, device, self._bench))
         return comparison
 
     def _tuned(
@@ -154,15 +146,15 @@ class LadderRun:
         steps: Sequence[StepSpec],
         conditions: Conditions,
         roof: Roof,
-        absent: dict[str, Absence],
-    ) -> dict[str, Tuned]:
+        absent: dict[str, ladder.Absence],
+    ) -> dict[str, ladder.Tuned]:
         """Return the steps that have a best configuration, by name; the others go to ``absent``."""
-        tuned: dict[str, Tuned] = {}
+        tuned: dict[str, ladder.Tuned] = {}
         below: Configuration | None = None
         search = StepSearch(self._sweep, self._device, self._database, self._stop)
         for step in steps:
             self._check_stop()
-            observer = SearchOfStep(self._progress, f"{sizes_text(sizes)}: {step.name}", self._ended)
+            observer = SearchOfStep(self._progress, f"{ladder.sizes_text(sizes)}: {step.name}", self._ended)
             nearby = (self._best.get(step.name), below)
             try:
                 best = search.best(
@@ -175,7 +167,7 @@ class LadderRun:
                 )
             finally:
                 self._ended += 1
-            if isinstance(best, Absence):
+            if isinstance(best, ladder.Absence):
                 absent[step.name] = best
                 continue
             tuned[step.name] = best
@@ -208,9 +200,9 @@ class LadderRun:
     def _timed(
         self,
         problem: Problem,
-        tuned: Mapping[str, Tuned],
+        tuned: Mapping[str, ladder.Tuned],
         baselines: Sequence[Contestant],
-        absent: dict[str, Absence],
+        absent: dict[str, ladder.Absence],
     ) -> Comparison:
         """Time all of them in turn, as long as there is a step among them; one that fails goes to ``absent``."""
         self._check_stop()
@@ -219,7 +211,7 @@ class LadderRun:
 
         def failing(index: int, failed: RaceFailed) -> None:
             if index < len(steps):
-                absent[steps[index].name] = Absence(f"{steps[index].text}: {failed.error}")
+                absent[steps[index].name] = ladder.Absence(f"{steps[index].text}: {failed.error}")
             self._check_stop()
 
         once_ns = sum(one.time_ns for one in contestants)

@@ -9,17 +9,9 @@ from dataclasses import dataclass, field, replace
 from tuner.core.model import Gpu, Resources
 from tuner.database.records import Metrics
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
+from tuner.kernel import roofline
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
 from tuner.kernel.plan import make_plan
-from tuner.kernel.roofline import (
-    LATENCY_NS,
-    Ceiling,
-    Roof,
-    bytes_in_flight,
-    customary_bytes_in_flight,
-    pipe_of,
-    roof_of,
-)
 from tuner.report.configurations import ChosenConfiguration
 from tuner.runtime.launches import Launch
 
@@ -65,13 +57,13 @@ class LaunchExplanation:
 class Explanation(ChosenConfiguration):
     """A configuration with what is known of it; its time is the stored one."""
 
-    roof: Roof
+    roof: roofline.Roof
     """Under the data sheet's ceilings."""
     pipe: str
     """The units that do the arithmetic: ``matrix`` or ``vector``."""
     launches: tuple[LaunchExplanation, ...]
     metrics: Metrics = field(default_factory=Metrics)
-    ceiling: Ceiling | None = None
+    ceiling: roofline.Ceiling | None = None
     """What one of the tuner's own kernels would take for the same work on this GPU."""
     launch_note: str = ""
     """That the time is the launch's more than the kernel's, if it is."""
@@ -88,13 +80,15 @@ class Explanation(ChosenConfiguration):
         rate = self.roof.peak_bytes_per_s
         if math.isinf(rate):
             return 0.0, 0.0
-        shortest, longest = (bytes_in_flight(rate, ns, self.gpu.sm_count) for ns in LATENCY_NS)
+        shortest, longest = (
+            roofline.bytes_in_flight(rate, ns, self.gpu.sm_count) for ns in roofline.LATENCY_NS
+        )
         return shortest, longest
 
     @property
     def customary_bytes(self) -> int:
         """The same by a rule of thumb, CUB's."""
-        return customary_bytes_in_flight(self.gpu)
+        return roofline.customary_bytes_in_flight(self.gpu)
 
 
 def explain(chosen: ChosenConfiguration, code: Sequence[LaunchCode]) -> Explanation:
@@ -111,8 +105,8 @@ def explain(chosen: ChosenConfiguration, code: Sequence[LaunchCode]) -> Explanat
     plan = make_plan(kernel, problem, gpu, chosen.configuration)
     return Explanation(
         **vars(chosen),
-        roof=roof_of(kernel, problem, gpu),
-        pipe=pipe_of(gpu, problem.dtype, kernel.work.pipe),
+        roof=roofline.roof_of(kernel, problem, gpu),
+        pipe=roofline.pipe_of(gpu, problem.dtype, kernel.work.pipe),
         launches=tuple(_launch(gpu, *pair) for pair in zip(plan.launches, code, strict=True)),
     )
 

@@ -17,21 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.inspect.explain.sass import (
-    GLOBAL,
-    Block,
-    Code,
-    CodeLoop,
-    Instruction,
-    Kind,
-    dominators,
-    predecessors,
-)
+from tuner.inspect.explain import sass
 
 CLEARLY_MORE = 0.6
 """A branch that does less than this share of what another does is not the one for whole tiles. What is done element by
 element at the end of an array adds up to half again to what a path for vectors does."""
-DONE = {Kind.FLOAT: 4, Kind.MATRIX: 64, Kind.BULK_COPY: 1 << 20}
+DONE = {sass.Kind.FLOAT: 4, sass.Kind.MATRIX: 64, sass.Kind.BULK_COPY: 1 << 20}
 """What instructions count for when branches are compared, as bytes of global memory."""
 
 
@@ -76,14 +67,14 @@ class _Way:
         return replace(self, pending=list(self.pending))
 
 
-def walk(code: Code, loops: Sequence[CodeLoop]) -> tuple[tuple[int, ...], InFlight]:
+def walk(code: sass.Code, loops: Sequence[sass.CodeLoop]) -> tuple[tuple[int, ...], InFlight]:
     """Return the blocks of the way that does the work, and what a thread has under way on it.
 
     Args:
         code: of the kernel.
         loops: its loops; a wait for asynchronous copies that stands in one counts before those that do not.
     """
-    above = dominators(code)
+    above = sass.dominators(code)
     looped = frozenset[int]().union(*(loop.blocks for loop in loops))
     named = {bits: number for number, bits in enumerate(above)}
     ways: dict[int, _Way] = {}
@@ -107,7 +98,7 @@ def walk(code: Code, loops: Sequence[CodeLoop]) -> tuple[tuple[int, ...], InFlig
     return way.blocks, in_flight
 
 
-def one_side(code: Code) -> Code:
+def one_side(code: sass.Code) -> sass.Code:
     """Return code without what excludes something that does more, within a block and under the same predicate.
 
     Where a branch is short the compiler joins both sides in one block, each instruction of them under ``@P0`` or
@@ -116,7 +107,7 @@ def one_side(code: Code) -> Code:
     return replace(code, blocks=tuple(_one_side_of(block) for block in code.blocks))
 
 
-def _one_side_of(block: Block) -> Block:
+def _one_side_of(block: sass.Block) -> sass.Block:
     written: Counter[str] = Counter()
     sides: list[tuple[tuple[str, int], bool]] = []
     does: Counter[tuple[tuple[str, int], bool]] = Counter()
@@ -135,11 +126,11 @@ def _one_side_of(block: Block) -> Block:
     return replace(block, instructions=tuple(kept)) if left_out else block
 
 
-def _done_by(instruction: Instruction) -> int:
-    return DONE.get(instruction.kind, instruction.width if instruction.kind in GLOBAL else 0)
+def _done_by(instruction: sass.Instruction) -> int:
+    return DONE.get(instruction.kind, instruction.width if instruction.kind in sass.GLOBAL else 0)
 
 
-def _in_turn(code: Code, loops: Sequence[CodeLoop]) -> Iterator[tuple[int, Sequence[int]]]:
+def _in_turn(code: sass.Code, loops: Sequence[sass.CodeLoop]) -> Iterator[tuple[int, Sequence[int]]]:
     """Return the blocks with those that lead to each, a loop's before what comes after the loop.
 
     What a loop is left for is also led to by the loop's ends: a loop that is left at its top or in its middle is gone
@@ -148,7 +139,7 @@ def _in_turn(code: Code, loops: Sequence[CodeLoop]) -> Iterator[tuple[int, Seque
     rank = {number: i for i, number in enumerate(code.order)}
     leading = [
         {other for other in others if rank[other] < rank[number]}
-        for number, others in enumerate(predecessors(code))
+        for number, others in enumerate(sass.predecessors(code))
     ]
     for loop in loops:
         ends = {number for number in loop.blocks if loop.header in code.blocks[number].successors}
@@ -165,7 +156,7 @@ def _in_turn(code: Code, loops: Sequence[CodeLoop]) -> Iterator[tuple[int, Seque
         yield number, sorted(leading[number] & done - {number})
 
 
-def _fails(block: Block) -> bool:
+def _fails(block: sass.Block) -> bool:
     return bool(block.instructions) and block.instructions[-1].opcode.split(".")[0] == "BPT"
 
 
@@ -193,19 +184,19 @@ def _perhaps(way: _Way, skipping: _Way) -> _Way:
     return replace(way, done=skipping.done + (way.done - skipping.done) / 2)
 
 
-def _step(way: _Way, instruction: Instruction, *, looped: bool) -> None:
+def _step(way: _Way, instruction: sass.Instruction, *, looped: bool) -> None:
     way.instructions += 1
-    way.bulk |= instruction.kind is Kind.BULK_COPY
+    way.bulk |= instruction.kind is sass.Kind.BULK_COPY
     way.done += _done_by(instruction)
-    if instruction.kind in GLOBAL:
+    if instruction.kind in sass.GLOBAL:
         way.bytes += instruction.width
         way.looped_bytes += instruction.width * looped
-    if instruction.kind is Kind.ASYNC_COPY:
+    if instruction.kind is sass.Kind.ASYNC_COPY:
         way.copies = (way.copies[0] + 1, way.copies[1] + instruction.width)
-    if instruction.kind is Kind.COMMIT:
+    if instruction.kind is sass.Kind.COMMIT:
         _close(way)
     _wait_for(way, {*instruction.reads, *instruction.writes})
-    if instruction.kind is Kind.GLOBAL_LOAD:
+    if instruction.kind is sass.Kind.GLOBAL_LOAD:
         way.pending.append((instruction.width, frozenset(instruction.writes)))
         now, total = len(way.pending), sum(size for size, _ in way.pending)
         if total > way.best.load_bytes:
@@ -230,8 +221,8 @@ def _wait_for(way: _Way, registers: set[str]) -> None:
             return
 
 
-def _groups(code: Code, looped: frozenset[int]) -> int:
+def _groups(code: sass.Code, looped: frozenset[int]) -> int:
     """Return the groups of copies under way together: those that a wait leaves, and the one that comes next."""
-    waits = [i.groups for i in code.instructions(looped) if i.kind is Kind.WAIT]
-    waits = waits or [i.groups for i in code.instructions() if i.kind is Kind.WAIT]
+    waits = [i.groups for i in code.instructions(looped) if i.kind is sass.Kind.WAIT]
+    waits = waits or [i.groups for i in code.instructions() if i.kind is sass.Kind.WAIT]
     return max(waits, default=0) + 1

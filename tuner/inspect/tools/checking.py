@@ -15,17 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.children.job import Began, CaseOutcome, Ended, Placed, ToolJob
+from tuner.inspect.tools import sanitizer
 from tuner.inspect.tools.cases import FAULTS, Unit, as_runs
 from tuner.inspect.tools.nvidia import SANITIZER, ToolMissingError, Watched, watch
-from tuner.inspect.tools.sanitizer import (
-    Finding,
-    Log,
-    ToolMessage,
-    findings_of,
-    parse_log,
-    sanitizer_command,
-    split_by_length,
-)
 
 BATCH = 48
 """Configurations that one process runs at most: what a crash makes us repeat is little then."""
@@ -41,7 +33,7 @@ class ToolVerdict:
     tool: str
     outcome: CaseOutcome
     error: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[sanitizer.Finding, ...] = ()
     log: Path = Path()
     alone: bool = True
     """Whether the findings were made with nothing else in the process. If not, they did not come again when it ran
@@ -75,7 +67,7 @@ class _Turn:
     tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int | None = None
     """Length of the log behind it; None if it did not come to its end."""
-    records: tuple[ToolMessage, ...] = ()
+    records: tuple[sanitizer.ToolMessage, ...] = ()
 
 
 @dataclass
@@ -85,8 +77,8 @@ class _Session:
     turns: list[_Turn]
     seen: Watched
     log_file: Path
-    log: Log
-    strays: tuple[ToolMessage, ...] = ()
+    log: sanitizer.Log
+    strays: tuple[sanitizer.ToolMessage, ...] = ()
     """Records that came outside of all turns."""
 
     @property
@@ -191,7 +183,7 @@ class Checker:
         records = turn.records
         if alone:
             records = session.log.records or session.strays
-        findings = findings_of(records, tool, turn.tensors, turn.unit.entries)
+        findings = sanitizer.findings_of(records, tool, turn.tensors, turn.unit.entries)
         late = session.seen.late and turn.log_bytes is None
         error = f"not done after {self.step_s:g} s" if late else turn.error
         return ToolVerdict(
@@ -226,7 +218,7 @@ class Checker:
             poisoned=tool != "initcheck",
         )
         names = [name for unit in units for name in unit.entries]
-        command = sanitizer_command(self.sanitizer, tool, log_file, names)
+        command = sanitizer.sanitizer_command(self.sanitizer, tool, log_file, names)
         try:
             seen = watch(command, job, self.folder, f"{tool}-{name}", self.step_s, log_file)
         except OSError as error:
@@ -267,19 +259,21 @@ def _session_of(seen: Watched, units: Sequence[Unit], log_file: Path) -> _Sessio
                 turns[-1].outcome, turns[-1].error = entry.outcome, entry.error
                 turns[-1].log_bytes = entry.log_bytes
     text = log_file.read_bytes() if log_file.is_file() else b""
-    session = _Session(turns, seen, log_file, parse_log(text.decode(errors="replace")))
+    session = _Session(turns, seen, log_file, sanitizer.parse_log(text.decode(errors="replace")))
     lengths = [turn.log_bytes for turn in turns if turn.log_bytes is not None]
-    parts = [parse_log(part, line).records for part, line in split_by_length(text, lengths)]
+    parts = [
+        sanitizer.parse_log(part, line).records for part, line in sanitizer.split_by_length(text, lengths)
+    ]
     for turn, records in zip(turns, parts, strict=False):
         turn.records = records
     if len(parts) > len(turns):
         session.strays = parts[-1]
     if session.log.counted and not session.log.records and not session.fault:
-        session.strays = (ToolMessage(f"{session.log.counted} errors by the log's own summary"),)
+        session.strays = (sanitizer.ToolMessage(f"{session.log.counted} errors by the log's own summary"),)
     return session
 
 
-def _suspected(strays: Sequence[ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
+def _suspected(strays: Sequence[sanitizer.ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
     """Return the units that may have caused records that came too late: those with a kernel of that name, else all."""
     named = {record.kernel for record in strays}
     fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]
