@@ -13,6 +13,7 @@ from tests.commands import said_by
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
+from tuner.expressions.array_magnitudes import BeyondIntegersError
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.load import load_kernel
 from tuner.kernel.python_reference import PROBES, expected_on_host, run_function
@@ -301,6 +302,18 @@ def test_integers_are_expected_exactly_and_wrap_as_the_output_does(
     dtype: str, text: str, expected: list[int]
 ) -> None:
     assert whole(dtype, text) == expected
+
+
+def test_a_kernel_that_saturates_is_asked_for_no_more_than_it_has_room_for() -> None:
+    """Of a further content: the limits themselves are no numbers beyond 32 bits, the sum of two large ones is."""
+    clamped = ArrayExpression("minimum(maximum(x + y, -2147483648), 2147483647)")
+    tensors = [Buffer(name, (3,), "int32", "input") for name in "xy"] + [Buffer("z", (3,), "int32", "output")]
+    inputs = {"x": np.array([2**15, -(2**15), 5]), "y": np.array([2**15, -(2**15), -7])}
+    reference = settled(numpy={"z": clamped})
+    expected = expected_on_host(reference, tensors, inputs, {}, further=True)["z"]
+    assert expected.value.tolist() == [2**16, -(2**16), -2]
+    with pytest.raises(BeyondIntegersError, match=r"gets integers of 2.15e\+09 or more"):
+        expected_on_host(reference, tensors, {**inputs, "x": np.array([2**31 - 1, 0, 0])}, {}, further=True)
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,16 @@ class WithMagnitudes(Plain):
                 f"{what} in reference {shown(self._text)} rounds integers above 2^53 to float64",
                 "keep to operations on integers, or write a Python reference that is exact",
             )
-        return replace(a, value=value)
+        rounded = isinstance(a.value, int) and float(np.float32(a.value)) != a.value
+        return replace(a, value=value, magnitude=(2.0 if rounded else 1.0) * a.magnitude)
 
     def _settled(self, a: Sized, what: str) -> Sized:
         """Return a number for an operation that must know all of it."""
         if _is_whole(a.value) and np.size(a.magnitude):
+            # The magnitude bounds what is on the way to a number as well. At int64's limit it is rounded itself.
             largest = np.max(a.magnitude)
-            # The magnitude of a sum bounds what is on the way to it, but is rounded itself.
-            if largest > self._word or (largest == self._word and not a.exact):
+            beyond = not a.exact if self._word == INT64 else np.max(a.value) == largest
+            if largest > self._word or (largest == self._word and beyond):
                 raise BeyondIntegersError(
                     f"{what} in reference {shown(self._text)} gets integers of {self._word:.3g} or more, "
                     "which may have wrapped",
@@ -113,7 +115,9 @@ class WithMagnitudes(Plain):
         return number.value
 
     def _constant(self, value: float) -> Sized:
-        return replace(magnitudes.constant(float(value), NUMPY), value=value)
+        number = magnitudes.constant(float(value), NUMPY)
+        # That an integer may be rounded to float32 counts where it becomes a float.
+        return replace(number, value=value, magnitude=abs(value)) if isinstance(value, int) else number
 
     def _name(self, value: Any) -> Sized:
         return Sized(value, np.abs(np.asarray(value, np.float64)), True)
