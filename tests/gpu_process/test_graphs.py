@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from tuner.core.conditions import Mode
-from tuner.gpu import timing
-from tuner.gpu.problem import ProblemSession, ReferenceKernel
+from tuner.gpu import calibration, timing
+from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel
 from tuner.gpu.timing import SampleGraph, run_once
 from tuner.kernel.roofline import ARCHITECTURES
 
@@ -75,3 +75,29 @@ def test_the_reference_kernel_fills_every_sm() -> None:
     ReferenceKernel(ProblemSession(*(MagicMock() for _ in fields(ProblemSession))), helpers, gpu)
     (name, grid, block, _), _ = helpers.kernel.call_args
     assert (name, grid, block) == ("multiply_add", 8 * gpu.sm_count, 256)
+
+
+def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel takes 0.1 ms; a thread of ``multiply_add`` does 128 operations a round."""
+    gpu, helpers, ceilings = ARCHITECTURES[90], MagicMock(), MagicMock()
+    monkeypatch.setattr(calibration, "Helpers", lambda *_: ceilings)
+    monkeypatch.setattr(calibration, "ReferenceKernel", MagicMock())
+    session = MagicMock()
+    session.data.copies = 1
+    calibrator = calibration.Calibrator(MagicMock(), gpu, helpers, MagicMock(), MagicMock(), None)
+    floats = min(calibration.MEMORY_FLOATS, gpu.memory_bytes // 64)
+    session.data.tensors[0].size_bytes = 4 * floats
+    for name, answer in {"_session": session, "_time": 1e5, "_noise": [0.001], "_clock": 1.7e9}.items():
+        monkeypatch.setattr(calibrator, name, lambda *_, answer=answer, **__: answer)
+    found = calibrator.measure()
+    (grid, block), (_, threads) = (
+        next(call.args[1:3] for call in kernels.kernel.call_args_list if call.args[0] == name)
+        for kernels, name in ((helpers, "multiply_add"), (ceilings, "matrix_rate"))
+    )
+    assert (grid, block, threads) == (8 * gpu.sm_count, 256, 256)
+    assert found.vector_flops == pytest.approx(grid * block * 128 * VECTOR_ROUNDS / 1e-4)
+    assert found.read_bytes_per_s == pytest.approx(4 * floats / 1e-4)
+    assert found.copy_bytes_per_s == pytest.approx(8 * floats / 1e-4)
+    assert found.event_ns == 1e5
+    assert found.noise["cold, rested"] == max(calibration.LEAST_NOISE, 0.001)
+    assert found.short_noise_ns["rotating"] == pytest.approx(1e5 * 0.001)
