@@ -23,7 +23,7 @@ SOFTMAX_CONFIGURATIONS = [triton.Config({}, num_warps=warps) for warps in (1, 2,
 @triton.autotune(configs=PRODUCT_CONFIGURATIONS, key=["m", "n", "k"])
 @triton.jit
 def _product(
-    a, b, c, m, n, k, a_row, a_column, b_row, b_column, c_row,
+    a, b, c, m, n, k, a_row, b_row,
     block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
 ):  # fmt: skip
     """A tile of C a program; group_m rows of tiles run together, so that L2 has what they share."""
@@ -37,28 +37,29 @@ def _product(
     rows = tile_m * block_m + tl.arange(0, block_m)
     columns = tile_n * block_n + tl.arange(0, block_n)
     inner = tl.arange(0, block_k)
-    a_at = a + (rows % m)[:, None] * a_row + inner[None, :] * a_column
-    b_at = b + inner[:, None] * b_row + (columns % n)[None, :] * b_column
+    a_at = a + (rows % m)[:, None] * a_row + inner[None, :]
+    b_at = b + inner[:, None] * b_row + (columns % n)[None, :]
     accumulators = tl.zeros((block_m, block_n), dtype=tl.float32)
     for step in range(tl.cdiv(k, block_k)):
         left = k - step * block_k
         a_tile = tl.load(a_at, mask=inner[None, :] < left, other=0.0)
         b_tile = tl.load(b_at, mask=inner[:, None] < left, other=0.0)
         accumulators = tl.dot(a_tile, b_tile, accumulators)
-        a_at += block_k * a_column
+        a_at += block_k
         b_at += block_k * b_row
     inside = (rows[:, None] < m) & (columns[None, :] < n)
-    tl.store(c + rows[:, None] * c_row + columns[None, :], accumulators.to(c.dtype.element_ty), mask=inside)
+    tl.store(c + rows[:, None] * n + columns[None, :], accumulators.to(c.dtype.element_ty), mask=inside)
 
 
 def product(a: Any, b: Any, c: Any) -> None:
-    """Write the product of a and b into c."""
+    """Write the product of a and b, whose rows are contiguous, into c, which is as a whole."""
+    assert a.stride(1) == b.stride(1) == 1 and c.is_contiguous()
     (m, k), n = a.shape, b.shape[1]
 
     def grid(chosen: dict[str, int]) -> tuple[int]:
         return (triton.cdiv(m, chosen["block_m"]) * triton.cdiv(n, chosen["block_n"]),)
 
-    _product[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), c.stride(0))
+    _product[grid](a, b, c, m, n, k, a.stride(0), b.stride(0))
 
 
 @triton.autotune(configs=SOFTMAX_CONFIGURATIONS, key=["columns"])

@@ -96,17 +96,6 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
 
 
-def test_the_same_command_measures_nothing_twice(made: tuple[Path, Built]) -> None:
-    path, built = made
-    device = SimulatedGpu()
-    with Database.open(path) as database:
-        before = len(database.benchmarks().rows)
-        again = build(request(), device, database, Observer())
-        assert device.timed == 0
-        assert len(database.benchmarks().rows) == before
-    assert [one.members for one in again.portfolios] == [one.members for one in built.portfolios]
-
-
 def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(SimulatedGpu):
         """Takes seven seconds for a comparison."""
@@ -311,20 +300,26 @@ def test_what_is_chosen(
     assert cover([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
 
 
-def invoke(path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+def invoke(
+    path: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, device: SimulatedGpu | None = None
+) -> Result:
     monkeypatch.setattr("tuner.cli.configuration.has_gpu", lambda: True)
-    monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: SimulatedGpu())
+    monkeypatch.setattr("tuner.cli.portfolio.open_gpu", lambda *_: device or SimulatedGpu())
     return CliRunner().invoke(command, ["-k", "gemm", "--db", str(path), "--search", "0", *arguments])
 
 
-def test_the_command(made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_and_that_it_measures_nothing_twice(
+    made: tuple[Path, Built], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, built = made
     arguments = ("--dtype", "bfloat16", "--option", "layout=nt", "--problem", ROW)
     (sizes,) = [len(one.problems) for one in built.portfolios if one.problems[0].options["layout"] == "nt"]
     said = invoke(path, *arguments, monkeypatch=monkeypatch)
     assert said.exit_code == 0, said.output
     assert f"for {sizes} measured sizes" in said.output
-    again = invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch)
+    device = SimulatedGpu()
+    again = invoke(path, *arguments, "--json", "-q", monkeypatch=monkeypatch, device=device)
+    assert device.timed == 0
     answer = json.loads(again.stdout)
     assert not again.stderr
     (only,) = answer["portfolios"]
