@@ -21,7 +21,7 @@ import pytest
 from tests import builtin_kernels, compiled_once
 from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tests.fork_server import forked_children, subprocess_with_forks  # noqa: F401 - a fixture
+from tests.fork_server import COLLECTOR, forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner.children import compile_pool as pool
 from tuner.core import processes
 from tuner.database import schema
@@ -101,6 +101,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         yield
     gc.enable()
     gc.freeze()  # what is collected stays: no need to look at it again, and children share it
+    gc.set_threshold(*COLLECTOR)
 
 
 @pytest.fixture(scope="session", autouse=True)

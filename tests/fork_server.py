@@ -63,6 +63,8 @@ IMPORTED = (
 )
 NO_FORK = "NO_FORK"
 """Variable of the environment of a child that is a process of its own all the same."""
+COLLECTOR = (50_000, 20, 50)
+"""How often Python looks for cycles: with its own (700, 10, 10) that is a twelfth of the time of tests of a run."""
 MARK = "FAKE_MARK"
 """Variable that tells a tuner's descendants; at most 32 characters."""
 TITLE_BYTES = 1024
@@ -205,6 +207,7 @@ def serve(descriptor: int) -> NoReturn:
     load_kernel("gemm")  # which most forks would read
     gc.collect()
     gc.freeze()  # what is there is not written to, and stays shared with the forks
+    gc.set_threshold(*COLLECTOR)
     _serve(socket.socket(fileno=descriptor))
 
 
