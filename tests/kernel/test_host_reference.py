@@ -14,6 +14,7 @@ from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError, TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.kernel import python_reference
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.load import load_kernel
 from tuner.kernel.python_reference import PROBES, expected_on_host, run_function
@@ -314,6 +315,15 @@ def test_a_kernel_that_saturates_is_asked_for_no_more_than_it_has_room_for() -> 
     assert expected.value.tolist() == [2**16, -(2**16), -2]
     with pytest.raises(BeyondIntegersError, match=r"gets integers of 2.15e\+09 or more"):
         expected_on_host(reference, tensors, {**inputs, "x": np.array([2**31 - 1, 0, 0])}, {}, further=True)
+
+
+def test_a_function_that_counts_to_its_inputs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_reference, "FURTHER_S", 0.2)
+    (tmp_path / "own.py").write_text("def f(x): return [sum(1 for _ in range(n)) for n in x]")
+    tensors = [Buffer("x", (3,), "int32", "input"), Buffer("y", (3,), "int32", "output")]
+    reference = settled(python=PythonFunction(tmp_path / "own.py", "f"))
+    with pytest.raises(TunerError, match="f has no result after 1 s"):
+        expected_on_host(reference, tensors, {"x": np.full(3, 2**31 - 1)}, {}, further=True)
 
 
 @pytest.mark.parametrize(

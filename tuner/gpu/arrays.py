@@ -18,19 +18,6 @@ from tuner.kernel.functions import NOT_INSTALLED
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
 
-TYPE_CODES = {
-    "float64": "<f8",
-    "float32": "<f4",
-    "float16": "<f2",
-    "bfloat16": "<i2",
-    "int64": "<i8",
-    "int32": "<i4",
-    "uint32": "<u4",
-    "int8": "|i1",
-    "uint8": "|u1",
-}
-"""NumPy's code of each dtype; it has none for bfloat16, whose bits are given as 16-bit integers."""
-
 
 @dataclass(frozen=True)
 class TensorView:
@@ -58,7 +45,8 @@ class DeviceArray:
         self.dtype = view.dtype
         self.__cuda_array_interface__ = {
             "shape": self.shape,
-            "typestr": TYPE_CODES[view.dtype],
+            # NumPy has no bfloat16: its bits are given as 16-bit integers.
+            "typestr": np.dtype("int16" if view.dtype == "bfloat16" else view.dtype).str,
             "data": (view.address, False),
             "strides": tuple(strides[::-1]) if view.transposed else None,
             "version": 3,

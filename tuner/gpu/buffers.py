@@ -29,17 +29,6 @@ result instead of its neighbour's numbers, and one that writes there is seen."""
 FLUSH_FACTOR = 3
 """Times the L2 that a sweep reads: replacement is not exactly least-recently-used, so once is not enough."""
 _A = cu.CUdevice_attribute
-_NUMPY = {
-    "float64": np.float64,
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": np.uint16,
-    "int64": np.int64,
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "int8": np.int8,
-    "uint8": np.uint8,
-}
 
 
 class Helpers:
@@ -375,7 +364,7 @@ class ProblemData:
     @staticmethod
     def _read(tensor: Buffer, address: int, count: int) -> npt.NDArray[Any]:
         """Copy elements of a tensor's dtype to the host, as float64 or int64."""
-        host = np.empty(count, _NUMPY[tensor.dtype])
+        host = np.empty(count, "uint16" if tensor.dtype == "bfloat16" else tensor.dtype)
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
         if tensor.dtype == "bfloat16":
             host = from_bfloat16(host)

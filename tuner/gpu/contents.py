@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
 
+from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.contents import REMEDY, further_contents, not_varied
 
-REFERENCE_S = 300.0
-"""Allowed for a reference on the host, and one that is left out before it."""
+REFERENCE_S = 120.0
+"""Allowed for a reference on the host."""
+ALL_S = 30.0
+"""After which no further content is begun: six take a second, unless a reference in Python is slow."""
 
 
 class FurtherContents:
@@ -42,7 +46,11 @@ class FurtherContents:
             return replace(measurement, contents={"other inputs": why})
         contents: dict[str, str] = {}
 
+        ends = time.monotonic() + ALL_S
+
         def expect(numbers: Mapping[str, npt.NDArray[Any]]) -> bool:
+            if time.monotonic() > ends:
+                raise TunerError(f"there was no time left: the limit is {ALL_S:g} s")
             session.set_deadline(REFERENCE_S)
             verifier.expect_of(numbers)
             return True

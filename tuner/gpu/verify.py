@@ -29,7 +29,7 @@ from tuner.kernel.reference import (
     Expected,
     SettledReference,
     Tolerance,
-    cross_check_allowance,
+    disagreement,
     in_full,
     norm_allowance,
 )
@@ -357,15 +357,10 @@ class Verifier:
         tensor = self._tensor(name)
         there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), _expected_dtype(tensor))
         cuda = _as_meant(there.reshape(tensor.shape), tensor)
-        bound, value = self._tolerances[name], expected.value
-        with np.errstate(all="ignore"):
-            allowed = cross_check_allowance(bound, value, expected.magnitude)
-            near = np.abs(cuda - value) <= allowed
-        off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
-        if off.any():
-            index = tuple(int(i) for i in np.argwhere(off)[0])
+        index = disagreement(self._tolerances[name], cuda, expected)
+        if index is not None:
             raise KernelError(
-                f"the references of {name} differ at {index}: host {in_full(value[index], 9)}, "
+                f"the references of {name} differ at {index}: host {in_full(expected.value[index], 9)}, "
                 f"cuda {in_full(cuda[index], 9)}",
                 "correct [reference] in the kernel's file",
             )

@@ -229,15 +229,19 @@ def tolerance(
     )
 
 
-def cross_check_allowance(bound: Tolerance, value: npt.NDArray[Any], magnitude: Array) -> Array:
-    """Return how far two references may be apart in each element.
+def disagreement(bound: Tolerance, cuda: npt.NDArray[Any], other: Expected) -> tuple[int, ...] | None:
+    """Return the index of the first element in which two references disagree; None if they agree.
 
-    Both are float64: a tenth of the kernel's allowance is far beyond their rounding. Integers are equal.
+    Both are float64: a tenth of the kernel's allowance is far beyond their rounding. Integers must be equal.
     """
-    if value.dtype.kind == "i":
-        return np.zeros(value.shape)
-    allowance: Array = 0.1 * bound.coefficient * magnitude + 1e-9 * np.abs(value) + 1e-300
-    return allowance
+    value = other.value
+    near = np.zeros(value.shape, bool)
+    if value.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            allowed = 0.1 * bound.coefficient * other.magnitude + 1e-9 * np.abs(value) + 1e-300
+            near = np.abs(cuda - value) <= allowed
+    off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
+    return tuple(int(i) for i in np.argwhere(off)[0]) if off.any() else None
 
 
 def norm_allowance(count: int) -> float:

@@ -29,7 +29,7 @@ from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.edge_sizes import varied_problem
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
-from tuner.kernel.reference import Expected, as_output, cross_check_allowance, in_full
+from tuner.kernel.reference import Expected, as_output, disagreement, in_full
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
@@ -226,11 +226,9 @@ class _Runner:
                 )
             if tensor.name not in expected:
                 continue
-            other, bound = expected[tensor.name], bounds[tensor.name]
-            allowed = cross_check_allowance(bound, other.value, other.magnitude)
-            off = ~(np.abs(mine.value - other.value) <= allowed)
-            if off.any():
-                index = tuple(int(i) for i in np.argwhere(off)[0])
+            other = expected[tensor.name]
+            index = disagreement(bounds[tensor.name], mine.value, other)
+            if index is not None:
                 return HostResult(
                     f"the references of {tensor.name} differ at {list(index)}: CUDA {in_full(mine.value[index], 9)}, "
                     f"the other {in_full(other.value[index], 9)}, at {data.problem.sizes_text}",
