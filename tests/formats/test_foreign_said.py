@@ -126,13 +126,15 @@ def test_a_time_is_in_its_own_unit_or_in_that_of_the_file(tmp_path: Path, factor
         t4([t4_result(1, 3.0, unit, times=times)]),
         t4([t4_result(1, 3.0, "", times=times)], timeunit=unit),
         t4([t4_result(1, 3.0, times=times)], timeunit=unit),
+        dict(reversed(t4([t4_result(1, 3.0, times=times)], timeunit=unit).items())),
     ):
         path.write_text(json.dumps(data))
         (row,) = read_results(path).rows.values()
         assert row.time_ns == pytest.approx(3 * factor)
         assert row.samples_ns == pytest.approx((2 * factor, 4 * factor))
         assert row.compile_s == pytest.approx(3 * factor / 1e9)
-    assert read(path, cache((3.0,), timeunit=unit))[0] == {1: pytest.approx(3 * factor)}
+    for data in (cache((3.0,), timeunit=unit), dict(sorted(cache((3.0,), timeunit=unit).items()))):
+        assert read(path, data)[0] == {1: pytest.approx(3 * factor)}
 
 
 def test_the_unit_of_a_measurement_outranks_that_of_the_file(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def test_an_unknown_unit_is_refused(tmp_path: Path, unit: Any) -> None:
         assert f"{str(unit)!r} is no unit of time that is known; write s, ms, us or ns" in str(caught.value)
 
 
-IMPOSSIBLE = (0, 0.0, -1.5, 1e-9, float("nan"), float("inf"), float("-inf"), 1e13, 1e300, True, None)
+IMPOSSIBLE = (0, 0.0, -1.5, 1e-9, float("nan"), float("inf"), float("-inf"), 1e13, 10**400, True, None)
 
 
 @pytest.mark.parametrize("kind", ["cache", "t4"])
@@ -223,11 +225,15 @@ def test_results_with_different_objectives_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "data", "words"),
     [
-        ("foreign_json.MOST_RESULTS", 3, {"results": [[]] * 4}, "more than 3 results"),
+        ("foreign_json.MOST_RESULTS", 3, t4([t4_result(1, 1.0)] * 4), "more than 3 results"),
         ("foreign_json.VALUE_CHARS", 1 << 20, {"results": [[{}] * 1_000_000]}, "more than 1 MiB"),
         ("foreign_json.VALUE_CHARS", 1 << 20, {"metadata": [{}] * 1_000_000}, "more than 1 MiB"),
         (
-            "foreign_recording.MOST_SAMPLES", 5,
+            "foreign_results.MOST_SETS", 2,
+            t4([{"configuration": {f"p{i}": 1}} for i in range(3)]), "more than 2 sets of parameters",
+        ),
+        (
+            "foreign_results.MOST_SAMPLES", 5,
             t4([t4_result(i, 1.0, times={"runtimes": [1, 1, 1]}) for i in (1, 2)]), "more than 5 single times",
         ),
     ],

@@ -15,17 +15,8 @@ from tuner.core.version import __version__
 from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_json import JsonResults
-from tuner.formats.foreign_recording import (
-    FAILURES,
-    ForeignRecording,
-    Gathering,
-    Reported,
-    checked_key,
-    objective_in,
-    seconds,
-    stem,
-    unit_ns,
-)
+from tuner.formats.foreign_recording import ForeignRecording, checked_key, objective_in, stem
+from tuner.formats.foreign_results import FAILURES, Gathering, Reported, seconds, unit_ns
 from tuner.formats.results import Results
 
 CACHE = "Kernel Tuner cache"
@@ -222,7 +213,7 @@ def read_cache(file: JsonResults) -> ForeignRecording:
 
 def _sizes(problem_size: object) -> dict[str, int]:
     sizes = problem_size if isinstance(problem_size, list) else [problem_size]
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+    if not all(isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**63 for size in sizes):
         return {}
     return dict(zip(AXES, sizes, strict=False))
 

@@ -75,8 +75,11 @@ def read_results(path: Path) -> ForeignRecording:
     """
     file = JsonResults(path)
     if file.member:
+        read = read_cache if file.member == "cache" else read_t4
         try:
-            results = (read_cache if file.member == "cache" else read_t4)(file)
+            results = read(file)
+            if file.late:
+                results = read(file)
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(path, error, "fetch it again") from None
         if note := file.note():

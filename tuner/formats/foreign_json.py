@@ -27,13 +27,13 @@ MEMBERS = {"cache": "{", "results": "["}
 """Which member of a file has the results, and how it begins."""
 HEAD = frozenset(
     (
-        "format", "schema_version", "kernel", "metadata", "ConfigurationSpace", "device_name", "kernel_name",
+        "format", "kernel", "metadata", "ConfigurationSpace", "device_name", "kernel_name",
         "problem_size", "tune_params_keys", "tune_params", "objective", "timeunit", "time_unit",
     )
 )  # fmt: skip
 """What is kept of the other members."""
-NEEDED = {"cache": {"tune_params_keys", "tune_params", "objective"}, "results": {"metadata"}}
-"""Where these have come before the results, nothing is looked for behind them."""
+NEEDED = {"cache": {"tune_params_keys", "tune_params", "objective"}, "results": set[str]()}
+"""Without these a result cannot be read: where they do not stand before the results, they are looked for behind."""
 FORMATS = "name a T4, T1 or cache file"
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
@@ -54,14 +54,14 @@ class JsonResults:
     Attributes:
         head: the members in :data:`HEAD`.
         member: the one with the results; empty where there is none.
-        count: of the results that were read.
+        late: whether some of the head stood behind the results, and was not known when they were read.
 
     Raises:
         RecordingError: it is no object of JSON, or too large.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.member, self.count = path, "", 0
+        self.path, self.member, self.late, self._count = path, "", False, 0
         self.head: dict[str, Any] = {}
         self._cut = self._unfinished = False
         for _ in self.results():
@@ -74,7 +74,8 @@ class JsonResults:
         Raises:
             RecordingError: what follows is no JSON, or too much.
         """
-        self.count, self._cut, self._unfinished = 0, False, False
+        self.late = self._cut = self._unfinished = False
+        self._count = 0
         text, among = _Text(self.path, MAX_BYTES), False
         try:
             if text.peek() != "{":
@@ -84,12 +85,13 @@ class JsonResults:
                     self.member, among = name, True
                     for _ in text.entries():
                         result = text.value()
-                        self.count += 1
+                        self._count += 1
                         yield result
                     among = False
                 else:
                     value = text.value()
                     if name in HEAD:
+                        self.late |= bool(self._count) and self.head.get(name) != value
                         self.head[name] = value
             text.end()
         except _CutOffError:
@@ -100,7 +102,7 @@ class JsonResults:
     def note(self) -> str:
         """Return what is to be said of a file that ends too early, once it was read; empty for any other."""
         left = ", without the last one, which is unfinished" if self._unfinished else ""
-        said = f"{self.path.name} has no end; results that are whole: {self.count}{left}"
+        said = f"{self.path.name} has no end; results that are whole: {self._count}{left}"
         return said if self._cut else ""
 
 
@@ -217,10 +219,11 @@ class _Text:
                 raise _CutOffError
 
     def _next(self) -> str:
-        while True:
+        while not (found := self._text[self._at : self._at + 1]) > " ":
             self._at = _BLANKS.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches nothing, too
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
+        return found
 
     def _more(self) -> bool:
         """Read on, at least as much as is there, so that a long value is not tried again for each piece."""
