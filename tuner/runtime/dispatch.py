@@ -7,7 +7,7 @@ are two steps apart.
 A portfolio's member takes at other sizes what its cost says (an expression of the kernel's file, which knows of waves
 and tiles), corrected by how far the cost was off at the nearest measured sizes, weighted by inverse squared distances
 (Shepard, Proc. ACM National Conference, 1968). All of it is whole numbers, logarithms in parts of an octave, so that
-``include/kernel_tune/portfolio.hpp`` ranks alike to the bit.
+``include/kernel_tune/dispatch.hpp`` ranks alike to the bit.
 """
 
 from __future__ import annotations

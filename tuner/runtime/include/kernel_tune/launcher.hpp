@@ -67,8 +67,7 @@ public:
         state->slowdown = choice.slowdown;
         state->concrete = std::move(choice.concrete);
         const auto probe = manifest_->probes.find(state->cc);
-        state->has_probe = probe != manifest_->probes.end();
-        if (state->has_probe) state->probe = probe->second;
+        if (probe != manifest_->probes.end()) state->probe = probe->second;
         for (const Launch& launch : state->concrete.launches)
             state->maps.push_back(std::unique_ptr<MapCache[]>(new MapCache[launch.arguments.size()]));
         out.state_ = std::move(state);

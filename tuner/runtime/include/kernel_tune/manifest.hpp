@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <map>
 
@@ -144,6 +145,14 @@ struct Manifest {
     std::vector<Portfolio> portfolios;
 };
 
+// The index of an item by its name; the number of items if there is none.
+template <typename T, typename Name>
+std::size_t position(const std::vector<T>& items, const Name& name) {
+    std::size_t i = 0;
+    while (i < items.size() && items[i].name != name) ++i;
+    return i;
+}
+
 class ManifestReader {
 public:
     static Status read(const std::string& text, Manifest& manifest) {
@@ -189,20 +198,21 @@ private:
         }
         return true;
     }
-    bool list(const Json& json, const char* what) { return json.is(Kind::array) || wrong(std::string(what) + " is no list"); }
+    // Read each item of a list; `each` is a member function, or takes the reader first.
     template <typename T, typename Read>
-    bool list(const Json& json, const char* what, std::vector<T>& out, Read read) {
-        if (!list(json, what)) return false;
+    bool items(const Json& json, const char* what, std::vector<T>& out, Read each) {
+        if (!json.is(Kind::array)) return wrong(std::string(what) + " is no list");
         for (const Json& item : json.items) {
             out.emplace_back();
-            if (!read(item, out.back())) return false;
+            if (!std::invoke(each, this, item, out.back())) return false;
         }
         return true;
     }
+    // The same of the list under a key; object() has seen to those that must be there.
     template <typename T, typename Read>
-    bool optional_list(const Json& json, const char* key, std::vector<T>& out, Read read) {
+    bool list(const Json& json, const char* key, std::vector<T>& out, Read each) {
         const Json* found = json.find(key);
-        return !found || list(*found, key, out, read);
+        return !found || items(*found, key, out, each);
     }
     // Whether a text is on one line: no control characters, and at most 10,000 characters of UTF-8.
     static bool one_line(const std::string& text) {
@@ -220,14 +230,14 @@ private:
         out = json.text;
         return (json.is(Kind::text) && one_line(out)) || wrong(std::string(what) + " is no text on one line");
     }
-    bool identifier(const Json& json, const char* what, const char* more, std::size_t longest, std::string& out) {
+    bool identifier(const std::string& text, const char* what, const char* more = "", std::size_t longest = 200) {
         const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
         const auto fits = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || (c && std::strchr(more, c)); };
-        return text(json, what, out) && ((!out.empty() && out.size() <= longest && letter(out[0]) && std::all_of(out.begin(), out.end(), fits)) ||
-                                         wrong(std::string(what) + " is no name"));
+        return (!text.empty() && text.size() <= longest && letter(text[0]) && std::all_of(text.begin(), text.end(), fits)) ||
+               wrong(std::string(what) + " is no name");
     }
-    bool name(const Json& json, const char* what, std::string& out) { return identifier(json, what, "", 200, out); }
-    bool entry(const Json& json, std::string& out) { return identifier(json, "an entry", "$", 10000, out); }
+    bool name(const Json& json, const char* what, std::string& out) { return text(json, what, out) && identifier(out, what); }
+    bool entry(const Json& json, std::string& out) { return text(json, "an entry", out) && identifier(out, "an entry", "$", 10000); }
     bool whole(const Json& json, const char* what, std::int64_t least, std::int64_t most, std::int64_t& out) {
         out = json.integer;
         return (json.is(Kind::integer) && out >= least && out <= most) || wrong(std::string(what) + " is out of range");
@@ -244,13 +254,20 @@ private:
         out = static_cast<std::size_t>(value);
         return true;
     }
-    bool flag(const Json& json, const char* what, bool& out) {
-        out = json.boolean;
-        return json.is(Kind::boolean) || wrong(std::string(what) + " is neither true nor false");
+    bool positive(const Json& json, const char* what, double& out) {
+        out = json.is(Kind::integer) ? static_cast<double>(json.integer) : json.real;
+        return ((json.is(Kind::real) || json.is(Kind::integer)) && out > 0.0) || wrong(std::string(what) + " is no number above 0");
+    }
+    // The numbers of a configuration and of the computation that is its own.
+    bool references(const Json& json, const char* what, std::size_t& computation, std::size_t& configuration) {
+        return index(*json.find("configuration"), what, manifest_.configurations.size(), configuration) &&
+               index(*json.find("computation"), what, manifest_.computations.size(), computation) &&
+               (manifest_.configurations[configuration].computation == computation || wrong(std::string(what) + "'s configuration computes something else"));
     }
     bool optional_flag(const Json& json, const char* key, bool& out) {
         const Json* found = json.find(key);
-        return !found || flag(*found, key, out);
+        if (found) out = found->boolean;
+        return !found || found->is(Kind::boolean) || wrong(std::string(key) + " is neither true nor false");
     }
     bool dtype(const Json& json, std::string& out) {
         return text(json, "a dtype", out) && (itemsize(out) || wrong("the dtype " + out.substr(0, 60) + " is unknown"));
@@ -270,7 +287,7 @@ private:
         return true;
     }
     bool expressions(const Json& json, const char* what, std::size_t least, std::size_t most, std::vector<Expression>& out) {
-        if (!list(json, what, out, [this](const Json& item, Expression& one) { return expression(item, one); })) return false;
+        if (!items(json, what, out, &ManifestReader::expression)) return false;
         return (out.size() >= least && out.size() <= most) || wrong(std::string(what) + " has a wrong length");
     }
     template <typename T>
@@ -286,12 +303,6 @@ private:
         const auto twice = std::adjacent_find(all.begin(), all.end());
         return twice == all.end() || wrong(*twice + " is there twice");
     }
-    template <typename T>
-    static std::size_t position(const std::vector<T>& items, const std::string& name) {
-        std::size_t i = 0;
-        while (i < items.size() && items[i].name != name) ++i;
-        return i;
-    }
 
     bool all(const Json& json) {
         if (!object(json, "the manifest",
@@ -303,8 +314,8 @@ private:
         if (!text(*json.find("tool"), "tool", unused) || !text(*json.find("summary"), "summary", unused) ||
             !text(*json.find("license"), "license", unused) || !text(*json.find("kernel"), "kernel", manifest_.kernel) ||
             !integer(*json.find("minimum_driver"), "minimum_driver", 0, 1000000, manifest_.minimum_driver) ||
-            !list(*json.find("sizes"), "sizes", manifest_.sizes,
-                  [this](const Json& item, std::string& one) { return name(item, "a size", one); }))
+            !list(json, "sizes", manifest_.sizes,
+                  [](ManifestReader* reader, const Json& item, std::string& one) { return reader->name(item, "a size", one); }))
             return false;
         for (const std::string& size : manifest_.sizes) {
             if (std::find(names_.begin(), names_.end(), size) != names_.end()) return wrong("a size is there twice");
@@ -315,16 +326,11 @@ private:
             names_.push_back(limit);
         }
         return (!json.find("probe") || probes(*json.find("probe"))) &&
-               list(*json.find("computations"), "computations", manifest_.computations,
-                    [this](const Json& item, Computation& one) { return computation(item, one); }) &&
-               list(*json.find("configurations"), "configurations", manifest_.configurations,
-                    [this](const Json& item, Configuration& one) { return configuration(item, one); }) &&
-               optional_list(json, "winners", manifest_.winners,
-                             [this](const Json& item, Winner& one) { return winner(item, one); }) &&
-               optional_list(json, "defaults", manifest_.defaults,
-                             [this](const Json& item, Default& one) { return default_of(item, one); }) &&
-               optional_list(json, "portfolios", manifest_.portfolios,
-                             [this](const Json& item, Portfolio& one) { return portfolio(item, one); });
+               list(json, "computations", manifest_.computations, &ManifestReader::computation) &&
+               list(json, "configurations", manifest_.configurations, &ManifestReader::configuration) &&
+               list(json, "winners", manifest_.winners, &ManifestReader::winner) &&
+               list(json, "defaults", manifest_.defaults, &ManifestReader::default_of) &&
+               list(json, "portfolios", manifest_.portfolios, &ManifestReader::portfolio);
     }
 
     bool probes(const Json& json) {
@@ -346,13 +352,8 @@ private:
         if (!found) return true;
         if (!found->is(Kind::object)) return wrong(std::string(what) + " is no object");
         for (std::size_t i = 0; i < found->keys.size(); ++i) {
-            Json key;
-            key.kind = Kind::text;
-            key.text = found->keys[i];
-            std::string named, value;
-            if (!name(key, what, named)) return false;
-            if (!shown(found->items[i], value)) return wrong(std::string(what) + " has a value that is neither text nor a number");
-            out[named] = value;
+            if (!identifier(found->keys[i], what)) return false;
+            if (!shown(found->items[i], out[found->keys[i]])) return wrong(std::string(what) + " has a value that is neither text nor a number");
         }
         return true;
     }
@@ -369,10 +370,8 @@ private:
     bool computation(const Json& json, Computation& out) {
         return object(json, "a computation", {"dtypes", "tensors"}, {"options", "scalars"}) &&
                words(json, "dtypes", out.dtypes) && dtypes(*json.find("dtypes")) && words(json, "options", out.options) &&
-               list(*json.find("tensors"), "tensors", out.tensors,
-                    [this](const Json& item, TensorSpec& one) { return tensor(item, one); }) &&
-               optional_list(json, "scalars", out.scalars,
-                    [this](const Json& item, ScalarSpec& one) { return scalar(item, one); }) &&
+               list(json, "tensors", out.tensors, &ManifestReader::tensor) &&
+               list(json, "scalars", out.scalars, &ManifestReader::scalar) &&
                different({names_of(out.tensors), names_of(out.scalars)});
     }
     bool dtypes(const Json& json) {
@@ -399,14 +398,12 @@ private:
             !words(json, "parameters", parameters))
             return false;
         for (const auto& [key, value] : parameters) out.text += " " + key + "=" + value;
-        return optional_list(json, "requires", out.conditions,
-                             [this](const Json& item, Condition& one) { return condition(item, one); }) &&
-               optional_list(json, "scratch", out.scratch,
-                             [this](const Json& item, ScratchSpec& one) { return scratch_of(item, one); }) &&
+        return list(json, "requires", out.conditions, &ManifestReader::condition) &&
+               list(json, "scratch", out.scratch, &ManifestReader::scratch_of) &&
                different({names_of(manifest_.computations[out.computation].tensors),
                           names_of(manifest_.computations[out.computation].scalars), names_of(out.scratch)}) &&
-               list(*json.find("launches"), "launches", out.launches,
-                    [this, &out](const Json& item, LaunchSpec& one) { return launch(item, out, one); }) &&
+               list(json, "launches", out.launches,
+                    [&out](ManifestReader* reader, const Json& item, LaunchSpec& one) { return reader->launch(item, out, one); }) &&
                (!out.launches.empty() || wrong("a configuration has no launches"));
     }
     bool condition(const Json& json, Condition& out) {
@@ -435,8 +432,8 @@ private:
         out.has_carveout = json.find("carveout") != nullptr;
         const Json* cluster = json.find("cluster");
         if (cluster && !expressions(*cluster, "a cluster", 0, 3, out.cluster)) return false;
-        return list(*json.find("arguments"), "arguments", out.arguments, [this, &configuration](const Json& item, ArgumentSpec& one) {
-            return argument(item, configuration, one);
+        return list(json, "arguments", out.arguments, [&configuration](ManifestReader* reader, const Json& item, ArgumentSpec& one) {
+            return reader->argument(item, configuration, one);
         });
     }
     bool argument(const Json& json, const Configuration& configuration, ArgumentSpec& out) {
@@ -471,8 +468,8 @@ private:
         }
         if (const Json* map = json.find("map")) {
             out.kind = ArgumentSpec::Kind::map;
-            if (!object(json, "an argument", {"map", "box"}, {"swizzle", "l2_promotion"}) || !list(*map, "a map")) return false;
-            if (map->items.empty()) return wrong("a map is of nothing");
+            if (!object(json, "an argument", {"map", "box"}, {"swizzle", "l2_promotion"})) return false;
+            if (!map->is(Kind::array) || map->items.empty()) return wrong("a map is of nothing");
             for (const Json& item : map->items)
                 if (!buffer(item, true, true)) return false;
             return expressions(*json.find("box"), "a box", 2, 2, out.box) && optional_expression(json, "swizzle", 0, out.swizzle) &&
@@ -489,17 +486,9 @@ private:
     bool winner(const Json& json, Winner& out) {
         if (!object(json, "a winner", {"computation", "gpu", "sizes", "configuration", "time_ns"}, {"mode"})) return false;
         std::string mode;
-        const Json& time = *json.find("time_ns");
-        if (!index(*json.find("configuration"), "a winner's configuration", manifest_.configurations.size(), out.configuration) ||
-            !index(*json.find("computation"), "a winner's computation", manifest_.computations.size(), out.computation) ||
-            !text(*json.find("gpu"), "gpu", out.gpu) || (json.find("mode") && !text(*json.find("mode"), "mode", mode)))
-            return false;
-        if (manifest_.configurations[out.configuration].computation != out.computation)
-            return wrong("a winner's configuration computes something else");
-        if (!time.is(Kind::real) && !time.is(Kind::integer)) return wrong("time_ns is no number");
-        out.time_ns = time.is(Kind::real) ? time.real : static_cast<double>(time.integer);
-        if (out.time_ns <= 0.0) return wrong("time_ns is not above 0");
-        return all_sizes(*json.find("sizes"), "a winner", out.sizes);
+        return references(json, "a winner", out.computation, out.configuration) && text(*json.find("gpu"), "gpu", out.gpu) &&
+               (!json.find("mode") || text(*json.find("mode"), "mode", mode)) &&
+               positive(*json.find("time_ns"), "time_ns", out.time_ns) && all_sizes(*json.find("sizes"), "a winner", out.sizes);
     }
     bool all_sizes(const Json& json, const std::string& what, std::vector<std::int64_t>& out) {
         if (!json.is(Kind::object) || json.keys.size() != manifest_.sizes.size()) return wrong(what + " has other sizes");
@@ -514,19 +503,15 @@ private:
     bool portfolio(const Json& json, Portfolio& out) {
         if (!object(json, "a portfolio", {"computation", "gpu", "bound", "neighbours", "reach", "cost_weight", "members", "points"}))
             return false;
-        const Json& bound = *json.find("bound");
         std::int64_t neighbours = 0;
+        double bound = 0.0;
         if (!index(*json.find("computation"), "a portfolio's computation", manifest_.computations.size(), out.computation) ||
             !text(*json.find("gpu"), "gpu", out.gpu) || !whole(*json.find("neighbours"), "neighbours", 1, kMaxMembers, neighbours) ||
             !whole(*json.find("reach"), "reach", 64, 65536, out.reach) ||
-            !whole(*json.find("cost_weight"), "cost_weight", 0, 1024, out.cost_weight))
+            !whole(*json.find("cost_weight"), "cost_weight", 0, 1024, out.cost_weight) ||
+            !positive(*json.find("bound"), "bound", bound) || !list(json, "members", out.members, &ManifestReader::member))
             return false;
-        if ((!bound.is(Kind::real) || bound.real <= 0.0) && (!bound.is(Kind::integer) || bound.integer <= 0))
-            return wrong("a portfolio's bound is not above 0");
         out.neighbours = static_cast<std::size_t>(neighbours);
-        if (!list(*json.find("members"), "members", out.members,
-                  [this](const Json& item, PortfolioMember& one) { return member(item, one); }))
-            return false;
         if (out.members.empty() || out.members.size() > kMaxMembers) return wrong("a portfolio has a wrong number of members");
         for (std::size_t i = 0; i < out.members.size(); ++i) {
             const Configuration& one = manifest_.configurations[out.members[i].configuration];
@@ -535,8 +520,8 @@ private:
             for (std::size_t j = 0; j < i; ++j)
                 if (out.members[i].configuration == out.members[j].configuration) return wrong("a portfolio has a member twice");
         }
-        if (!list(*json.find("points"), "points", out.points,
-                  [this, &out](const Json& item, PortfolioPoint& one) { return point(item, out, one); }))
+        if (!list(json, "points", out.points,
+                  [&out](ManifestReader* reader, const Json& item, PortfolioPoint& one) { return reader->point(item, out, one); }))
             return false;
         return (!out.points.empty() && out.points.size() <= kMaxPoints) || wrong("a portfolio has a wrong number of points");
     }
@@ -547,23 +532,22 @@ private:
     }
     bool default_of(const Json& json, Default& out) {
         return object(json, "a default", {"computation", "cc", "configuration"}) &&
-               index(*json.find("configuration"), "a default's configuration", manifest_.configurations.size(), out.configuration) &&
-               index(*json.find("computation"), "a default's computation", manifest_.computations.size(), out.computation) &&
+               references(json, "a default", out.computation, out.configuration) &&
                integer(*json.find("cc"), "cc", 10, 9999, out.cc) &&
-               ((manifest_.configurations[out.configuration].computation == out.computation &&
-                 manifest_.configurations[out.configuration].cc == out.cc) ||
-                wrong("a default's configuration is of something else"));
+               (manifest_.configurations[out.configuration].cc == out.cc || wrong("a default's configuration is for another GPU"));
     }
 
     bool point(const Json& json, const Portfolio& portfolio, PortfolioPoint& out) {
         if (!object(json, "a point", {"sizes", "residuals"}) || !all_sizes(*json.find("sizes"), "a point", out.sizes) ||
-            !list(*json.find("residuals"), "residuals", out.residuals, [this](const Json& item, PortfolioPoint::Residual& one) {
-                one.known = !item.is(Kind::null);
-                return !one.known || whole(item, "a residual", -kMaxResidual, kMaxResidual, one.units);
-            }))
+            !list(json, "residuals", out.residuals, &ManifestReader::residual))
             return false;
         for (const std::int64_t size : out.sizes) out.logs.push_back(log2_units(size));
         return out.residuals.size() == portfolio.members.size() || wrong("a point has not one residual for each member");
+    }
+
+    bool residual(const Json& json, PortfolioPoint::Residual& out) {
+        out.known = !json.is(Kind::null);
+        return !out.known || whole(json, "a residual", -kMaxResidual, kMaxResidual, out.units);
     }
 
     Manifest& manifest_;

@@ -33,12 +33,17 @@ inline Status read_file(const std::string& path, std::size_t most, const char* r
     return plain && done == size ? Status() : Status(Code::damaged, path + " cannot be read: " + remedy);
 }
 
-// A launch's attributes; a configuration for cuLaunchKernelEx refers to them.
-struct LaunchAttributes {
-    CUlaunchAttribute all[3];
-    unsigned count = 0;
-
-    explicit LaunchAttributes(const Launch& launch) {
+// A launch's configuration for cuLaunchKernelEx, with the attributes that it refers to.
+class LaunchConfig {
+public:
+    explicit LaunchConfig(const Launch& launch) {
+        config_.gridDimX = static_cast<unsigned>(launch.grid[0]);
+        config_.gridDimY = static_cast<unsigned>(launch.grid[1]);
+        config_.gridDimZ = static_cast<unsigned>(launch.grid[2]);
+        config_.blockDimX = static_cast<unsigned>(launch.block[0]);
+        config_.blockDimY = static_cast<unsigned>(launch.block[1]);
+        config_.blockDimZ = static_cast<unsigned>(launch.block[2]);
+        config_.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
         if (launch.clustered) {
             CUlaunchAttribute& one = next(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
             one.value.clusterDim.x = static_cast<unsigned>(launch.cluster[0]);
@@ -50,26 +55,23 @@ struct LaunchAttributes {
             next(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).value.programmaticStreamSerializationAllowed = 1;
     }
 
+    CUlaunchConfig on(CUstream stream) const {
+        CUlaunchConfig config = config_;
+        config.hStream = stream;
+        config.attrs = const_cast<CUlaunchAttribute*>(attributes_);
+        return config;
+    }
+
 private:
     CUlaunchAttribute& next(CUlaunchAttributeID id) {
-        CUlaunchAttribute& one = all[count++];
-        one = {};
+        CUlaunchAttribute& one = attributes_[config_.numAttrs++];
         one.id = id;
         return one;
     }
-};
 
-inline CUlaunchConfig launch_config(const Launch& launch) {
-    CUlaunchConfig config{};
-    config.gridDimX = static_cast<unsigned>(launch.grid[0]);
-    config.gridDimY = static_cast<unsigned>(launch.grid[1]);
-    config.gridDimZ = static_cast<unsigned>(launch.grid[2]);
-    config.blockDimX = static_cast<unsigned>(launch.block[0]);
-    config.blockDimY = static_cast<unsigned>(launch.block[1]);
-    config.blockDimZ = static_cast<unsigned>(launch.block[2]);
-    config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
-    return config;
-}
+    CUlaunchConfig config_{};
+    CUlaunchAttribute attributes_[3] = {};
+};
 
 class Modules {
 public:
@@ -86,15 +88,15 @@ public:
     }
 
     // Number the clusters of a launch: a table of kMaxClusters bytes.
-    Status table(unsigned long long context, const std::string& folder, const Probe* probe, int cc, CUstream stream,
+    Status table(unsigned long long context, const std::string& folder, const Probe& probe, int cc, CUstream stream,
                  const Launch& launch, std::int64_t sharing, std::vector<unsigned char>& out) {
         const std::lock_guard<std::mutex> guard(lock_);
         const std::int64_t blocks = launch.blocks(), members = launch.members();
         std::vector<unsigned char>& kept = tables_[std::make_tuple(context, blocks, members, sharing)];
         if (kept.empty()) {
             std::vector<int> gpcs;
-            if (probe && cc >= 90) {
-                const Prober prober{*this, context, folder, *probe, stream};
+            if (!probe.cubin.empty() && cc >= 90) {
+                const Prober prober{*this, context, folder, probe, stream};
                 if (Status status = prober.gpcs_of_clusters(blocks, members, gpcs); !status.ok()) return status;
             }
             for (std::int64_t i = 0; gpcs.size() < static_cast<std::size_t>(blocks / members); ++i)
@@ -207,11 +209,8 @@ private:
             CUdeviceptr address = 0;
             status = driver.check(driver.cuMemAlloc(&address, bytes), "cuMemAlloc");
             if (!status.ok()) return status;
-            LaunchAttributes attributes(launch);
-            CUlaunchConfig config = launch_config(launch);
-            config.hStream = stream;
-            config.attrs = attributes.all;
-            config.numAttrs = attributes.count;
+            const LaunchConfig held(launch);
+            const CUlaunchConfig config = held.on(stream);
             long long stay_ns = 20000;
             void* arguments[] = {&address, &stay_ns};
             std::vector<int> sms(static_cast<std::size_t>(blocks));

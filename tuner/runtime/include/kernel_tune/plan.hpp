@@ -94,38 +94,44 @@ inline CUresult encode_map(const MapShape& shape, CUdeviceptr address, CUtensorM
 
 // A launch in one context, with all that does not depend on a call.
 struct PreparedLaunch {
+    LaunchConfig config;
     CUfunction function = nullptr;
-    CUlaunchConfig config{};
-    LaunchAttributes attributes;
-    std::vector<std::vector<unsigned char>> tables;  // by argument; empty for others
-
-    explicit PreparedLaunch(const Launch& launch) : attributes(launch) { config = launch_config(launch); }
+    std::vector<std::vector<unsigned char>> tables{};  // by argument; empty for others
 };
 
-// What prepare() leaves for run(), for one context. run() reads it without a lock: nothing in it changes but the list of
-// workspaces, which only grows.
-struct Prepared {
-    struct Zeroed {
-        CUdeviceptr workspace;
-        const Zeroed* next;
-    };
-    unsigned long long context = 0;
-    std::vector<PreparedLaunch> launches;
-    std::atomic<const Zeroed*> zeroed{nullptr};
-    const Prepared* next = nullptr;
+// A list that others search without a lock while one adds to it. An item has a key, and the next one.
+template <typename Item>
+class Grown {
+public:
+    ~Grown() {
+        for (const Item* one = first_.load(); one;) delete std::exchange(one, one->next);
+    }
+    const Item* find(unsigned long long key) const {
+        const Item* one = first_.load(std::memory_order_acquire);
+        while (one && one->key != key) one = one->next;
+        return one;
+    }
+    void add(Item* item) {
+        item->next = first_.load();
+        first_.store(item, std::memory_order_release);
+    }
 
-    bool has(CUdeviceptr workspace) const {
-        for (const Zeroed* one = zeroed.load(std::memory_order_acquire); one; one = one->next)
-            if (one->workspace == workspace) return true;
-        return false;
-    }
-    ~Prepared() {
-        for (const Zeroed* one = zeroed.load(); one;) {
-            const Zeroed* const last = one;
-            one = one->next;
-            delete last;
-        }
-    }
+private:
+    std::atomic<const Item*> first_{nullptr};
+};
+
+// A workspace of which the part that is zeroed once was.
+struct Zeroed {
+    CUdeviceptr key = 0;
+    const Zeroed* next = nullptr;
+};
+
+// What prepare() leaves for run(), for one context; nothing in it changes but the list of workspaces.
+struct Prepared {
+    unsigned long long key = 0;  // of the context
+    const Prepared* next = nullptr;
+    std::vector<PreparedLaunch> launches{};
+    mutable Grown<Zeroed> zeroed{};
 };
 
 struct PlanState {
@@ -135,24 +141,10 @@ struct PlanState {
     Match match = Match::default_configuration;
     double slowdown = 0.0;
     Concrete concrete;
-    bool has_probe = false;
-    Probe probe;
+    Probe probe;  // of no cubin where there is none
     std::vector<std::unique_ptr<MapCache[]>> maps;  // for each launch, by argument
     std::mutex lock;                                // of those who prepare
-    std::atomic<const Prepared*> prepared{nullptr};
-
-    const Prepared* find(unsigned long long context) const {
-        const Prepared* one = prepared.load(std::memory_order_acquire);
-        while (one && one->context != context) one = one->next;
-        return one;
-    }
-    ~PlanState() {
-        for (const Prepared* one = prepared.load(); one;) {
-            const Prepared* const last = one;
-            one = one->next;
-            delete last;
-        }
-    }
+    Grown<Prepared> prepared;
 };
 
 }  // namespace detail
@@ -192,22 +184,20 @@ public:
         if (!status.ok()) return status;
 
         const std::lock_guard<std::mutex> guard(state_->lock);
-        auto* prepared = const_cast<Prepared*>(state_->find(context));
+        const Prepared* prepared = state_->prepared.find(context);
         if (!prepared) {
             auto made = std::make_unique<Prepared>();
-            made->context = context;
+            made->key = context;
             for (const Launch& launch : state_->concrete.launches) {
                 status = prepare_launch(launch, context, stream, *made);
                 if (!status.ok()) return status;
             }
+            state_->prepared.add(made.get());
             prepared = made.release();
-            prepared->next = state_->prepared.load();
-            state_->prepared.store(prepared, std::memory_order_release);
         }
         const std::size_t once = state_->concrete.once_bytes;
         if (once) status = driver.check(driver.cuMemsetD8Async(workspace.address, 0, once, stream), "cuMemsetD8Async");
-        if (once && status.ok() && !prepared->has(workspace.address))
-            prepared->zeroed.store(new Prepared::Zeroed{workspace.address, prepared->zeroed.load()}, std::memory_order_release);
+        if (once && status.ok() && !prepared->zeroed.find(workspace.address)) prepared->zeroed.add(new Zeroed{workspace.address});
         return status;
     }
 
@@ -219,8 +209,7 @@ public:
         CUdeviceptr addresses[detail::kMaxArguments] = {};
         if (wanted.size() > detail::kMaxArguments) return {Code::invalid_argument, "the kernel has too many tensors"};
         for (const Tensor& tensor : tensors) {
-            std::size_t i = 0;
-            while (i < wanted.size() && wanted[i].name != tensor.name) ++i;
+            const std::size_t i = detail::position(wanted, tensor.name);
             if (i == wanted.size())
                 return {Code::invalid_argument, state_->kernel + " has no tensor " + std::string(tensor.name)};
             addresses[i] = tensor.address;
@@ -239,14 +228,13 @@ public:
         if (status.ok()) status = check_workspace(workspace);
         if (status.ok()) status = check_tensors(addresses, count, workspace);
         if (!status.ok()) return status;
-        const Prepared* const prepared = state_->find(context);
-        if (!prepared || (concrete.once_bytes && !prepared->has(workspace.address)))
+        const Prepared* const prepared = state_->prepared.find(context);
+        if (!prepared || (concrete.once_bytes && !prepared->zeroed.find(workspace.address)))
             return {Code::not_prepared, "call prepare with this workspace in this context first"};
         ArgumentBytes given[kMaxArguments];
         bool is_given[kMaxArguments] = {};
         for (std::size_t i = 0; i < scalar_count; ++i) {
-            std::size_t at = 0;
-            while (at < concrete.scalars.size() && concrete.scalars[at].name != scalars[i].name) ++at;
+            const std::size_t at = position(concrete.scalars, scalars[i].name);
             if (at >= std::min(concrete.scalars.size(), kMaxArguments))
                 return {Code::invalid_argument, state_->kernel + " has no scalar " + std::string(scalars[i].name)};
             if (!write_argument(Number::of(scalars[i].value), concrete.scalars[at].dtype, given[at]))
@@ -298,10 +286,7 @@ public:
                     case Argument::Kind::table: arguments[i] = ready.tables[i].data(); break;
                 }
             }
-            CUlaunchConfig config = ready.config;
-            config.hStream = stream;
-            config.attrs = const_cast<CUlaunchAttribute*>(ready.attributes.all);
-            config.numAttrs = ready.attributes.count;
+            const CUlaunchConfig config = ready.config.on(stream);
             const CUresult result = driver.cuLaunchKernelEx(&config, ready.function, const_cast<void**>(arguments), nullptr);
             if (result != CUDA_SUCCESS) return driver.check(result, ("the launch of " + launch.entry).c_str());
         }
@@ -361,15 +346,14 @@ private:
     Status prepare_launch(const detail::Launch& launch, unsigned long long context, CUstream stream, detail::Prepared& out) const {
         using namespace detail;
         Modules& modules = Modules::get();
-        out.launches.emplace_back(launch);
+        out.launches.push_back({LaunchConfig(launch)});
         PreparedLaunch& ready = out.launches.back();
         Status status = modules.function(context, state_->folder, launch, ready.function);
         ready.tables.resize(launch.arguments.size());
         for (std::size_t i = 0; status.ok() && i < launch.arguments.size(); ++i) {
             const Argument& argument = launch.arguments[i];
             if (argument.kind == Argument::Kind::table)
-                status = modules.table(context, state_->folder, state_->has_probe ? &state_->probe : nullptr, state_->cc, stream, launch,
-                                       argument.sharing, ready.tables[i]);
+                status = modules.table(context, state_->folder, state_->probe, state_->cc, stream, launch, argument.sharing, ready.tables[i]);
         }
         return status;
     }
