@@ -236,3 +236,6 @@ def test_reduction_starts_at_one() -> None:
 
 def test_norm_allowance_is_for_few_elements() -> None:
     assert norm_allowance(1) > norm_allowance(100) > norm_allowance(10**8) == pytest.approx(1.0, abs=1e-3)
+    assert [norm_allowance(count) for count in (1, 16, 10_000)] == [5.0, 2.0, 1.04], (
+        "more would hide what is wrong"
+    )
