@@ -77,7 +77,10 @@ def rounding(monkeypatch: pytest.MonkeyPatch) -> Rounding:
     return device
 
 
-BOUNDED = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "15", "-q", "--max-error")
+BOUNDED = (
+    *("--kernel", "vector_add", "--size", "n=2**20", "--trials", "15", "--sampler", "random"),
+    *("-q", "--max-error"),
+)
 
 
 def test_bound_chooses_the_dtype(tune: Tune, rounding: Rounding) -> None:
@@ -199,7 +202,7 @@ def test_resumed_comparison_says_that_it_keeps_the_mode(
         stopped_in(patched, "bfloat16")
         assert tune(*BOUNDED, "1e-3", "--dtype", "float32,bfloat16", "--resume").code == 130
     said = tune(*BOUNDED, "1e-3", "--dtype", "float32,bfloat16", "--resume", "--mode", "warm")
-    assert said.err == "tune: a resumed run keeps its own --trials, --mode\n"
+    assert said.err == "tune: a resumed run keeps its own --trials, --sampler, --mode\n"
 
 
 def test_warm_times_are_no_share_of_the_memory(tune: Tune, rounding: Rounding) -> None:
