@@ -216,35 +216,29 @@ def job(folder: Path, number: int, count: int, *options: str) -> subprocess.Pope
     )  # fmt: skip
 
 
-def test_the_jobs_of_an_array_tune_the_list_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = [job(tmp_path, number, 3, "--trials", "5") for number in range(1, 4)]
+def test_the_jobs_of_an_array_tune_the_list_once_also_when_one_is_preempted_and_queued_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--trials", "60", "--sampler", "random")
+    first = job(tmp_path, 1, 3, *options)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not any(map(trials_in, tmp_path.glob("tune.*/tuning.db"))):
+        time.sleep(0.02)
+    first.send_signal(signal.SIGTERM)
+    output = first.communicate(timeout=60)[0]
+    unfinished = tmp_path / "results/shard-1.db.unfinished"
+    assert unfinished.exists() and first.returncode not in (0, None), output
+    jobs = [job(tmp_path, number, 3, *options) for number in range(1, 4)]
     said = [one.communicate(timeout=60)[0] for one in jobs]
     assert [one.returncode for one in jobs] == [0] * 3, said
     shards = sorted((tmp_path / "results").iterdir())
-    assert len(shards) == 2, "three jobs for two problems"
+    assert len(shards) == 2, "three jobs for two problems, and nothing unfinished"
     assert not list(tmp_path.glob("tune.*")), "nothing is left on the node"
     into = tmp_path / "results/tuning.db"
     call("merge", *map(str, shards), "--into", str(into))
     best = said_by(capsys, "best", "--replayed", "--db", str(into), "--json")
     winners = json.loads(best.out)
     assert len({(json.dumps(w["sizes"]), json.dumps(w["dtypes"])) for w in winners}) == len(winners) == 2
-
-
-def test_a_job_that_is_preempted_goes_on_when_it_is_queued_again(tmp_path: Path) -> None:
-    options = ("--trials", "100", "--sampler", "random")
-    first = job(tmp_path, 1, 1, *options)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not any(map(trials_in, tmp_path.glob("tune.*/tuning.db"))):
-        time.sleep(0.02)
-    first.send_signal(signal.SIGTERM)
-    said = first.communicate(timeout=60)[0]
-    unfinished = tmp_path / "results/shard-1.db.unfinished"
-    assert unfinished.exists() and first.returncode not in (0, None), said
-    again = job(tmp_path, 1, 1, *options)
-    said = again.communicate(timeout=60)[0]
-    assert again.returncode == 0, said
-    assert not unfinished.exists()
-    with Database.open(tmp_path / "results/shard-1.db", write=False) as database:
+    with Database.open(into, write=False) as database:
         trials = [(t.run.id, t.trial.number) for t in database.query().rows]
-        assert len(set(trials)) == len(trials)
-        assert len(database.winners().rows) == 2
+        assert len(set(trials)) == len(trials) == 120
