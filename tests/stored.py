@@ -31,7 +31,8 @@ from tuner.formats.t1 import read_t1
 from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.space import SearchSpace, VariantSpace
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.variant_space import VariantSpace
 from tuner.kernel.variant_spec import VariantSpec
 
 

@@ -19,7 +19,8 @@ from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.recording import read_recording, recorded_kernel
 from tuner.formats.t1 import read_t1
 from tuner.kernel.load import load_kernel
-from tuner.kernel.space import SearchSpace, VariantSpace
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.variant_space import VariantSpace
 
 NEAR = 1.05
 """A time within 5 % of the best recorded one counts as near."""

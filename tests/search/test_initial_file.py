@@ -12,11 +12,12 @@ from tests.faults.kernels import write_kernel
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.initial import settle
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.search.initial import gather, settle
+from tuner.search.initial import gather
 
 H200 = ARCHITECTURES[90]
 NAMED = 'initial = "scale.initial.toml"\n\n'

@@ -13,16 +13,16 @@ from tuner.cli.commands.inspection import ListArguments
 from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.enumeration import enumerate_valid
+from tuner.kernel.initial import settle
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.rules import excluded
-from tuner.kernel.space import SearchSpace
+from tuner.kernel.space import SearchSpace, valid_configurations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.report.next_steps import show_next
 from tuner.report.tables import picked, show, show_json
-from tuner.search.initial import settle
 
 
 def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
@@ -36,8 +36,12 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
     """
     sizes = _space_sizes(kernel, problem, gpu, rules)
     counted = [size for size in sizes.values() if "valid" in size]
-    space: dict[str, Any] = {name: sum(size[name] for size in counted) for name in ("before", "valid")}
+    space: dict[str, Any] = {
+        name: sum(size[name] for size in counted) for name in ("before", "valid", "about", "launchable")
+    }
     space["sampled"] = any(size["sampled"] for size in counted)
+    reasons = dict.fromkeys(reason for size in counted for reason in size["unlaunchable"])
+    space["unlaunchable"] = {r: sum(size["unlaunchable"].get(r, 0) for size in counted) for r in reasons}
     if rules:
         space["left_by_rules"] = sum(size["left_by_rules"] for size in counted)
     return {
@@ -75,10 +79,17 @@ def _space_sizes(
         if variant not in usable:
             sizes[variant.name] = {"left_out": refused.get(variant.name, "")}
             continue
-        allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}
-        valid = enumerate_valid(variant, allowed, constants, rng)
-        before = math.prod(len(indices) for indices in allowed.values())
-        size: dict[str, Any] = {"before": before, "valid": len(valid.matrix), "sampled": valid.sampled}
+        valid = valid_configurations(kernel, variant, problem, gpu, rng)
+        before = math.prod(len(p.values) for p in variant.parameters.values())
+        refusals = unlaunchable(kernel, variant, problem, gpu, valid.matrix)
+        size: dict[str, Any] = {
+            "before": before,
+            "valid": len(valid.matrix),
+            "sampled": valid.sampled,
+            "about": round(valid.about),
+            "launchable": len(valid.matrix) - sum(refusals.values()),
+            "unlaunchable": refusals,
+        }
         if not size["valid"]:
             size["left_out"] = valid.excluded_by
         if rules:

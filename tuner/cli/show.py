@@ -17,7 +17,7 @@ from tuner.core.model import Value, value_text
 from tuner.devices.replay import recorded_options
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import parse_rules
-from tuner.kernel.space import demanded_of, narrow
+from tuner.kernel.space import narrow, nothing_valid, space_size
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import show_json, show_text
 
@@ -53,9 +53,19 @@ def show(asked: ShowArguments) -> None:
             lines = _overview(data, kernel, asked.kernel_name)
         for first, text in lines:
             show_text(text, first)
-    if not asked.variants and not data["space"].get("left_by_rules", data["space"]["valid"]):
-        demanded = demanded_of(kernel.variants.values())
-        raise TunerError(f"no configuration is {demanded} for {problem} on {gpu.name}", "change the problem")
+    if asked.variants:
+        return
+    space = data["space"]
+    if not space.get("left_by_rules", space["valid"]):
+        error = nothing_valid(
+            kernel.variants.values(), problem, gpu, narrowed=False, sampled=space["sampled"]
+        )
+        raise TunerError(error.problem, error.remedy)
+    if not space["launchable"]:
+        reasons = ", ".join(space["unlaunchable"])
+        raise TunerError(
+            f"no configuration can be launched for {problem} on {gpu.name}: {reasons}", "change the problem"
+        )
 
 
 CONDITIONS = ("  requires ", "  needs ", "  - ", "  unused   ")
@@ -238,7 +248,12 @@ def _initial_lines(data: dict[str, Any]) -> list[Line]:
 def _size(size: dict[str, Any]) -> str:
     if "valid" not in size:
         return f"left out: {size['left_out']}"
-    text = f"{size['valid']} valid of {size['before']}" + (" (a sample)" if size["sampled"] else "")
+    count, valid, refused = size["launchable"], size["valid"], size["unlaunchable"]
+    about = size["about"] * count / max(valid, 1) if size["sampled"] else None
+    text = space_size(count, size["before"], about, "launchable" if refused else "valid")
+    if refused:
+        reasons = ", ".join(f"{number} by {reason}" for reason, number in refused.items())
+        text += f"; valid, but not launchable: {reasons}"
     if "left_by_rules" in size:
         text += f"; the rules of thumb leave {size['left_by_rules']}"
     return f"{text}: {size['left_out']}" if size.get("left_out") else text

@@ -71,6 +71,7 @@ class ForeignDevice(ReplayDevice):
 
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Return the space as it is, and say how it and the recording differ."""
+        space = space.including(self.results.rows)
         there = sum(map(space.contains, self.results.rows))
         if lacking := len(space) - there:
             self.say(

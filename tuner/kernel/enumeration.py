@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.outlook import Outlook, magnitude
 from tuner.expressions.ranges import ANYTHING, FITS, range_of
-from tuner.kernel.variant_spec import Constraints, VariantSpec, first_unmet, value_array
+from tuner.kernel.variant_spec import Constraints, VariantSpec, value_array
 
 Rows = NDArray[np.int64]
 
@@ -98,8 +98,7 @@ def enumerate_valid(
     small = np.min_scalar_type(max((len(p.values) for p in variant.parameters.values()), default=0))
     if variant.listed is not None:
         return _listed(variant.listed, allowed, small)
-    valid = _Enumeration(variant, allowed, constants, rng, small).run()
-    return _with_default(variant, allowed, constants, valid) if valid.sampled else valid
+    return _Enumeration(variant, allowed, constants, rng, small).run()
 
 
 def _listed(listed: Sequence[Sequence[int]], allowed: Mapping[str, list[int]], small: np.dtype[Any]) -> Valid:
@@ -300,17 +299,3 @@ def _spread(start: int, stop: int, size: int, total: int, rng: np.random.Generat
     numbers = np.arange(start, stop + 1, dtype=np.int64)
     bounds = numbers * whole + numbers * rest // size
     return bounds[:-1] + (rng.random(stop - start) * np.diff(bounds)).astype(np.int64)
-
-
-def _with_default(
-    variant: VariantSpec, allowed: Mapping[str, list[int]], constants: Mapping[str, Any], valid: Valid
-) -> Valid:
-    """Return a sample with the default configuration, where a search starts, added if it is valid."""
-    names = {**constants, **variant.defaults}
-    row = [parameter.values.index(parameter.default) for parameter in variant.parameters.values()]
-    if not all(index in indices for index, indices in zip(row, allowed.values(), strict=True)):
-        return valid
-    if first_unmet(variant.search_conditions, names) is not None:
-        return valid
-    matrix = np.unique(np.vstack([valid.matrix, np.array([row], dtype=valid.matrix.dtype)]), axis=0)
-    return replace(valid, matrix=matrix, about=max(valid.about, len(matrix)), excluded_by="")

@@ -18,7 +18,7 @@ from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import digest
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 
 ALL = "all"
 PREFIX = "rule of thumb"
@@ -163,10 +163,7 @@ def excluded(
         constants: values of names that are the same for all rows.
         names: of the rules.
     """
-    columns = {
-        name: value_array(parameter.values)[column]
-        for (name, parameter), column in zip(variant.parameters.items(), matrix.T, strict=True)
-    }
+    columns = variant.columns(matrix, variant.parameters)
     by: dict[str, int | None] = {}
     kept = np.ones(len(matrix), dtype=bool)
     for name in names:

@@ -8,126 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.core.errors import SpaceError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, SpaceError, UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.kernel.enumeration import Rows, enumerate_valid
+from tuner.kernel.enumeration import Valid, enumerate_valid
+from tuner.kernel.initial import settle
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text, indices, typed
-
-Vector = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-
-class VariantSpace:
-    """The valid configurations of one variant.
-
-    Args:
-        name: the variant's.
-        parameters: in the order of the kernel's file.
-        matrix: a row for each configuration, a column for each parameter: the index in its list of values.
-    """
-
-    def __init__(self, name: str, parameters: Sequence[ParameterSpec], matrix: NDArray[Any]) -> None:
-        self.name = name
-        self.parameters = tuple(parameters)
-        if self.parameters:
-            matrix = matrix[np.lexsort(matrix.T[::-1])]
-        # Column-major, because every search below scans columns.
-        self.matrix: NDArray[Any] = np.asfortranarray(matrix)
-        self.choices: tuple[tuple[int, ...], ...] = tuple(
-            tuple(np.flatnonzero(np.bincount(column)).tolist()) for column in self.matrix.T
-        )
-        """For each parameter the indices that occur in any row."""
-        self._indices = [indices(parameter.values) for parameter in self.parameters]
-
-    def __len__(self) -> int:
-        return int(self.matrix.shape[0])
-
-    def configuration(self, row: int) -> Configuration:
-        """Return a row as a configuration, with values of the kernel file's types."""
-        indices = zip(self.parameters, self.matrix[row].tolist(), strict=True)
-        return Configuration.of(self.name, {p.name: p.values[index] for p, index in indices})
-
-    def encode(self, values: Mapping[str, Value]) -> Vector | None:
-        """Return the indices of some values; None if a name or a value is not this variant's."""
-        if values.keys() != {parameter.name for parameter in self.parameters}:
-            return None
-        vector = [
-            table.get(typed(values[parameter.name]))
-            for parameter, table in zip(self.parameters, self._indices, strict=True)
-        ]
-        return None if None in vector else np.array(vector, dtype=np.int64)
-
-    def find(self, vector: Vector) -> int | None:
-        """Return the row equal to a vector, or None; by bisection, as the rows are in lexicographic order."""
-        low, high = 0, len(self)
-        for column, index in zip(self.matrix.T, vector, strict=True):
-            value = column.dtype.type(index)
-            ends = column[low:high].searchsorted([value, value + 1])
-            low, high = low + int(ends[0]), low + int(ends[1])
-        return low if low < high else None
-
-    def distances(self, vector: Vector) -> NDArray[np.int16]:
-        """Return each row's Hamming distance from a vector: the number of parameters in which they differ."""
-        total = np.zeros(len(self), dtype=np.int16)
-        for column, index in zip(self.matrix.T, vector, strict=True):
-            total += column != index
-        return total
-
-    def nearest(
-        self, vector: Vector, excluded: Mask | None = None, rng: np.random.Generator | None = None
-    ) -> int | None:
-        """Return the row nearest to a vector, which need not be valid; None if all rows are excluded.
-
-        Rows are compared by Hamming distance, then by the sum of differences of indices; among equals ``rng`` chooses,
-        or the first is taken.
-        """
-        if (row := self.find(vector)) is not None and (excluded is None or not excluded[row]):
-            return row
-        distances = self.distances(vector)
-        if excluded is not None:
-            distances[excluded] = np.iinfo(np.int16).max
-        rows = np.flatnonzero(distances == distances.min())
-        if excluded is not None and excluded[rows[0]]:
-            return None
-        steps = np.abs(self.matrix[rows].astype(np.int64) - vector).sum(axis=1)
-        rows = rows[steps == steps.min()]
-        return int(rows[0] if rng is None else rng.choice(rows))
-
-    def nearest_to(self, wanted: Mapping[str, Value]) -> int:
-        """Return the row nearest to some values, which need not be in the lists.
-
-        The first parameter keeps the rows whose value is nearest to the given one, of these the second, and so on; then
-        parameters without a given value keep the rows nearest to their defaults. Positive numbers are compared by
-        their ratio.
-
-        Raises:
-            KeyError: there is no such parameter.
-        """
-        columns = {parameter.name: j for j, parameter in enumerate(self.parameters)}
-        defaults = {p.name: p.default for p in self.parameters if p.name not in wanted}
-        rows = np.arange(len(self))
-        for name, value in {**wanted, **defaults}.items():
-            column = columns[name]
-            apart = np.array([_apart(value, other) for other in self.parameters[column].values])
-            distances = apart[self.matrix[rows, column]]
-            rows = rows[distances == distances.min()]
-        return int(rows[0])
-
-    def subset(self, rows: Rows) -> VariantSpace:
-        """Return the space of some of the rows."""
-        return VariantSpace(self.name, self.parameters, self.matrix[np.unique(rows)])
-
-    @property
-    def default(self) -> Vector:
-        """The indices of the default values, which need not be a valid combination."""
-        indices = (parameter.values.index(parameter.default) for parameter in self.parameters)
-        return np.fromiter(indices, dtype=np.int64)
+from tuner.kernel.variant_space import VariantSpace, Vector
+from tuner.kernel.variant_spec import (
+    VariantSpec,
+    first_unmet,
+    index_of,
+    index_of_text,
+)
 
 
 def demanded_of(variants: Iterable[VariantSpec]) -> str:
@@ -139,28 +35,136 @@ def demanded_of(variants: Iterable[VariantSpec]) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What a search may try, one configuration at a time: what meets the conditions, also where a sample lacks it."""
+
+    kernel: KernelSpec
+    problem: Problem
+    gpu: Gpu
+    allowed: Mapping[str, Mapping[str, list[int]] | str]
+    """By variant, the indices of the values allowed of each parameter, or why there are none."""
+
+    def contains(self, configuration: Configuration) -> bool:
+        """Return whether a search may try a configuration."""
+        allowed = self.allowed.get(configuration.variant, "")
+        if isinstance(allowed, str) or configuration.values.keys() != allowed.keys():
+            return False
+        variant = self.kernel.variants[configuration.variant]
+        values = {name: variant.parameters[name].values for name in allowed}
+        if any(
+            index_of(value, values[name]) not in allowed[name] for name, value in configuration.parameters
+        ):
+            return False
+        names = {**self.kernel.environment(self.problem, self.gpu), **configuration.values}
+        try:
+            return variant.is_usable(names) and first_unmet(variant.search_conditions, names) is None
+        except ExpressionError:
+            return False
+
+
+def valid_configurations(
+    kernel: KernelSpec,
+    variant: VariantSpec,
+    problem: Problem,
+    gpu: Gpu,
+    rng: np.random.Generator,
+    allowed: Mapping[str, list[int]] | None = None,
+) -> Valid:
+    """Return a variant's valid rows; of a sample, with the default and the initial configurations.
+
+    Args:
+        kernel: which one.
+        variant: one of its variants, usable for the problem.
+        problem: its sizes, dtypes and options are constants in the constraints.
+        gpu: its limits are constants, too.
+        rng: chooses the sample of a space too large to enumerate.
+        allowed: for each parameter, the indices of the values that it may have; all by default.
+    """
+    allowed = allowed or {name: list(range(len(of.values))) for name, of in variant.parameters.items()}
+    valid = enumerate_valid(variant, allowed, kernel.environment(problem, gpu), rng)
+    if not valid.sampled:
+        return valid
+    conditions = Conditions(kernel, problem, gpu, {variant.name: allowed})
+    own = replace(kernel, initial=tuple(one for one in kernel.initial if one.variant == variant.name))
+    initial = (one.configuration for one in settle(own, problem, gpu, conditions.contains))
+    default = Configuration.of(variant.name, variant.defaults)
+    space = VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix)
+    matrix = space.including(one for one in (default, *initial) if one and conditions.contains(one)).matrix
+    return replace(
+        valid,
+        matrix=matrix,
+        about=max(valid.about, len(matrix)),
+        excluded_by=valid.excluded_by * (not len(matrix)),
+    )
+
+
+def space_size(count: int, before: int, about: float | None, kind: str = "valid") -> str:
+    """Return how many configurations a space has, for people.
+
+    Args:
+        count: of those that may be tried.
+        before: combinations of values, without the constraints.
+        about: how many are valid, where those are a sample of them; None where they are all.
+        kind: what they are, in a word.
+    """
+    if about is None:
+        return f"{count} {kind} of {before}"
+    return f"about {about:.3g} {kind} of {before}, of which a sample of {count} is searched"
+
+
+def nothing_valid(
+    variants: Iterable[VariantSpec],
+    problem: Problem,
+    gpu: Gpu,
+    why: str = "",
+    *,
+    narrowed: bool,
+    sampled: bool,
+) -> SpaceError:
+    """Return the error of a space without configurations.
+
+    Args:
+        variants: that were asked for.
+        problem: of the space.
+        gpu: likewise.
+        why: what excluded each variant.
+        narrowed: whether the command line allows less than the kernel's file.
+        sampled: whether not all combinations were tried, so that there may be a valid one.
+    """
+    demanded = demanded_of(variants)
+    place = f"for {problem} on {gpu.name}" + (f" ({why})" if why else "")
+    if sampled:
+        remedy = "fix parameters (--fix), or write a default or an [[initial]] configuration that is valid"
+        return SpaceError(f"no configuration that is {demanded} was found {place}; there may be one", remedy)
+    remedy = "allow more values or variants" if narrowed else "change the problem or the constraints"
+    return SpaceError(f"no configuration is {demanded} {place}", remedy)
+
+
 class SearchSpace:
     """The configurations that a search may try: the union of its variants' valid sets.
 
     Args:
         variants: at least one, none of them empty.
         size_before: combinations of values, without the constraints.
-        sampled: whether it is an even sample of a set that is too large.
         left_out: the reasons why variants are not part of it, by variant.
         kind: which configurations they are, in a word: all valid ones, or the recorded ones of them.
+        about: an estimate of how many are valid; None if these are all.
+        beyond: what else may be tried, where it is an even sample of a set that is too large.
     """
 
     def __init__(
         self,
         variants: Sequence[VariantSpace],
         size_before: int,
-        sampled: bool = False,
         left_out: Mapping[str, str] | None = None,
         kind: str = "valid",
+        about: float | None = None,
+        beyond: Conditions | None = None,
     ) -> None:
         self.variants = tuple(variants)
         self.size_before = size_before
-        self.sampled = sampled
+        self.sampled, self.about, self.beyond = beyond is not None, about, beyond
         self.left_out = dict(left_out or {})
         self.kind = kind
         self._numbers = {variant.name: number for number, variant in enumerate(self.variants)}
@@ -198,8 +202,7 @@ class SearchSpace:
         chosen = [kernel.variants[name] for name in narrowed]
         usable, left_out = kernel.usable_variants(problem, gpu)
         left_out = {name: reason for name, reason in left_out.items() if name in narrowed}
-        constants, rng = kernel.environment(problem, gpu), np.random.default_rng(seed)
-        spaces, size_before, sampled = [], 0, False
+        spaces, size_before, sampled, about, rng = [], 0, False, 0.0, np.random.default_rng(seed)
         for variant in chosen:
             allowed = narrowed[variant.name]
             if variant not in usable:
@@ -208,23 +211,23 @@ class SearchSpace:
                 left_out[variant.name] = allowed
                 continue
             size_before += math.prod(map(len, allowed.values()))
-            valid = enumerate_valid(variant, allowed, constants, rng)
+            valid = valid_configurations(kernel, variant, problem, gpu, rng, allowed)
+            sampled |= valid.sampled
+            about += valid.about
             if len(valid.matrix):
                 spaces.append(VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix))
-                sampled |= valid.sampled
             else:
                 left_out[variant.name] = valid.excluded_by
         if not spaces:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-            remedy = (
-                "allow more values or variants"
-                if fixed or variants
-                else "change the problem or the constraints"
+            raise nothing_valid(
+                chosen, problem, gpu, reasons, narrowed=bool(fixed or variants), sampled=sampled
             )
-            raise SpaceError(
-                f"no configuration is {demanded_of(chosen)} for {problem} on {gpu.name} ({reasons})", remedy
-            )
-        return cls(spaces, size_before, sampled, left_out)
+        if not sampled:
+            return cls(spaces, size_before, left_out)
+        return cls(
+            spaces, size_before, left_out, about=about, beyond=Conditions(kernel, problem, gpu, narrowed)
+        )
 
     def __len__(self) -> int:
         return sum(len(variant) for variant in self.variants)
@@ -259,6 +262,17 @@ class SearchSpace:
         variant = self.variants[code[0]]
         return [variant.configuration(int(row)) for row in np.flatnonzero(variant.distances(code[1]) == 1)]
 
+    def including(self, configurations: Iterable[Configuration]) -> SearchSpace:
+        """Return the space with those configurations that may be tried, too, but that a sample lacks."""
+        if self.beyond is None:
+            return self
+        more = list(filter(self.beyond.contains, configurations))
+        variants = tuple(variant.including(more) for variant in self.variants)
+        return self if variants == self.variants else self._of(variants, self.kind)
+
+    def _of(self, variants: Sequence[VariantSpace], kind: str) -> SearchSpace:
+        return SearchSpace(variants, self.size_before, self.left_out, kind, self.about, self.beyond)
+
     def restricted(self, configurations: Iterable[Configuration]) -> SearchSpace:
         """Return the part of the space that is in a recording.
 
@@ -266,21 +280,15 @@ class SearchSpace:
             SpaceError: none of the recorded configurations is in the space.
         """
         rows: dict[int, list[int]] = {}
-        for number, row in filter(None, map(self.locate, configurations)):
+        whole = self.including(configurations := list(configurations))
+        for number, row in filter(None, map(whole.locate, configurations)):
             rows.setdefault(number, []).append(row)
         if not rows:
             raise SpaceError(
                 "the recording has no configuration of this space", "narrow it less, or record again"
             )
-        kept = [self.variants[number].subset(np.array(chosen)) for number, chosen in sorted(rows.items())]
-        return SearchSpace(kept, self.size_before, self.sampled, self.left_out, "recorded")
-
-
-def _apart(value: Value, other: Value) -> float:
-    """Return the distance between two values."""
-    if isinstance(value, bool | str) or isinstance(other, bool | str):
-        return float(typed(value) != typed(other))
-    return abs(math.log2(value / other)) if value > 0 and other > 0 else 64.0 + abs(value - other)
+        kept = [whole.variants[number].subset(np.array(chosen)) for number, chosen in sorted(rows.items())]
+        return self._of(kept, "recorded")
 
 
 def narrow(

@@ -6,7 +6,7 @@ memory are entries as a bundle has them (``tuner.runtime.entries``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +72,14 @@ class VariantSpec:
     """What :attr:`requires` joins; none where the file gives no reasons."""
     state: tuple[str, ...] = ()
     """Variables of its code that may differ after a run."""
+
+    def columns(self, matrix: NDArray[Any], names: Container[str]) -> dict[str, NDArray[Any]]:
+        """Return the values of those parameters that are named, for rows of indices, as an expression takes them."""
+        return {
+            name: value_array(parameter.values)[column]
+            for (name, parameter), column in zip(self.parameters.items(), matrix.T, strict=True)
+            if name in names
+        }
 
     def is_usable(self, names: Mapping[str, Any]) -> bool:
         """Return whether a problem and a GPU have what the variant requires."""

@@ -18,6 +18,7 @@ from rich.text import Text
 from tuner.core import signals
 from tuner.core.model import Trial
 from tuner.core.observer import Observer
+from tuner.kernel.space import space_size
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
 from tuner.report.tables import counted, duration, percent, throughput
@@ -180,11 +181,11 @@ class RunProgress(Progress[State]):
 def heading(state: State, shown: Collection[str] = ()) -> list[str]:
     """Return what is tuned, where, in how large a space, with the notes that are not in ``shown``."""
     run, options, space = state.run, state.run.options, state.space
+    size = space_size(len(space), space.size_before, space.about, f"{space.kind} configurations")
     lines = [
         f"tuning {run.problem} on {printable(run.gpu.name)} ({run.device})",
-        f"{len(space)} {space.kind} configurations of {space.size_before}"
-        + (" (a sample)" if space.sampled else "")
-        + f", variants {', '.join(variant.name for variant in space.variants)}; {options.sampler}, seed {options.seed}",
+        f"{size}, variants {', '.join(variant.name for variant in space.variants)}; {options.sampler},"
+        f" seed {options.seed}",
     ]
     why = f": {state.conditions_why}" if state.conditions_why else ""
     lines.append(f"timed {run.conditions}{why}")

@@ -22,7 +22,8 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.core.model import Configuration, Resources
-from tuner.kernel.space import Mask, SearchSpace
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.variant_space import Mask
 from tuner.search.parameters import configuration_of, distributions, parameters_of
 
 Location = tuple[int, int]

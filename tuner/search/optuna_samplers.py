@@ -26,7 +26,8 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from tuner.core.errors import UsageError
-from tuner.kernel.space import SearchSpace, Vector
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.variant_space import Vector
 from tuner.search.base import Location, SpaceSampler
 
 N_STARTUP = 10

@@ -16,9 +16,9 @@ import numpy as np
 
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
+from tuner.kernel.initial import settle
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.search.initial import settle
 from tuner.winners.fitting import Floats, Summands, fit_factors
 from tuner.winners.portfolios import Timings, kind_of
 

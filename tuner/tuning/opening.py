@@ -59,18 +59,21 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     _refuse_inaccurate(run, device)
     if not request.resume:
         run = replace(run, calibration=device.calibration)
-    if (restricted := device.restrict(space)) is not space:
-        space, sampler = restricted, _sampler(run, restricted)
+    mark = mark or store.mark()
+    learns = not (device.recorded or options.from_scratch)
+    known = (
+        dict(store.known_winners(run, mark)) if learns else {}
+    )  # also of a text of before, with other parameters
+    if (candidates := device.restrict(space).including(known)) is not space:
+        space, sampler = candidates, _sampler(run, candidates)
     initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
     roof = roof_of(kernel, problem, device.gpu)
     state = State(run, roof, space, device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
-    state.mark = mark or store.mark()
+    state.mark = mark
     if not device.recorded:
-        state.best_before = store.best_known(run, state.mark)
-        if not options.from_scratch:
-            known = store.known_winners(run, state.mark)  # also of a text of before, with other parameters
-            state.known_winners = {one: wins for one, wins in known if space.contains(one)}
+        state.best_before = store.best_known(run, mark)
+        state.known_winners = {one: wins for one, wins in known.items() if space.contains(one)}
     mirror = _mirror(request.options.study_storage, run, device) if request.options.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)

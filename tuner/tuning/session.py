@@ -157,6 +157,7 @@ def _stats(loop: SearchLoop) -> dict[str, Any]:
         "capped": sum(trial.capped_samples > 0 for trial in state.trials),
         "space": len(state.space),
         "space_before": state.space.size_before,
+        **({"space_about": round(state.space.about)} if state.space.about is not None else {}),
         "stopped": dataclasses.asdict(state.stopped) if state.stopped else None,
         "seeds": {
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()

@@ -21,9 +21,9 @@ from tuner.inspect.check.subjects import Subject, alternatives, problems
 from tuner.inspect.check.uses import code_files, report_useless
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import VariantSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import undeclared_names
+from tuner.kernel.variant_space import VariantSpace
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launches import Plan
 

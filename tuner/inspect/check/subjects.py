@@ -14,11 +14,11 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.observer import Observer
 from tuner.inspect.check.findings import Report
 from tuner.kernel.default import default_configuration
-from tuner.kernel.enumeration import enumerate_valid
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import VariantSpace
+from tuner.kernel.space import valid_configurations
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_space import VariantSpace
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
 
@@ -161,8 +161,7 @@ def _valid(
     kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu
 ) -> tuple[VariantSpace | None, str]:
     """Return a variant's valid configurations; None and the reason where there are none."""
-    allowed = {name: list(range(len(parameter.values))) for name, parameter in variant.parameters.items()}
-    valid = enumerate_valid(variant, allowed, kernel.environment(problem, gpu), np.random.default_rng(0))
+    valid = valid_configurations(kernel, variant, problem, gpu, np.random.default_rng(0))
     if not len(valid.matrix):
         return None, valid.excluded_by
     return VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix), ""

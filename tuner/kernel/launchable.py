@@ -1,0 +1,93 @@
+"""How many of a problem's valid configurations a GPU can launch, and why it cannot launch the others.
+
+What a plan refuses of one configuration (``tuner.runtime.launch_limits``) is asked of all of them at once here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.core.model import Gpu, Problem
+from tuner.expressions.arithmetic import Expression, parse
+from tuner.expressions.outlook import Outlook
+from tuner.expressions.ranges import range_of
+from tuner.kernel.rules import threads_of
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
+from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS, INTEGER_RANGES
+
+
+def unlaunchable(
+    kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu, matrix: NDArray[Any]
+) -> dict[str, int]:
+    """Return how many configurations cannot be launched, by the reason, each once.
+
+    Args:
+        kernel: which one.
+        variant: one of its variants.
+        problem: whose sizes decide grids and arguments.
+        gpu: whose limits they are.
+        matrix: the variant's valid rows, as in :class:`tuner.kernel.enumeration.Valid`.
+    """
+    if not len(matrix):
+        return {}
+    constants, counts, left = (
+        kernel.environment(problem, gpu),
+        dict[str, int](),
+        np.ones(len(matrix), dtype=bool),
+    )
+    present = {
+        name: value_array(parameter.values)[np.flatnonzero(np.bincount(column))]
+        for (name, parameter), column in zip(variant.parameters.items(), matrix.T, strict=True)
+    }
+    outlook = Outlook(constants, {name: range_of(values) for name, values in present.items()})
+    for reason, refused in _refusals(kernel, variant, gpu):
+        if not np.any(outlook.possible(refused, {})):  # as of most launches, from the values alone
+            continue
+        here = left & refused.holds_many({**constants, **variant.columns(matrix, refused.names)})
+        left &= ~here
+        if count := int(np.count_nonzero(here)):
+            counts[reason] = counts.get(reason, 0) + count
+    return counts
+
+
+def _refusals(kernel: KernelSpec, variant: VariantSpec, gpu: Gpu) -> Iterator[tuple[str, Expression]]:
+    """Return why a launch of a variant is refused, each with the condition that says where."""
+    for launch in variant.launches:
+        for reason, condition in _of_launch(kernel, variant, launch, gpu):
+            yield (
+                reason,
+                parse(condition if launch.when is None else f"({launch.when.text}) and ({condition})"),
+            )
+
+
+def _of_launch(
+    kernel: KernelSpec, variant: VariantSpec, launch: LaunchSpec, gpu: Gpu
+) -> Iterator[tuple[str, str]]:
+    for what, unit, extents, limits in (
+        ("grid", "blocks", launch.grid, GRID_LIMITS),
+        ("block", "threads", launch.block, BLOCK_LIMITS),
+        ("cluster", "blocks", launch.cluster, CLUSTER_LIMITS),
+    ):
+        for axis, extent, limit in zip("xyz", extents, limits, strict=False):
+            yield f"a {what} of more than {limit} {unit} in {axis}", f"({extent.text}) > {limit}"
+            yield f"a {what} of no {unit} in {axis}", f"({extent.text}) < 1"
+    threads, shared_bytes = gpu.max_threads_per_block, gpu.shared_bytes_optin
+    yield f"a block of more than {threads} threads", f"{threads_of(launch)} > {threads}"
+    yield f"more than {shared_bytes} bytes of shared memory", f"({launch.shared_bytes.text}) > {shared_bytes}"
+    if launch.cluster or launch.programmatic or any(one.map is not None for one in launch.arguments):
+        yield "a cluster, a tensor map or a programmatic launch, which need compute capability 9.0", "cc < 90"
+    for grid, cluster in zip(launch.grid, launch.cluster, strict=False):
+        yield "a grid that is no multiple of its cluster", f"({grid.text}) % ({cluster.text}) != 0"
+    for argument in launch.arguments:
+        text = argument.value.text if argument.value is not None else argument.name
+        whole = text in variant.parameters and all(
+            isinstance(v, int) for v in variant.parameters[text].values
+        )
+        if (argument.value is not None or text in kernel.sizes or whole) and argument.dtype in INTEGER_RANGES:
+            low, high = INTEGER_RANGES[argument.dtype]
+            yield f"{text} beyond {argument.dtype}", f"({text}) > {high} or ({text}) < {low}"
