@@ -247,6 +247,8 @@ class LocalDevice(Device):
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""
+        for variant, name in self._submissions.idle():
+            self.say(f"{name} of {variant} changed neither machine code nor launches: tune check says more")
         self._release()
         self.end_confirmation()
         self._confirming = guard = self._new_guard()

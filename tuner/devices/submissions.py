@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import msgpack
 
 from tuner.children.compilation import Compilation
+from tuner.children.cubin import machine_code
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, digest
 from tuner.devices.base import measured
 from tuner.kernel.spec import KernelSpec
@@ -23,9 +24,13 @@ SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""
 
 
+FEWEST_PAIRS = 3
+"""Of configurations, to say that a parameter does nothing."""
+
+
 @dataclass
 class _EqualSources:
-    """Configurations that render to one source with the same launches."""
+    """Configurations that compile to one machine code with the same launches."""
 
     waiting: list[Trial] = field(default_factory=list)
     measurement: Measurement | None = None
@@ -33,8 +38,9 @@ class _EqualSources:
 
 
 def source_key(compilation: Compilation) -> SourceKey:
-    """Return what is equal exactly when two candidates are the same."""
-    return digest(list(compilation.sources)), msgpack.encode(compilation.plan)
+    """Return what is equal exactly when two candidates are: machine code, whatever its source, and launches."""
+    codes = map(machine_code, compilation.cubins, compilation.entries)
+    return digest([*compilation.entries, *codes]), msgpack.encode(compilation.plan)
 
 
 class Submissions:
@@ -56,6 +62,8 @@ class Submissions:
         """None only wakes the caller that waits for one, because something was prefetched."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
+        self._told: set[tuple[str, str]] = set()
+        """What :meth:`idle` has returned."""
 
     def answer(self, trial: Trial) -> None:
         """Answer a submission, once."""
@@ -99,6 +107,22 @@ class Submissions:
         if measurement is not None:
             self.answer(measured(trial, measurement))
         return first
+
+    def idle(self) -> list[tuple[str, str]]:
+        """Return variants and parameters, each once: configurations that differ in it alone were all one candidate."""
+        first: dict[tuple[str, str, Configuration], int] = {}
+        same: dict[tuple[str, str], list[bool]] = {}
+        for number, equal in enumerate(self._equal.values()):
+            for one in equal.configurations:
+                for name, _ in one.parameters:
+                    others = tuple(other for other in one.parameters if other[0] != name)
+                    key = one.variant, name, Configuration(one.variant, others)
+                    if key in first:
+                        same.setdefault((one.variant, name), []).append(first[key] == number)
+                    first.setdefault(key, number)
+        idle = [key for key, answers in same.items() if len(answers) >= FEWEST_PAIRS and all(answers)]
+        told, self._told = self._told, {*self._told, *idle}
+        return [key for key in idle if key not in told]
 
     def measured(self, key: SourceKey, measurement: Measurement) -> None:
         """Answer the submissions of a source; those that come later get the same without what it cost."""

@@ -248,7 +248,7 @@ def test_an_array_has_sizes_of_its_own() -> None:
 def test_where_no_small_size_is_allowed_the_smallest_allowed_is_taken() -> None:
     problem = Problem("scale", {"n": 1 << 30}, {"input": "float32"})
     only = small_problems(problem, BEST, lambda p: p.sizes["n"] % (1 << 20) == 0, 3)
-    assert only == [problem]
+    assert min(one.sizes["n"] for one in only) == 1 << 20 and max(one.sizes["n"] for one in only) <= 1 << 23
     assert small_problems(problem, BEST, lambda p: False, 3) == [problem]
 
 

@@ -18,7 +18,7 @@ from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.devices.base import candidate_of
 from tuner.devices.requests import Requests
-from tuner.kernel.edge_sizes import ALIGNED, tile_edge_problems, tile_product_problems
+from tuner.kernel.edge_sizes import ALIGNED, admitted_problems, tile_edge_problems, tile_product_problems
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer, Launch, Plan
@@ -131,9 +131,6 @@ MOST_LONG_WORK = 1 << 27
 SHORT, SHALLOW = 5 * ALIGNED, 9 * ALIGNED
 """Less than a tile; and a bit more than the depth of most."""
 
-CUTS = 300
-"""Times that a length is cut, where a configuration is for nothing small: the constraints are asked each time."""
-
 
 def small_problems(
     problem: Problem, configuration: Configuration, fits: Callable[[Problem], bool], count: int, seed: int = 0
@@ -153,23 +150,24 @@ def small_problems(
         seed: of the mixed sizes.
 
     Returns:
-        At least one problem: where none is small, the problem's own sizes cut down as far as is allowed are among them.
+        At least one problem: where none is small, the smallest that the configuration admits.
     """
+    admitted = admitted_problems(problem, configuration, lambda candidate, _: fits(candidate))
     fitting: list[Problem] = []
     # The tiles' products are many, and few configurations need them.
-    for make in (tile_edge_problems, tile_product_problems):
-        fitting += [candidate for candidate in make(problem, configuration, seed) if fits(candidate)]
-        if small := sorted((one for one in fitting if _work(one) <= MOST_WORK), key=_balance):
+    for candidates in (
+        tile_edge_problems(problem, configuration, seed),
+        tile_product_problems(problem, configuration, seed),
+        admitted,
+    ):
+        fitting += [candidate for candidate in candidates if fits(candidate)]
+        if small := [one for one in fitting if _work(one) <= MOST_WORK]:
             break
+    small = sorted(small or sorted(fitting or [problem], key=_work)[:count], key=_balance)
     long = [[one for one in _long(problem, name) if fits(one)][:1] for name in problem.sizes]
     wide = [one for one in _wide(problem) if fits(one)][:1]
-    if small:
-        between = [small[len(small) * i // count] for i in range(count)]
-        wanted = [small[-1], *long[-1], *wide, small[0], *chain(*long[-2::-1]), *between]
-    else:
-        least = min(fitting or [problem], key=_work)
-        cut = sorted((_cut(least, fits, seed + i) for i in range(count)), key=_balance)
-        wanted = [cut[-1], *long[-1], *wide, *cut]
+    between = [small[len(small) * i // count] for i in range(count)]
+    wanted = [small[-1], *long[-1], *wide, small[0], *chain(*long[-2::-1]), *between]
     return list({str(one): one for one in wanted}.values())[:count]
 
 
@@ -199,20 +197,6 @@ def _sized(problem: Problem, length: int, other: dict[str, int]) -> Problem:
     """Return every dimension a length, but some another, and none one beyond the problem's own."""
     sizes = {name: min(own, other.get(name, length)) for name, own in problem.sizes.items()}
     return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-
-
-def _cut(problem: Problem, fits: Callable[[Problem], bool], seed: int) -> Problem:
-    """Shorten one dimension after the other, as long as the configuration may be run; whole vectors stay such."""
-    rng = random.Random(seed)
-    for _ in range(CUTS):
-        name = rng.choice(list(problem.sizes))
-        length = int(problem.sizes[name] * rng.uniform(0.5, 0.95))
-        if problem.sizes[name] % ALIGNED == 0:
-            length -= length % ALIGNED
-        candidate = Problem(problem.kernel, {**problem.sizes, name: length}, problem.dtypes, problem.options)
-        if length >= 1 and fits(candidate):
-            problem = candidate
-    return problem
 
 
 def _balance(problem: Problem) -> list[int]:

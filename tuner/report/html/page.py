@@ -188,7 +188,7 @@ def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
     if problem.run.replayed:
         listed.append(("confirmed", "no", "recorded samples only: measure on a GPU before relying on it"))
     elif winner.exportable:
-        edges = "right at edge-case sizes" if winner.edges_verified else "no edge-case size suits it"
+        edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
         again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
         listed.append(("confirmed", again, f"in a fresh process; {edges}"))
     else:
