@@ -49,6 +49,25 @@ def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
         assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
 
 
+def test_seconds_are_exported_as_the_milliseconds_that_they_were(tune: Tune, tmp_path: Path) -> None:
+    before = cache()
+    tune("import", written(tmp_path / "a.json", before), "-q")
+    exported = {
+        kind: json.loads(tune("export", "--replayed", "--format", kind, "-o", "-")[1])
+        for kind in ("kernel-tuner-cache", "t4")
+    }
+    names = ("time", "times", "compile_time", "benchmark_time")
+    of_cache = [tuple(row[name] for name in names) for row in exported["kernel-tuner-cache"]["cache"].values()
+                if isinstance(row["time"], float)]  # fmt: skip
+    assert len(of_cache) > 3 and set(map(str, of_cache)) <= {
+        str(tuple(row.get(name) for name in names)) for row in before["cache"].values()
+    }
+    of_t4 = [row["times"] for row in exported["t4"]["results"] if row["invalidity"] == "correct"]
+    assert [(row["compilation"], row["benchmark"], row["runtimes"]) for row in of_t4] == [
+        (compile_ms, benchmark_ms, times) for _, times, compile_ms, benchmark_ms in of_cache
+    ]
+
+
 def test_tables_name_an_imported_configuration_by_what_it_has(tune: Tune, tmp_path: Path) -> None:
     data = cache()
     for row in data["cache"].values():

@@ -9,7 +9,8 @@ import pytest
 
 from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.reference import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.runtime.launch_limits import rounded
 
 RNG = np.random.default_rng(0)
 
@@ -232,6 +233,15 @@ def test_integers_are_exact(dtype: str) -> None:
 def test_reduction_starts_at_one() -> None:
     with pytest.raises(KernelError, match="reduction is 0"):
         tolerance(0, "float32", "float32")
+
+
+@pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
+def test_what_rounding_costs_is_what_a_dtype_rounds(dtype: str) -> None:
+    """One and a unit roundoff is a tie, to even; a little more is rounded up. Half of the smallest number is zero."""
+    unit, smallest = UNIT_ROUNDOFF[dtype], SMALLEST[dtype]
+    assert rounded(1.0 + unit, dtype) == 1.0
+    assert rounded(1.0 + (unit + unit / 64 if dtype != "float64" else 2 * unit), dtype) == 1.0 + 2 * unit
+    assert rounded(smallest, dtype) == smallest > 0.0 == rounded(smallest / 2, dtype)
 
 
 def test_norm_allowance_is_for_few_elements() -> None:
