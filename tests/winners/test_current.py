@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import time
 from dataclasses import replace
@@ -82,6 +83,20 @@ def test_a_template_that_never_ends_is_a_kernel_that_has_changed(
         (only,) = best_winners(database, Filters()).rows
         assert only.state is KernelState.CHANGED
         assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_what_a_reference_takes_to_be_read_is_bounded(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database.open(tmp_path / "tuning.db") as database:
+        remember(database, path, "a" * 32, 100.0)
+        edit(path, 'numpy = "2 * x"', 'python = "r.py:f"')
+        path.with_name("r.py").write_text("a\n" * 1_000_000)
+        monkeypatch.setattr("tuner.kernel.templates.MEMORY_BYTES", 1 << 26)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        (only,) = best_winners(database, Filters()).rows
+        assert only.state is KernelState.CHANGED
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
 
 
 def test_a_header_leaves_out_what_has_changed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tuner.core.errors import KernelError
+from tuner.core.reading import read_at_most
 
 MAX_HEADER_BYTES = 16 << 20
 """A longer file is no header and no template: the largest single-header libraries have about a megabyte."""
@@ -73,11 +75,14 @@ def read_source(path: Path) -> str:
     Raises:
         KernelError: it is too large.
     """
-    with path.open("rb") as file:
-        data = file.read(MAX_HEADER_BYTES + 1)
-    if len(data) > MAX_HEADER_BYTES:
-        raise KernelError(f"{path} is too large for a source", f"the limit is {MAX_HEADER_BYTES} bytes")
-    return data.decode(errors="replace")
+    try:
+        return read_at_most(path, MAX_HEADER_BYTES).decode(errors="replace")
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise KernelError(
+            f"{path} is too large for a source", f"the limit is {MAX_HEADER_BYTES} bytes"
+        ) from None
 
 
 def headers_digest(source: str, folders: Sequence[Path]) -> str | None:

@@ -121,6 +121,11 @@ class KernelIdentity:
         counted = (SCHEMA_2_HELPERS if path == helpers else digest(path.read_bytes()) for path in files)
         return digest([kernel.digest, *counted])
 
+    def _digests(self) -> tuple[str, str]:
+        """Return the digests that are kept, worked out again."""
+        fresh = KernelIdentity(self.kernel)
+        return fresh.computation, fresh.text
+
     @property
     def computations(self) -> tuple[str, ...]:
         """By what the database knows this computation, also in runs of schema 2."""
@@ -147,21 +152,25 @@ class KernelIdentity:
     def current(self, run: Run, trial: Trial) -> bool:
         """Return whether a trial's configuration still computes the same in the same way."""
         configuration = trial.configuration
+        ours = self.kernel.folder == paths.search_spaces()  # a database may name any file
         try:
-            with time_limit(RENDER_S):  # a database may name any file
+            if not ours and "text" not in vars(self):
+                vars(self).update(computation="", text="")  # of a kernel that takes too much
+                told = apart(self._digests, self.kernel.file.name, RENDER_S)
+                vars(self).update(zip(("computation", "text"), told, strict=True))
+            with time_limit(RENDER_S):
                 if self.same_text(run):
                     return True
                 comparable = trial.implementation and configuration.variant in self.kernel.variants
                 if not comparable or not self.computes_like(run):
                     return False
-        except OutOfTimeError:
+        except (TunerError, OutOfTimeError):
             return False
 
         def done() -> str:
             rendered = render(self.kernel, run.problem, run.gpu, configuration)
             return self.implementation(configuration.variant, [source for source, _ in rendered])
 
-        ours = self.kernel.folder == paths.search_spaces()
         try:
             return (done() if ours else apart(done, self.kernel.file.name, RENDER_S)) == trial.implementation
         except (TunerError, MemoryError):
