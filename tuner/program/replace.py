@@ -36,12 +36,8 @@ class _Substitution:
     """Why others were left to torch all the same."""
 
 
-class _Inside(threading.local):
-    active = False
-    """Whether this thread is within a tuned product: what that calls itself is left to torch."""
-
-
-_inside = _Inside()
+_inside = threading.local()
+"""Its ``active``: whether a thread is within a tuned product, what that calls itself is left to torch."""
 
 
 class Replacement:
@@ -203,7 +199,7 @@ class Replacement:
                         entries.pop(next(iter(entries)), None)
                     entries[key] = entry
                 replaces = entry.graph if cuda and capturing() else entry.eager
-                if replaces and not _inside.active:
+                if replaces and not getattr(_inside, "active", False):
                     _inside.active = True
                     try:
                         result = call_product(product, name, args, kwargs)

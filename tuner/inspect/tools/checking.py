@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.children.job import Began, CaseOutcome, Ended, Placed, ToolJob
@@ -25,14 +25,14 @@ ATTEMPTS = 2
 """How often a process may end before its first configuration."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ToolVerdict:
-    """What a tool says about one configuration at one size."""
+    """What a tool says about one configuration at one size, which had its turn in a process."""
 
     unit: Unit
     tool: str
-    outcome: CaseOutcome
-    error: str = ""
+    outcome: CaseOutcome = CaseOutcome.FAULT
+    error: str = "the process ended"
     findings: tuple[sanitizer.Finding, ...] = ()
     log: Path = Path()
     alone: bool = True
@@ -40,6 +40,10 @@ class ToolVerdict:
     alone: a race may show itself now and then, or the finding is its neighbour's."""
     late: bool = False
     """Whether it had to be killed."""
+    tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    log_bytes: int | None = None
+    """Length of the log behind it; None if it did not come to its end."""
+    records: tuple[sanitizer.ToolMessage, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -58,23 +62,10 @@ class ToolVerdict:
 
 
 @dataclass
-class _Turn:
-    """One configuration's turn in a process."""
-
-    unit: Unit
-    outcome: CaseOutcome = CaseOutcome.FAULT
-    error: str = "the process ended"
-    tensors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    log_bytes: int | None = None
-    """Length of the log behind it; None if it did not come to its end."""
-    records: tuple[sanitizer.ToolMessage, ...] = ()
-
-
-@dataclass
 class _Session:
     """What one process did."""
 
-    turns: list[_Turn]
+    turns: list[ToolVerdict]
     seen: Watched
     log_file: Path
     log: sanitizer.Log
@@ -151,7 +142,7 @@ class Checker:
             queue.extendleft(reversed(batch[len(done) :]))
             single = len(session.turns) == 1
             for turn in done:
-                verdicts[turn.unit.number] = self._verdict(tool, session, turn, alone=single)
+                verdicts[turn.unit.number] = self._verdict(session, turn, alone=single)
                 if turn.records and not single:
                     suspects[turn.unit.number] = turn.unit
                 else:
@@ -167,10 +158,10 @@ class Checker:
         session = self._session(tool, [unit])
         if not session.turns:
             return before
-        verdict = self._verdict(tool, session, session.turns[0], alone=True)
+        verdict = self._verdict(session, session.turns[0], alone=True)
         return before if before.findings and not verdict.findings else verdict
 
-    def _settled(self, session: _Session) -> list[_Turn]:
+    def _settled(self, session: _Session) -> list[ToolVerdict]:
         """Return the turns whose records are all in the log: behind the last that was printed there could be more."""
         if not session.log.full or len(session.turns) <= 1:
             return session.turns
@@ -179,22 +170,20 @@ class Checker:
         )
         return session.turns[: last + 1]
 
-    def _verdict(self, tool: str, session: _Session, turn: _Turn, *, alone: bool) -> ToolVerdict:
+    def _verdict(self, session: _Session, turn: ToolVerdict, *, alone: bool) -> ToolVerdict:
         records = turn.records
         if alone:
             records = session.log.records or session.strays
-        findings = sanitizer.findings_of(records, tool, turn.tensors, turn.unit.entries)
+        findings = sanitizer.findings_of(records, turn.tool, turn.tensors, turn.unit.entries)
         late = session.seen.late and turn.log_bytes is None
         error = f"not done after {self.step_s:g} s" if late else turn.error
-        return ToolVerdict(
-            turn.unit,
-            tool,
-            turn.outcome,
-            error,
-            tuple(findings),
-            session.log_file,
-            alone or not findings,
-            late,
+        return replace(
+            turn,
+            error=error,
+            findings=tuple(findings),
+            log=session.log_file,
+            alone=alone or not findings,
+            late=late,
         )
 
     def _session(self, tool: str, units: Sequence[Unit], name: str = "") -> _Session:
@@ -225,7 +214,7 @@ class Checker:
             raise ToolMissingError(
                 f"{self.sanitizer} cannot be started: {error.strerror}", SANITIZER.source
             ) from None
-        return _session_of(seen, units, log_file)
+        return _session_of(tool, seen, units, log_file)
 
     def _useless(self, tool: str, session: _Session) -> ToolMissingError:
         """Say why nothing could be run under a tool."""
@@ -245,14 +234,14 @@ class Checker:
         )
 
 
-def _session_of(seen: Watched, units: Sequence[Unit], log_file: Path) -> _Session:
+def _session_of(tool: str, seen: Watched, units: Sequence[Unit], log_file: Path) -> _Session:
     """Return what a process did; each turn has the part of the log that was written in it."""
     by_number = {unit.number: unit for unit in units}
-    turns: list[_Turn] = []
+    turns: list[ToolVerdict] = []
     for entry in seen.entries:
         match entry:
             case Began():
-                turns.append(_Turn(by_number[entry.number]))
+                turns.append(ToolVerdict(by_number[entry.number], tool))
             case Placed():
                 turns[-1].tensors = entry.tensors
             case Ended():
@@ -273,7 +262,7 @@ def _session_of(seen: Watched, units: Sequence[Unit], log_file: Path) -> _Sessio
     return session
 
 
-def _suspected(strays: Sequence[sanitizer.ToolMessage], turns: Sequence[_Turn]) -> list[Unit]:
+def _suspected(strays: Sequence[sanitizer.ToolMessage], turns: Sequence[ToolVerdict]) -> list[Unit]:
     """Return the units that may have caused records that came too late: those with a kernel of that name, else all."""
     named = {record.kernel for record in strays}
     fitting = [turn.unit for turn in turns if named & set(turn.unit.entries)]
