@@ -140,9 +140,9 @@ class Level:
     """Everything at one size."""
 
     sizes: Mapping[str, int]
-    comparisons: tuple[StepComparison, ...]
+    comparisons: list[StepComparison] = field(default_factory=list)
     """One for each problem: steps that change the dtype or an option have their own."""
-    absent: Mapping[str, Absence] = field(default_factory=dict)
+    absent: dict[str, Absence] = field(default_factory=dict)
     """The other steps, by name."""
 
     def find(self, step: str) -> tuple[StepComparison, Timing] | None:

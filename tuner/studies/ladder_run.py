@@ -57,76 +57,64 @@ class LadderRun:
             Interrupted: it was stopped. What was timed of the size under way is yielded before.
         """
         sweep = self._sweep
-        levels = [self._groups(sizes) for sizes in sweep.sizes]
-        self._progress.phase("", sum(len(steps) + 1 for groups, _ in levels for _, steps in groups))
-        for sizes, (groups, absent) in zip(sweep.sizes, levels, strict=True):
-            comparisons: list[ladder.StepComparison] = []
+        levels = [(level, self._groups(level)) for level in map(ladder.Level, sweep.sizes)]
+        self._progress.phase("", sum(len(steps) + 1 for _, groups in levels for _, steps in groups))
+        for level, groups in levels:
             try:
                 for problem, steps in groups:
-                    if (comparison := self._compare(sizes, problem, steps, absent)) is not None:
-                        comparisons.append(comparison)
+                    self._compare(level, problem, steps)
             except Interrupted:
                 self._progress.close()
-                if comparisons:
-                    timed = {timing.name for comparison in comparisons for timing in comparison.steps}
-                    others = [step.name for step in sweep.steps if step.name not in {*timed, *absent}]
-                    yield ladder.Level(
-                        sizes, tuple(comparisons), {**absent, **dict.fromkeys(others, ladder.STOPPED)}
-                    )
+                if level.comparisons:
+                    for step in sweep.steps:
+                        if level.find(step.name) is None:
+                            level.absent.setdefault(step.name, ladder.STOPPED)
+                    yield level
                 raise
             self._progress.close()
-            yield ladder.Level(sizes, tuple(comparisons), absent)
+            yield level
 
-    def _groups(
-        self, sizes: Mapping[str, int]
-    ) -> tuple[list[tuple[Problem, list[StepSpec]]], dict[str, ladder.Absence]]:
-        """Return the problems of a size, each with the steps that solve it, and the steps that have none."""
+    def _groups(self, level: ladder.Level) -> list[tuple[Problem, list[StepSpec]]]:
+        """Return the problems of a size, each with the steps that solve it; steps that have none are absent."""
         groups: dict[str, tuple[Problem, list[StepSpec]]] = {}
-        absent: dict[str, ladder.Absence] = {}
         for step in self._sweep.steps:
             try:
-                problem = ladder.problem_of(self._sweep.kernel, self._sweep.base, sizes, step)
+                problem = ladder.problem_of(self._sweep.kernel, self._sweep.base, level.sizes, step)
             except TunerError as error:
-                absent[step.name] = ladder.Absence(str(error))
+                level.absent[step.name] = ladder.Absence(str(error))
                 continue
             groups.setdefault(problem.key, (problem, []))[1].append(step)
-        return list(groups.values()), absent
+        return list(groups.values())
 
-    def _compare(
-        self,
-        sizes: Mapping[str, int],
-        problem: Problem,
-        steps: Sequence[StepSpec],
-        absent: dict[str, ladder.Absence],
-    ) -> ladder.StepComparison | None:
-        """Tune each step of a problem, and time the best of each in turn; None if no step has a configuration."""
+    def _compare(self, level: ladder.Level, problem: Problem, steps: Sequence[StepSpec]) -> None:
+        """Tune each step of a problem, and time the best of each in turn, if one has a configuration."""
         sweep, device = self._sweep, self._device
         try:
             conditions, why = device.choose_conditions(sweep.kernel, problem, sweep.mode, sweep.regime)
             roof = roof_of(sweep.kernel, problem, device.gpu)
         except TunerError as error:
-            absent.update({step.name: ladder.Absence(str(error)) for step in steps})
+            level.absent.update({step.name: ladder.Absence(str(error)) for step in steps})
             self._ended += len(steps) + 1
-            return None
-        tuned = self._tuned(sizes, problem, steps, conditions, roof, absent)
+            return
+        tuned = self._tuned(level, problem, steps, conditions, roof)
         try:
             if not tuned:
-                return None
+                return
             baselines, failures = self._baselines(problem, roof)
             device.prepare(sweep.kernel, problem, sweep.seed, conditions)
             count = len(tuned) + len(baselines)
-            self._progress.step(f"{ladder.sizes_text(sizes)}: timing {count} in turn", self._ended)
-            found = self._timed(problem, tuned, baselines, absent)
+            self._progress.step(f"{ladder.sizes_text(level.sizes)}: timing {count} in turn", self._ended)
+            found = self._timed(level, problem, tuned, baselines)
         except Interrupted:
             raise
         except TunerError as error:
-            absent.update(dict.fromkeys(tuned, ladder.Absence(str(error))))
-            return None
+            level.absent.update(dict.fromkeys(tuned, ladder.Absence(str(error))))
+            return
         finally:
             self._ended += 1
         self._missing |= {failure.name for failure in found.failures if failure.not_installed}
         if not found.timings:
-            return None
+            return
         for failure in found.failures:
             if not failure.configuration and (sweep.against.named or not failure.not_installed):
                 failures.append(failure)
@@ -137,38 +125,32 @@ class LadderRun:
         comparison = ladder.StepComparison(**vars(found), why=why, tuned=tuned)
         if not device.recorded:
             self._database.record_benchmark(ladder.records_of(comparison, device, self._bench))
-        return comparison
+        level.comparisons.append(comparison)
 
     def _tuned(
         self,
-        sizes: Mapping[str, int],
+        level: ladder.Level,
         problem: Problem,
         steps: Sequence[StepSpec],
         conditions: Conditions,
         roof: Roof,
-        absent: dict[str, ladder.Absence],
     ) -> dict[str, ladder.Tuned]:
-        """Return the steps that have a best configuration, by name; the others go to ``absent``."""
+        """Return the steps that have a best configuration, by name; the others are absent."""
+        at = ladder.sizes_text(level.sizes)
         tuned: dict[str, ladder.Tuned] = {}
         below: Configuration | None = None
         search = StepSearch(self._sweep, self._device, self._database, self._stop)
         for step in steps:
             self._check_stop()
-            observer = SearchOfStep(self._progress, f"{ladder.sizes_text(sizes)}: {step.name}", self._ended)
-            nearby = (self._best.get(step.name), below)
+            observer = SearchOfStep(self._progress, f"{at}: {step.name}", self._ended)
+            nearby = [one for one in (self._best.get(step.name), below) if one is not None]
+            expected_ns = self._expected_ns(step.name, roof)
             try:
-                best = search.best(
-                    step,
-                    problem,
-                    conditions,
-                    observer,
-                    [configuration for configuration in nearby if configuration is not None],
-                    self._expected_ns(step.name, roof),
-                )
+                best = search.best(step, problem, conditions, observer, nearby, expected_ns)
             finally:
                 self._ended += 1
             if isinstance(best, ladder.Absence):
-                absent[step.name] = best
+                level.absent[step.name] = best
                 continue
             tuned[step.name] = best
             self._times[step.name] = (best.time_ns, roof)
@@ -199,33 +181,26 @@ class LadderRun:
 
     def _timed(
         self,
+        level: ladder.Level,
         problem: Problem,
         tuned: Mapping[str, ladder.Tuned],
         baselines: Sequence[Contestant],
-        absent: dict[str, ladder.Absence],
     ) -> Comparison:
-        """Time all of them in turn, as long as there is a step among them; one that fails goes to ``absent``."""
+        """Time all of them in turn, as long as there is a step among them; one that fails is absent."""
         self._check_stop()
         steps = [Contestant(one.configuration, one.time_ns, name=name) for name, one in tuned.items()]
         contestants = [*steps, *baselines]
 
         def failing(index: int, failed: RaceFailed) -> None:
             if index < len(steps):
-                absent[steps[index].name] = ladder.Absence(f"{steps[index].text}: {failed.error}")
+                level.absent[steps[index].name] = ladder.Absence(f"{steps[index].text}: {failed.error}")
             self._check_stop()
 
         once_ns = sum(one.time_ns for one in contestants)
         most = int(COMPARISON_NS / once_ns) if once_ns else self._sweep.rounds
-        return compare(
-            self._device,
-            self._sweep.kernel,
-            problem,
-            contestants,
-            max(MIN_SAMPLES, min(self._sweep.rounds, most)),
-            self._sweep.seed,
-            needed=len(steps),
-            failing=failing,
-        )
+        what = self._device, self._sweep.kernel, problem, contestants
+        rounds = max(MIN_SAMPLES, min(self._sweep.rounds, most))
+        return compare(*what, rounds, self._sweep.seed, needed=len(steps), failing=failing)
 
     def _expected_ns(self, name: str, roof: Roof) -> float:
         """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""
