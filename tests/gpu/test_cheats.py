@@ -17,48 +17,54 @@ from tests.gpu.test_command_line import tune
 HERE = Path(__file__).parent / "referee"
 SOURCE = HERE / "cheats.cu"
 REASONS = {
-    1: "changes kept", 2: "changes kept", 3: "changes inside", 4: "changes launches", 5: "changes launches",
-    6: "changes kept", 7: "changes managed", 8: "changes table", 9: "its outputs", 10: "its outputs",
-    11: "its outputs", 12: "scratch keep", 13: "scratch keep", 14: "", 15: "", 16: "", 17: "shared memory",
-    18: "changed an input", 19: "wrote outside of y", 20: "wrote outside of y", 21: "elements are wrong",
-    22: "wrong", 23: "elements are wrong", 24: "elements are wrong", 25: "elements are wrong", 26: "wrong",
+    "leaning": {
+        1: "changes kept", 2: "changes kept", 3: "changes inside", 4: "changes launches", 5: "changes launches",
+        6: "changes kept", 7: "changes managed", 8: "changes table", 9: "its outputs", 10: "its outputs",
+        11: "its outputs", 12: "scratch keep", 13: "scratch keep", 14: "", 15: "", 16: "", 17: "shared memory",
+    },
+    "wrong": {
+        18: "changed an input", 19: "wrote outside of y", 20: "wrote outside of y", 21: "elements are wrong",
+        22: "large range", 23: "at n=", 24: "elements are wrong", 25: "elements are wrong", 26: "equal numbers",
+    },
 }  # fmt: skip
-"""What the reason names; of those that lean on a counter or a clock, outputs, scratch or a wrong result."""
-SCRATCH = (12, 13, 14, 15, 16)
+"""What the reason names; of a cheat that counts or looks at the clock, what is noticed first."""
+HONEST_WHEN_ROTATING = (10, 13, 17)
+"""They do all of their work where each call has other tensors; their times are true."""
 
 
 @pytest.mark.parametrize("mode", ["cold", "rotating"])
-def test_no_cheat_is_ranked(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["leaning", "wrong"])
+def test_no_cheat_is_ranked(variant: str, mode: str, tmp_path: Path) -> None:
     done = tune(
-        tmp_path, "--kernel", str(HERE / "cheats.toml"), "--trials", "60", "--mode", mode, "--json", "-q",
-        "--db", "t.db",
+        tmp_path, "--kernel", str(HERE / "cheats.toml"), "--variant", variant, "--trials", "60", "--mode", mode,
+        "--json", "-q", "--db", "t.db",
     )  # fmt: skip
     (result,) = json.loads(done.stdout)
-    assert result["winner"]["configuration"] == {"CHEAT": 0}, result["winner"]
+    honest = (0, *HONEST_WHEN_ROTATING) if mode == "rotating" else (0,)
+    assert result["winner"]["configuration"]["CHEAT"] in honest, result["winner"]
     with sqlite3.connect(tmp_path / "t.db") as database:
         rows = database.execute("SELECT configuration, status, error FROM trials").fetchall()
     found = {json.loads(configuration)["CHEAT"]: (status, error) for configuration, status, error in rows}
-    assert found.keys() == {0, *REASONS}
-    missed = {
+    assert found.keys() == {0, *REASONS[variant]}
+    assert {
         cheat: found[cheat]
-        for cheat, reason in REASONS.items()
-        if found[cheat][0] in ("ok", "slow") or reason not in found[cheat][1]
-    }
-    assert not missed
+        for cheat, reason in REASONS[variant].items()
+        if cheat not in honest and (found[cheat][0] in ("ok", "slow") or reason not in found[cheat][1])
+    } == {}
 
 
 def test_no_cheat_is_a_faster_baseline(tmp_path: Path) -> None:
+    cheats = [cheat for reasons in REASONS.values() for cheat in reasons]
     tune(tmp_path, "--kernel", str(HERE / "cheats.toml"), "--trials", "1", "--db", "t.db", "-q")
     against = []
-    for cheat in REASONS:
-        (tmp_path / f"cheat{cheat}.cu").write_text(
-            f"#define CHEAT {cheat}\n#define OWN_SCRATCH\n{SOURCE.read_text()}"
-        )
-        against += ["--against", f"cheat{cheat}.cu:cheat<<<n // 256, 256>>>(x, y, x, n)"]
-    done = tune(
-        tmp_path, "bench", "--kernel", str(HERE / "cheats.toml"), "--db", "t.db", "--json", *against, status=0
-    )
-    print(done.stdout, done.stderr)
+    for cheat in cheats:
+        lines = f"#define CHEAT {cheat}", "#define OWN_SCRATCH", SOURCE.read_text()
+        (tmp_path / f"cheat{cheat}.cu").write_text("\n".join(lines))
+        against += ["--against", f"cheat{cheat}.cu:cheat<<<n / 256, 256>>>(x, y, x, n)"]
+    kernel = str(HERE / "cheats.toml")
+    done = tune(tmp_path, "bench", "--kernel", kernel, "--db", "t.db", "--mode", "cold", "--json", *against)
+    print(done.stdout)
+    raise AssertionError
 
 
 def test_what_looks_like_a_cheat_is_ranked(tmp_path: Path) -> None:

@@ -49,12 +49,15 @@ class CandidateMeasurement:
     Args:
         session: the problem.
         idle: whether no other request waits for the GPU; further samples then cost nothing.
+        freshness: compares fresh launches with repeated ones; without it the usual one does.
     """
 
-    def __init__(self, session: ProblemSession, idle: Callable[[], bool]) -> None:
+    def __init__(
+        self, session: ProblemSession, idle: Callable[[], bool], freshness: Freshness | None = None
+    ) -> None:
         self._session = session
         self._idle = idle
-        self._freshness = Freshness(session)
+        self._freshness = freshness or Freshness(session)
         self.refined_s = 0.0
         """Seconds spent on more samples of the last candidate than its rank asked for."""
 
@@ -92,7 +95,8 @@ class CandidateMeasurement:
         middle, floor = statistics.median(samples.times_ns), session.limits.floor_ns
         again = session.check_after(timed, samples.calls)
         comparison = None
-        if again.passed and (thorough or not incumbent_ns or middle < CONTENDER_FACTOR * incumbent_ns):
+        # The others cannot win, or will be contestants of the race, where all are compared.
+        if again.passed and (thorough or not incumbent_ns or middle < incumbent_ns):
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
         if again.checked and not again.passed:
