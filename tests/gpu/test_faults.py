@@ -78,6 +78,9 @@ block = ["256"]
 flops = "n"
 bytes = "2 * n * itemsize(input)"
 
+[variants.plain]
+state = ["calls"]
+
 [variants.plain.parameters]
 fault = { values = [@FAULTS@] }
 block_size = { values = [64, 128, 256, 512, 1024], default = 256 }

@@ -16,7 +16,7 @@ from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Measurement, Status, Value
 from tuner.kernel.batching import Batch, Limits
-from tuner.kernel.functions import PythonFunction
+from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.runtime.launches import Buffer, Launch, Plan
 
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------
@@ -140,6 +140,14 @@ class Race(Message, frozen=True):
     """Another mode than the problem was made ready for, but not ``rotating``, which needs copies of the tensors."""
     batch: Batch | None = None
     """Of that mode."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether a user's own code is verified on further contents, after which the problem's data is of no use."""
+        return any(
+            not one.required if isinstance(one, CandidateContestant) else one.kind == BaselineKind.PYTHON
+            for one in self.contestants
+        )
 
 
 class Calibrate(Message, frozen=True):

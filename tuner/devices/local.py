@@ -243,7 +243,11 @@ class LocalDevice(Device):
         if self._released:
             self._set_up()
         message = self._requests.race(self._submissions.problem, self.conditions, request)
-        return message if isinstance(message, RaceFailed) else race(self._guard, message)
+        if isinstance(message, RaceFailed):
+            return message
+        answer = race(self._guard, message)
+        self._released |= message.varies
+        return answer
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""

@@ -7,49 +7,64 @@ outputs, its scratch, the variables of its code and the shared memory of every S
 alone, and that these are equal helps it no more.
 
 Fresh samples are compared with *repeated* ones, before which as many bytes of the tuner's own memory are overwritten,
-in one shuffled group: both follow the same kernels, so that the cost of events, caches of instructions and clocks are
-the same, and honest kernels take as long in both.
+in one shuffled group: both follow the same work, so that the cost of events, caches of instructions and clocks are the
+same, and honest kernels take as long in both. *Plain* samples, before which nothing is overwritten, are in the group,
+too: what is overwritten for the others may take a kernel's own mark away, in shared memory or in the clock.
+
+The last sample of a group finds fresh outputs and everything else as it was left, and is verified: it fails what does a
+part of its work in each launch.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Region, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.gpu.timing import Samples, median_half_width
+from tuner.gpu.timing import median_half_width
 
 OUTPUTS, SHARED = "its outputs", "shared memory"
 COPIES = 2
 """Of the tensors at most, in turn: a kernel that looks for another call's result finds it in the other copy, and its
 own of before in the same."""
-PAIRS = 6
-"""Fresh samples of a group, and repeated ones; of long kernels as many as a group has room for."""
+EACH = 5
+"""Samples of each kind in a group; of long kernels as many as a group has room for."""
 LIMIT = 0.03
 """Share by which fresh launches may take longer: some noise floors of a kernel of any length."""
 LIMIT_NS = 250.0
 """The same as a time: events do not resolve less in kernels of microseconds."""
+PLAIN_FACTOR = 3.0
+"""How many times as much longer than plain ones: other work came before them."""
 RESET_NS, RESET_BYTES_PER_NS = 5e3, 500.0
 """A reset takes so long at most, and writes so many bytes at least: a quarter of what an H100's memory takes."""
 HALF_WIDTHS = 2.0
 """The same as a multiple of both medians' half-widths, for kernels whose times scatter."""
 
 
+class Kind(Enum):
+    """What is overwritten before a sample."""
+
+    FRESH = "all that an earlier launch may have left"
+    REPEATED = "as much of the tuner's own memory"
+    PLAIN = "nothing"
+    LAST = "the outputs"
+
+
 @dataclass
 class Comparison:
-    """Cold samples of one call each, fresh and repeated."""
+    """Cold samples of one call each."""
 
-    fresh_ns: list[float] = field(default_factory=list)
-    repeated_ns: list[float] = field(default_factory=list)
-    samples: Samples = field(default_factory=Samples)
-    """Both, with what the clocks did."""
+    fresh_ns: list[float]
+    repeated_ns: list[float]
+    plain_ns: list[float] = field(default_factory=list)
     verification: Verification = field(default_factory=lambda: Verification(True))
     """Of what the last sample has left."""
 
@@ -57,18 +72,20 @@ class Comparison:
         """Take another group in."""
         self.fresh_ns += other.fresh_ns
         self.repeated_ns += other.repeated_ns
-        self.samples.add(other.samples)
-        self.verification = other.verification
+        self.plain_ns += other.plain_ns
 
     @property
     def slower(self) -> bool:
         """Whether fresh launches take longer than noise explains."""
-        fresh_ns, repeated_ns = statistics.median(self.fresh_ns), statistics.median(self.repeated_ns)
-        widths = [
-            median_half_width(times) for times in (self.fresh_ns, self.repeated_ns) if len(times) >= PAIRS
-        ]
-        limit = max(LIMIT, LIMIT_NS / repeated_ns, HALF_WIDTHS * sum(widths))
-        return fresh_ns > (1.0 + limit) * repeated_ns
+        return self._slower_than(self.repeated_ns, 1.0) or self._slower_than(self.plain_ns, PLAIN_FACTOR)
+
+    def _slower_than(self, times_ns: list[float], factor: float) -> bool:
+        if not times_ns:
+            return False
+        fresh_ns, other_ns = statistics.median(self.fresh_ns), statistics.median(times_ns)
+        widths = [median_half_width(some) for some in (self.fresh_ns, times_ns) if len(some) >= EACH]
+        limit = max(factor * max(LIMIT, LIMIT_NS / other_ns), HALF_WIDTHS * sum(widths))
+        return fresh_ns > (1.0 + limit) * other_ns
 
 
 class Freshness:
@@ -97,19 +114,18 @@ class Freshness:
         """
         session = self._session
         copies = min(COPIES, session.data.copies)
-        fresh = [False, True] * max(1, min(PAIRS, session.size(estimate_ns) // 2))
-        self._draw.shuffle(fresh)
-        resets = _Resets(session.data, timed, copies, [True] * copies + fresh, only)
-        with closing(session.cold_graph(timed, copies + len(fresh), resets.add_before)) as graph:
+        shuffled = [Kind.FRESH, Kind.REPEATED, Kind.PLAIN] * max(1, min(EACH, session.size(estimate_ns) // 3))
+        self._draw.shuffle(shuffled)
+        kinds = [*[Kind.FRESH] * copies, *shuffled, Kind.LAST]
+        resets = _Resets(session.data, timed, copies, kinds, only)
+        with closing(session.cold_graph(timed, len(kinds), resets.add_before)) as graph:
             graph.before_ns = resets.most_ns
-            samples = session.take(graph, estimate_ns)
-        times_ns = samples.times_ns = samples.times_ns[copies:]
-        return Comparison(
-            [time for time, is_fresh in zip(times_ns, fresh, strict=True) if is_fresh],
-            [time for time, is_fresh in zip(times_ns, fresh, strict=True) if not is_fresh],
-            samples,
-            session.check((copies + len(fresh) - 1) % copies),
-        )
+            times_ns = session.take(graph, estimate_ns).times_ns
+        of: dict[Kind, list[float]] = {kind: [] for kind in Kind}
+        for kind, time_ns in zip(kinds[copies:], times_ns[copies:], strict=True):
+            of[kind].append(time_ns)
+        last = session.check((len(kinds) - 1) % copies)
+        return Comparison(of[Kind.FRESH], of[Kind.REPEATED], of[Kind.PLAIN], last)
 
     def objection(self, timed: Timed, estimate_ns: float, first: Comparison | None) -> str:
         """Say that a kernel leans on what its earlier launches left, and on which memory; empty if it does not.
@@ -127,41 +143,42 @@ class Freshness:
             second.add(self.compare(timed, estimate_ns))
         if not second.slower:
             return ""
-        kinds = [OUTPUTS, SHARED, *(region.what for region in timed.regions)]
-        named = [kind for kind in kinds if self.compare(timed, estimate_ns, (kind,)).slower]
-        fresh_us, repeated_us = (statistics.median(t) / 1e3 for t in (second.fresh_ns, second.repeated_ns))
+        places = [OUTPUTS, SHARED, *(region.what for region in timed.regions)]
+        named = [place for place in places if self.compare(timed, estimate_ns, (place,)).slower]
+        kinds = second.fresh_ns, second.repeated_ns, second.plain_ns
+        fresh_us, *other_us = (statistics.median(times_ns) / 1e3 for times_ns in kinds)
         return (
-            f"leans on what earlier launches left in {' and '.join(named) or 'memory'}: it takes {repeated_us:.3g} us "
-            f"there, and {fresh_us:.3g} us where nothing is left"
+            f"leans on what earlier launches left in {' and '.join(named) or 'memory'}: "
+            f"it takes {min(other_us):.3g} us there, and {fresh_us:.3g} us where nothing is left"
         )
 
 
 class _Resets:
-    """Overwrites what fresh samples must not find; before the others as much of the buffer that flushes the L2."""
+    """Overwrites what samples must not find; before repeated ones as much of the buffer that flushes the L2."""
 
     def __init__(
-        self, data: ProblemData, timed: Timed, copies: int, fresh: list[bool], only: Collection[str]
+        self, data: ProblemData, timed: Timed, copies: int, kinds: Sequence[Kind], only: Collection[str]
     ) -> None:
-        self._data, self._copies, self._fresh = data, copies, fresh
+        self._data, self._copies, self._kinds = data, copies, kinds
         self._regions = [region for region in timed.regions if not only or region.what in only]
-        self._outputs = (
-            [one for one in data.tensors if one.role == "output"] if not only or OUTPUTS in only else []
-        )
+        self._outputs = [
+            one for one in data.tensors if one.role == "output" and (not only or OUTPUTS in only)
+        ]
         self._fill_shared = data.helpers.fill_shared() if not only or SHARED in only else None
 
     def add_before(self, graph: Graph, number: int) -> int:
         """Append what comes before a sample, and return the number of its copy."""
-        data, fresh, copy = self._data, self._fresh[number], number % self._copies
+        data, kind, copy = self._data, self._kinds[number], number % self._copies
         regions = [
             Region(OUTPUTS, data.address(tensor.name, copy), tensor.size_bytes) for tensor in self._outputs
         ]
-        for region in (*regions, *self._regions):
-            if fresh:
+        if kind is Kind.REPEATED:
+            for region in (*regions, *self._regions):
+                graph.memset(data.memory.addresses["flush"], 0, min(region.size_bytes, data.flush_bytes))
+        elif kind is not Kind.PLAIN:
+            for region in (*regions, *(self._regions if kind is Kind.FRESH else ())):
                 region.add_reset(graph)
-            else:
-                own = min(region.size_bytes, data.flush_bytes)
-                graph.memset(data.memory.addresses["flush"], 0, own)
-        if fresh and self._fill_shared is not None:
+        if kind is Kind.FRESH and self._fill_shared is not None:
             graph.kernel(self._fill_shared)
         return copy
 

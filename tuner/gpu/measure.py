@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tuner.children.measuring import Raced
 from tuner.core.model import Measurement, Status, Verification
 from tuner.gpu.candidate import Fixed, Timed
+from tuner.gpu.contents import FurtherContents
 from tuner.gpu.freshness import Comparison, Freshness
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, Samples, median_half_width
@@ -36,6 +37,8 @@ CONTENDER_NS = 80e6
 """GPU time that a contender's samples may take: four times that of the others."""
 CONTENDER_SAMPLES = 100
 """After which more samples of a kernel say little more: the interval narrows with their root."""
+SMALL_FACTOR = 16
+"""As long as this in milliseconds a reference may take for users' own code to be verified on further contents."""
 FRESH_ROUNDS = 2
 """Rounds of a race in which fresh launches are compared with repeated ones."""
 NARROW = 0.0025
@@ -96,7 +99,7 @@ class CandidateMeasurement:
         again = session.check_after(timed, samples.calls)
         comparison = None
         # The others cannot win, or will be contestants of the race, where all are compared.
-        if again.passed and (thorough or not incumbent_ns or middle < incumbent_ns):
+        if again.passed and middle >= floor and (thorough or not incumbent_ns or middle < incumbent_ns):
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
         if again.checked and not again.passed:
@@ -164,12 +167,14 @@ class TimedContestant:
         timed: what is run; None where ``host_ns`` has its times already.
         estimate_ns: estimate of its time; 0 for none.
         required: whether a wrong output ends the comparison.
+        own: whether it is a user's own code, which is verified on further contents of small inputs, too.
         host_ns: times that were taken on the host, alone.
     """
 
     timed: Timed | None
     estimate_ns: float = 0.0
     required: bool = True
+    own: bool = False
     host_ns: tuple[float, ...] = ()
 
 
@@ -245,6 +250,7 @@ class InterleavedTiming:
                 if graph is not None:
                     graph.close()
             self._graphs = []
+        self._vary(contestants, seed)
         tags = {tag for seen in self._seen for tag in seen.tags}
         clocks_hz = tuple(seen.sm_clock_hz for seen in self._seen)
         return Raced(taken_rounds, tuple(sorted(tags)), tuple(self._verified), clocks_hz)
@@ -275,6 +281,24 @@ class InterleavedTiming:
         if before is not None:
             comparison.add(before)
         return comparison
+
+    def _vary(self, contestants: Sequence[TimedContestant], seed: int) -> None:
+        """Verify users' own code on further contents; the problem's data is of no more use then.
+
+        Raises:
+            ContestantFailed: one is wrong there.
+        """
+        further = FurtherContents(self._session, seed)
+        for self.current, contestant in enumerate(contestants):
+            if (
+                not contestant.own
+                or contestant.timed is None
+                or not self._session.verifier.is_small(SMALL_FACTOR)
+            ):
+                continue
+            found = further.verify(contestant.timed, Measurement(Status.OK))
+            if found.status is not Status.OK:
+                raise ContestantFailed(found.error)
 
     def _right(self, contestant: TimedContestant, verification: Verification) -> bool:
         """Return whether an output passed.

@@ -80,10 +80,7 @@ class Verifier:
         for name, expected in from_files(files, outputs).items():
             self._upload(name, expected)
         if reference.numpy or reference.python is not None:
-            small = (
-                max(t.count for t in data.tensors) <= CROSS_CHECK_ELEMENTS
-                and reference.flops <= CROSS_CHECK_WORK
-            )
+            small = self.is_small()
             wanted = [name for name in outputs if small or name not in self._expected]
             for name, expected in self._on_host(wanted, self._inputs() if wanted else {}, few=small).items():
                 if name in self._expected:
@@ -115,6 +112,11 @@ class Verifier:
             self._upload(name, expected)
         self._require_answers()
         self._data.seal()
+
+    def is_small(self, factor: int = 1) -> bool:
+        """Return whether a reference on the host takes milliseconds, or so many times as long."""
+        most = max(tensor.count for tensor in self._data.tensors)
+        return most <= factor * CROSS_CHECK_ELEMENTS and self._reference.flops <= factor * CROSS_CHECK_WORK
 
     @property
     def golden(self) -> Mapping[str, Path]:

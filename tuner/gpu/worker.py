@@ -241,12 +241,14 @@ class Worker:
         if isinstance(contestant, CandidateContestant):
             candidate = load(session.data, contestant.candidate)
             loaded.callback(candidate.close)
-            return TimedContestant(candidate, contestant.estimate_ns, required=contestant.required)
+            required = contestant.required
+            return TimedContestant(candidate, contestant.estimate_ns, required=required, own=not required)
         self._set_deadline(NUMPY_S if contestant.kind == BaselineKind.NUMPY else LIBRARY_S)
         baseline = loaded.enter_context(open_baseline(self._context, session.data, contestant))
         if isinstance(baseline, tuple):
             return TimedContestant(None, host_ns=baseline)
-        return TimedContestant(baseline, contestant.estimate_ns, required=False)
+        own = contestant.kind == BaselineKind.PYTHON
+        return TimedContestant(baseline, contestant.estimate_ns, required=False, own=own)
 
 
 def _needs(setup: Setup) -> str:
