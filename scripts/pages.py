@@ -81,6 +81,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "races": races.races,
     "races-mean_matvec": races.mean_matvec,
     "races-overview": races.overview,
+    "freshness": measuring.freshness,
     "modes": measuring.modes,
     "race-cost": measuring.race_cost,
     "spread": measuring.spread,

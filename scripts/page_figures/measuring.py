@@ -56,6 +56,28 @@ def race_cost(case: str) -> str:
     return f"{row['seconds']:.1f} s ({row['rounds']} rounds)"
 
 
+def freshness() -> str:
+    """Return what comparing fresh launches costs, how near to 1 honest ratios are, and what evict_last would gain."""
+    found = load("freshness")
+    costs = [
+        [
+            row["problem"],
+            f"{100 * row['cost']:.1f} %",
+            f"{row['compared']:.0f} of {row['configurations']}",
+            f"{row['ratio']['least']:.3f} .. {row['ratio']['median']:.3f} .. {row['ratio']['most']:.3f}",
+            str(row["refused"]),
+        ]
+        for row in found["rows"]
+    ]
+    heads = ["problem", "time of the measuring process", "compared", "fresh over repeated", "refused"]
+    pinned = [
+        [f"{row['mib']:.0f} MiB", _us(row["none_us"]), _us(row["set_aside_us"])]
+        for row in found["persisting"]
+    ]
+    read = table([["read with `evict_last`, us", "none set aside", "L2 set aside"], *pinned])
+    return f"{table([heads, *costs])}\n\n{read}"
+
+
 def worst_claim() -> str:
     """Return how far the worst of ten claims was from what was measured again."""
     return f"{100 * load('ten-runs')['worst']:.2f} %"

@@ -24,7 +24,7 @@ REASONS = {
     },
     "wrong": {
         18: "changed an input", 19: "wrote outside of y", 20: "wrote outside of y", 21: "elements are wrong",
-        22: "wrong_result: with ", 23: "at cheats n=", 24: "elements are wrong", 25: "elements are wrong",
+        22: "wrong_result: with ", 23: "", 24: "elements are wrong", 25: "elements are wrong",
         26: "wrong_result: with equal numbers",
     },
 }  # fmt: skip
