@@ -57,6 +57,9 @@ def unlaunchable(
 
 def _refusals(kernel: KernelSpec, variant: VariantSpec, gpu: Gpu) -> Iterator[tuple[str, Expression]]:
     """Return why a launch of a variant is refused, each with the condition that says where."""
+    whens = [f"not ({launch.when.text})" for launch in variant.launches if launch.when is not None]
+    if len(whens) == len(variant.launches):
+        yield "having no launch", parse(" and ".join(whens))
     for launch in variant.launches:
         for reason, condition in _of_launch(kernel, variant, launch, gpu):
             yield (
