@@ -243,6 +243,33 @@ def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
     assert ranks[0] <= 10 < ranks[1]
 
 
+def test_what_is_like_a_configuration_under_way_waits_for_its_result():
+    """Where what the compiler said explains the results; beside a search in which nothing is under way."""
+    space, said = resourceful()
+    ranks = []
+    for under_way in (False, True):
+        search = study(space, 1, GPEISettings())
+        nominees = [Nominee(c, said[c]) for c in search.nominate(120)]
+        for nominee in nominees[::4]:
+            chosen = search.ask(search.choose([nominee])[0])
+            search.tell(chosen, said[chosen].registers)
+        left = [nominee for i, nominee in enumerate(nominees) if i % 4]
+        best = min(left, key=lambda nominee: nominee.resources.registers)
+        if under_way:
+            search.choose([best])
+        ranked = search.choose([nominee for nominee in left if nominee is not best])
+        assert search.sampler.better_informed
+
+        def apart(one, best=best.configuration):
+            return sum(value != best.values[name] for name, value in one.parameters)
+
+        likest = sorted(
+            ranked, key=lambda one: (said[one].registers != best.resources.registers, apart(one))
+        )[:5]
+        ranks.append(sum(map(ranked.index, likest)))
+    assert ranks[1] > ranks[0]
+
+
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("initial_ns", "nearer"), [(1010.0, True), (1500.0, False)])
 def test_the_search_stays_near_initial_configurations_as_long_as_they_are_good(initial_ns, nearer, known):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.small_spaces import cost, single, time_of
+from tests.small_spaces import cost, single, time_of, union
 from tuner.search.base import Nominee
 from tuner.search.samplers import make_search
 
@@ -49,3 +49,10 @@ def test_a_nominee_may_fail_without_having_been_chosen() -> None:
         assert search.ask(configuration) == configuration
         search.tell(configuration, None)
     assert search.nominate(1)
+
+
+def test_nominations_go_on_where_a_variant_has_no_more() -> None:
+    space = union()  # its first variant has one configuration
+    search = make_search("gp-ei", space, 0)
+    assert len(search.nominate(12)) == 12
+    assert len(search.nominate(1000)) == len(space) - 12
