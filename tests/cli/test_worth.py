@@ -49,6 +49,16 @@ def order(said: Said) -> list[int]:
             [1000, 4000, 2000],
             ["72.0 % of the time, 2 calls"],
         ),
+        (
+            "n,calls,time_us,time_s\n1000,2,9,\n2000,3,,1e-6\n4000,1,4,\n",
+            [1000, 4000, 2000],
+            ["72.0 % of the time, 2 calls"],
+        ),
+        (
+            "n,calls,time_ns,time_ms\n1000,2,9e3,\n2000,3,,1e-3\n4000,1,4e3,\n",
+            [1000, 4000, 2000],
+            ["72.0 % of the time, 2 calls"],
+        ),
         ("n,calls,time_us\n1000,1,9\n2000,3,\n4000,1,4\n", [2000, 4000, 1000], ["54.5 % of the operations"]),
         ("n\n1000\n4000\n2000\n", [1000, 4000, 2000], []),
     ],
@@ -70,6 +80,15 @@ def test_one_that_fails_does_not_end_the_others(tune: Tune) -> None:
     assert "n=77" in said.err
 
 
+def test_a_file_that_may_be_cut_off_is_said_once(tune: Tune) -> None:
+    said = tune("n,calls\n1000,1\n4000,1", "--json")
+    assert order(said) == [4000, 1000]
+    assert (
+        said.err.count("problems.csv does not end its last row with a line end: see that it was not cut off")
+        == 1
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -77,6 +96,8 @@ def test_one_that_fails_does_not_end_the_others(tune: Tune) -> None:
         ("n,calls\n1000,-1\n", "calls=-1"),
         ("n,calls,time_us\n1000,1,inf\n", "time_us=inf"),
         ("n,calls,time_us\n1000,1e308,1e308\n", "calls=1e308"),
+        ("n,time_us,time_ms\n1000,1,1\n", "time_ms beside another time; give one of them"),
+        ("n,time_min\n1000,1\n", "'time_min'; did you mean time_"),
     ],
 )
 def test_a_wrong_worth_is_named(tune: Tune, text: str, word: str) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +287,13 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
         elif name == "dtype" or name in kernel.dtypes:
             dtypes["" if name == "dtype" else name] = value
         elif name not in COLUMNS or not common.where:
-            names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype"]
+            names = [
+                *kernel.sizes,
+                *kernel.options,
+                *kernel.dtypes,
+                "dtype",
+                *(COLUMNS if common.where else ()),
+            ]
             raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names))
     worth = amounts(row, {*kernel.sizes, *kernel.options, *kernel.dtypes}) if common.where else {}
     return _Named(sizes, dtypes, options, where=common.where, amounts=worth)
@@ -334,8 +341,8 @@ def named_dtypes(text: str) -> list[tuple[str, str]]:
 def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
     """Return the rows of a file, each with the line that it ends in."""
     try:
-        stream = io.StringIO(read_at_most(file, MOST_BYTES, pipes=True).decode("utf-8-sig"), newline="")
-        reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
+        text = read_at_most(file, MOST_BYTES, pipes=True).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
         names = [name.strip() for name in reader.fieldnames or () if name.strip()]
         if len(names) == 1 and (other := next((mark for mark in ";\t" if mark in names[0]), "")):
             raise UsageError(
@@ -356,10 +363,16 @@ def _rows(file: Path) -> list[tuple[str, Mapping[str, str]]]:
             f"cannot read {file}: {_reason(error)}", "give a CSV file whose first line names the sizes"
         ) from None
     if not rows:
-        raise UsageError(
-            f"{file} has no rows", "the first line names the sizes, each further line is a problem"
-        )
+        raise UsageError(f"{file} has no rows", "the first line names the sizes, each other is a problem")
+    if not text.endswith(("\n", "\r")):
+        _say_unclosed(file)
     return rows
+
+
+@cache
+def _say_unclosed(file: Path) -> None:
+    """Say, once, that a row may lack its last digits."""
+    say(f"{file} does not end its last row with a line end: see that it was not cut off")
 
 
 def _reason(error: Exception) -> str:

@@ -11,8 +11,10 @@ from tuner.core.errors import ExpressionError, UsageError
 from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
 
-COLUMNS = ("calls", "time_us")
-"""Columns of a file of problems that say how often a problem is called, and what one call takes now."""
+TIMES_US = {"time_us": 1.0, "time_ns": 1e-3, "time_ms": 1e3, "time_s": 1e6}
+"""Columns of a file of problems that say what one call takes now, in microseconds."""
+COLUMNS = ("calls", *TIMES_US)
+"""The same, and the one that says how often a problem is called."""
 MOST = 1e18
 """Of either: products and sums of them stay numbers."""
 
@@ -49,7 +51,9 @@ def amounts(row: Mapping[str, str], names: Iterable[str]) -> dict[str, float]:
             raise UsageError(
                 f"{column}={row[column]}", f"give a number above 0, at most {MOST:g}, or leave the column out"
             )
-        given[column] = value
+        if column in TIMES_US and "time_us" in given:
+            raise UsageError(f"{column} beside another time", "give one of them")
+        given["time_us" if column in TIMES_US else column] = value * TIMES_US.get(column, 1.0)
     return given
 
 
