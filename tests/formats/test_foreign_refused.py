@@ -50,6 +50,7 @@ def test_values(text: object, values: tuple[object, ...]) -> None:
             "[1e999]",
         ),
         *("range(2**70)", "[9**9**9]", [None], [{}], {"a": 1}, None),
+        *("range()", "range(1, 9, 2, 1)", "range(stop=3)", "sorted(['a', 1])", "sorted()"),
     ],
 )
 def test_values_that_are_refused(text: object) -> None:
