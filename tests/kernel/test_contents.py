@@ -62,6 +62,13 @@ def test_no_number_leaves_the_range_that_the_file_gives(
         assert sorted(set(numbers.tolist())) == [2**53 + i for i in range(4)]
 
 
+def test_a_range_of_large_integers_has_no_rounded_number() -> None:
+    tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
+    for content in Content:
+        numbers = drawn(tensor, np.random.default_rng(0), content)
+        assert set(numbers.tolist()) <= {2**62 + 1, 2**62 + 2}
+
+
 def test_inputs_that_mean_something_are_not_varied() -> None:
     index, output = Buffer("i", (600,), "int32", "input", "index"), Buffer("y", (9,), "float32", "output")
     for tried in further_contents((FLOATS, index, output), lambda numbers: numbers, 0):
@@ -133,10 +140,23 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
     ):
         with pytest.raises(KernelError, match=said):
             between(dtype, init)
+    text = ""
+    for init, numbers in (("-inf", -np.inf), ("0.5", 0.5), ("3", 3.0), ("-2e30", np.float32(-2e30))):
+        line = given[: given.index("{ uniform")].replace("INPUT", "input") + init + " }"
+        text = GOOD.replace('x = { shape = ["n"], dtype = "input" }', line)
+        kernel = load_kernel(str(write(tmp_path, text)))
+        tensor = tensors_of(kernel, kernel.problem(), GPU)[0]
+        assert set(drawn(tensor, np.random.default_rng(0), Content.NEGATIVE)) == {numbers}
+        assert not_varied((tensor,), {}) == "no input is random"
+    wrong = text.replace('"input", init = -2e30', '"int8", init = inf')
+    kernel = load_kernel(str(write(tmp_path, wrong)))
+    with pytest.raises(KernelError, match="init of x is no number of int8"):
+        tensors_of(kernel, kernel.problem(), GPU)
     for init, said in (
         ("{ normal = [0, 1] }", "unknown key 'normal'"),
-        ("3", "init = 3 is not text or a table"),
+        ("nan", "init is not a number"),
+        ("true", "init = True is not"),
     ):
-        text = given[: given.index("{ uniform")] + init + " }"
+        line = given[: given.index("{ uniform")].replace("INPUT", "input") + init + " }"
         with pytest.raises(KernelError, match=said):
-            load_kernel(str(write(tmp_path, GOOD.replace('x = { shape = ["n"], dtype = "input" }', text))))
+            load_kernel(str(write(tmp_path, GOOD.replace('x = { shape = ["n"], dtype = "input" }', line))))

@@ -64,6 +64,7 @@ class WithMagnitudes(Plain):
         sized = super().run(node)
         if (
             self._largest < math.inf
+            and not isinstance(node, ast.Name)
             and isinstance(sized, Sized)
             and (np.abs(sized.value) > self._largest).any()
         ):

@@ -23,6 +23,8 @@ from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer, Launch
 
+FILLS = (*INITS, "inf", "-inf")
+"""What the helpers call by number; a range comes after them."""
 GUARD_BYTES = 4096
 """Bytes of 0xFF, NaN in every format, on both sides of each tensor: a kernel that reads past an edge gets a wrong
 result instead of its neighbour's numbers, and one that writes there is seen."""
@@ -239,7 +241,7 @@ class ProblemData:
                 [
                     ("pointer", address),
                     ("int64", tensor.count),
-                    ("int32", len(INITS) if tensor.between else INITS.index(tensor.init)),
+                    ("int32", len(FILLS) if tensor.between else FILLS.index(tensor.init)),
                     ("int64", stream_seed),
                     *_limits(tensor),
                 ],

@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 INITS = ("normal", "uniform", "zeros", "ones", "index")
 RANDOM = ("normal", "uniform")
 """The inits whose numbers mean nothing, so that others will do."""
+FIXED = {"zeros": 0.0, "ones": 1.0, "inf": np.inf, "-inf": -np.inf}
 EQUAL = (1.5, -0.75, 2.5, -1.25, 0.5, -3.0)
 """Of the tensors in turn. With few bits: sums of them are exact, where other equal terms are all rounded to one side,
 which no bound of random errors allows."""
@@ -33,8 +34,6 @@ EXPONENTS = {"float16": 3.0}
 OTHER_EXPONENTS = 5.0
 ENDS = 0.1
 """Share of the integers of the whole range that are its first or last."""
-
-
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
 
 
@@ -55,7 +54,8 @@ class Content(StrEnum):
 
 def is_random(tensor: Buffer) -> bool:
     """Return whether a tensor may hold other numbers than it does."""
-    return tensor.role != "output" and tensor.init in RANDOM
+    one = tensor.between is not None and tensor.between[0] == tensor.between[1]
+    return tensor.role != "output" and tensor.init in RANDOM and not one
 
 
 def is_integer(tensor: Buffer) -> bool:
@@ -75,11 +75,12 @@ def drawn(
         number: of the tensor in its problem.
     """
     count = tensor.count
-    if not is_random(tensor):
-        fixed = {"zeros": np.zeros, "ones": np.ones}
-        numbers: Array = fixed[tensor.init](count) if tensor.init in fixed else np.arange(count) % 251
-    elif content is Content.ZEROS:
-        numbers = np.zeros(count)
+    if not is_random(tensor) and tensor.between is None:
+        numbers: Array = np.arange(count) % 251
+        if tensor.init in FIXED:
+            numbers = np.full(count, FIXED[tensor.init])
+    elif content is Content.ZEROS or not is_random(tensor):
+        numbers = np.zeros(count, np.int64)
     elif is_integer(tensor):
         numbers = _integers(tensor, rng, content, number)
     else:

@@ -88,6 +88,8 @@ class PlanMaker:
                 transposed = item.transposed is not None and self.true(item.transposed)
                 shape = shape[::-1] if transposed else shape
                 dtype = self._dtypes.get(item.dtype, item.dtype)
+                if item.init.endswith("inf") and "int" in dtype:
+                    raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
                 between = self._between(item, dtype) if item.between else None
                 buffers.append(
                     Buffer(item.name, shape, dtype, item.role, item.init, transposed, between=between)

@@ -188,8 +188,16 @@ def _tensor(name: str, table: Table, names: Names) -> TensorEntry:
 
 
 def _init(table: Table, names: Names) -> tuple[str, tuple[Expression, ...]]:
-    """Return what a tensor holds: one of :data:`INITS`, or ``{ uniform = [a, b] }`` with the two numbers."""
-    if not isinstance(table.get("init", (str, dict), "normal"), dict):
+    """Return what a tensor holds: one of :data:`INITS`, or ``{ uniform = [a, b] }`` with the two numbers.
+
+    A number is a range of one.
+    """
+    given = table.get("init", (str, dict, int, float), "normal")
+    if isinstance(given, int | float):
+        if math.isnan(given):
+            table.fail("init is not a number", "write a number, or one of " + ", ".join(INITS))
+        return (str(given), ()) if math.isinf(given) else ("uniform", (Expression(str(given)),) * 2)
+    if not isinstance(given, dict):
         return choice(table, "init", INITS, "normal"), ()
     init = table.table("init")
     init.only("uniform")
