@@ -161,9 +161,9 @@ def refuse_target(folder: Path, *, force: bool) -> None:
     if not force:
         raise BundleError(f"{folder} exists already", "add --force, or name a new folder with -o")
     if own := list(_not_written(folder)):
-        more = f" (and {len(own) - 1} more)" if own[1:] else ""
+        names = ", ".join([*map(str, own[:3]), *([f"{len(own) - 3} more"] if own[3:] else [])])
         raise BundleError(
-            f"{own[0]}{more} is not as tune bundle wrote it, and --force would delete it",
+            f"tune bundle did not write this as it is, and --force would delete it: {names}",
             "move it, or name a new folder with -o",
         )
 
@@ -185,8 +185,9 @@ def _not_written(folder: Path) -> Iterator[Path]:
         listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     folders = {folder / "cubin", folder / "src", *(one for name in listed for one in (folder / name).parents)}
     for where, inner, names in os.walk(folder):
-        for path in (Path(where, name) for name in inner):
+        for path in [Path(where, name) for name in inner]:
             if path.is_symlink() or (path not in folders and path.name != "__pycache__"):
+                inner.remove(path.name)
                 yield path
         for path in (Path(where, name) for name in names):
             name = str(path.relative_to(folder))
