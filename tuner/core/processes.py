@@ -257,6 +257,8 @@ def forked(work: Callable[[], bytes], limit_s: float, more_bytes: int) -> bytes 
     pid = os.fork()
     if not pid:
         try:
+            global _BOUNDED  # another thread may hold it for ever now
+            _BOUNDED = threading.Lock()
             die_with_parent()
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             limit_memory(more_bytes)
@@ -275,8 +277,9 @@ def forked(work: Callable[[], bytes], limit_s: float, more_bytes: int) -> bytes 
                 break
             data += piece
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        with contextlib.suppress(OSError):  # a program that ignores SIGCHLD has no child that has ended
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         os.close(reading)
     return bytes(data[4:]) if data[:4] == struct.pack("<I", max(0, len(data) - 4)) else None
 
