@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tuner.program import products, replace  # noqa: E402
+from tuner.program import products  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
@@ -23,7 +23,7 @@ def test_the_program_runs_and_prints_what_the_page_says(
         return made if out is None else out.copy_(made)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(replace, "operation_of", lambda _: gemm)
+    monkeypatch.setattr(products, "operation_of", lambda _: gemm)
     monkeypatch.setattr(products, "times_in_turn", lambda *_: [[2000.0] * 15, [1000.0] * 15])
     names: dict[str, Any] = {}
     recording, replacing = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

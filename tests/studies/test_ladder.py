@@ -56,7 +56,7 @@ def test_size_that_does_not_fit(kernel: KernelSpec, device: LadderDevice, databa
     device.full = 1024
     fits, too_large = up(sweep(kernel, 1024, 2048), device, database)
     assert fits.comparisons
-    assert too_large.comparisons == ()
+    assert too_large.comparisons == []
     assert {name for name, absence in too_large.absent.items() if absence.failed} == {
         "one warp",
         "more",
