@@ -121,7 +121,7 @@ def as_output(
         name: of the output.
         dtype: the output's.
         value: of any real dtype.
-        magnitude: what rounding errors are proportional to.
+        magnitude: what rounding errors are proportional to; of integers nothing.
         what: names the reference.
         wraps: whether they may.
 
@@ -135,7 +135,7 @@ def as_output(
         whole = value.astype(dtype).astype(np.int64)
         if not wraps and (whole != value).any():
             raise BeyondIntegersError(f"{what} of {name} is beyond {dtype}", "have smaller inputs")
-        return Expected(whole, magnitude)
+        return Expected(whole, np.zeros(whole.shape))
     remedies = {
         "not a number": (
             np.isfinite(value),
@@ -157,15 +157,13 @@ def as_output(
             raise KernelError(
                 f"{what} of {name} is {wrong} in {count} of {right.size} elements ([{index}])", remedy
             )
-    return Expected(value.astype(np.int64), magnitude)
+    return Expected(value.astype(np.int64), np.zeros(value.shape))
 
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """Smallest positive number: rounding errors of smaller results have no relative bound."""
-
-
 OVERFLOW = {"float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}
 """From where on rounding to nearest gives infinity."""
 
