@@ -120,12 +120,15 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
         assert ended.winner.number == 1
 
 
-def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred() -> None:
-    device = Track(truth={0: 1000.0, 1: 1035.0}, noise=1e-4)
+@pytest.mark.parametrize(("slower_us", "winner"), [(28.0, 1), (32.0, 0)])
+def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred(
+    slower_us: float, winner: int
+) -> None:
+    device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=MARGIN)
     assert ended is not None
-    assert ended.winner.number == 0
+    assert ended.winner.number == winner
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:

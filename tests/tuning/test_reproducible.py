@@ -142,6 +142,11 @@ def test_an_earlier_win_is_worth_a_margin_and_the_second_another(tmp_path: Path)
     margins = [preference(simplicity(kernel, default), {far: won})(far)[0] for won in range(4)]
     assert margins == [2, -1, -2, -2]
     assert preference(simplicity(kernel, default), {far: 1})(default)[0] == 0
+    near = plain(64, 1)
+    among = preference(simplicity(kernel, default), {far: 1, near: 1})
+    assert [among(one)[0] for one in (near, far)] == [-1, -0.75], (
+        "of equally fast ones the simpler wins again"
+    )
 
 
 def test_an_earlier_winner_that_the_kernel_no_longer_has_is_passed_over(

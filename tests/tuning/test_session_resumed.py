@@ -294,6 +294,17 @@ def test_what_kills_the_tuner_is_given_up(database: Database, kernel: KernelSpec
     assert not database.pending_attempts(run_id)
 
 
+def test_a_stop_begins_nothing_that_was_held_back(
+    database: Database, kernel: KernelSpec, tmp_path: Path
+) -> None:
+    """Each that may have killed the tuner waits until it is alone: what waits when Ctrl-C is pressed stays so."""
+    killed(kernel, database, unbroken(kernel, tmp_path)[12], 2)
+    watcher, device = Watcher(), StubDevice(lookahead=6)
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, resume=True, stop=stop_after(watcher, 1))
+    assert len(device.submitted) == len(watcher.numbers) == 2
+
+
 @pytest.mark.parametrize("sampler", ["gp-ei", "tpe"])
 def test_where_the_search_departs_all_results_stay(
     database: Database, kernel: KernelSpec, tmp_path: Path, sampler: str
