@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,31 @@ from tuner.cli.commands.inspection import RenderArguments
 from tuner.cli.configuration import choose, launching, named_gpu
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
-from tuner.kernel.rendered_launches import RenderedConfiguration, RenderedLaunch, render_configuration
+from tuner.kernel.line_map import with_line_directives
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import line_map, render_launch
+from tuner.kernel.templates import apart, template_name
+from tuner.kernel.variant_spec import LaunchSpec
 from tuner.report import configurations
 from tuner.report.tables import configuration_record, say, show_json
 from tuner.report.terminal import print_exactly, printable
+from tuner.runtime.launches import Launch, Plan
 
 MARK = "// tune render: "
 """What every file begins with, unless it is exactly what is compiled."""
+
+
+@dataclass(frozen=True)
+class _Rendered:
+    """One launch of a configuration."""
+
+    spec: LaunchSpec
+    launch: Launch
+    source: str
+    """What is compiled."""
+    entry: str
+    lined: str | None
+    """The source with ``#line`` directives; None where its lines cannot be told."""
 
 
 def render(asked: RenderArguments) -> None:
@@ -38,8 +57,8 @@ def render(asked: RenderArguments) -> None:
     gpu, _ = named_gpu(asked)
     chosen = choose(asked, gpu)
     with launching(chosen):
-        rendered = render_configuration(chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration)
-    count = len(rendered.launches)
+        plan, launches = _rendered(chosen)
+    count = len(launches)
     if asked.number is not None and asked.number > count:
         raise UsageError(
             f"there is no launch {asked.number}", f"{chosen.configuration.variant} has {count} here"
@@ -48,10 +67,10 @@ def render(asked: RenderArguments) -> None:
     for note in chosen.notes:
         say(note)
     if asked.as_json:
-        show_json(_as_json(chosen, rendered, numbers, exact=asked.exact))
+        show_json(_as_json(chosen, plan, launches, numbers, exact=asked.exact))
         return
     alone = len(numbers) == 1 or asked.output is not None
-    texts = dict(_text(rendered, i, exact=asked.exact, alone=alone) for i in numbers)
+    texts = dict(_text(chosen, launches, i, exact=asked.exact, alone=alone) for i in numbers)
     if asked.output is not None:
         _write(asked.output, texts, force=asked.force)
         return
@@ -59,29 +78,63 @@ def render(asked: RenderArguments) -> None:
         print_exactly(text)
 
 
-def _text(rendered: RenderedConfiguration, number: int, *, exact: bool, alone: bool) -> tuple[str, str]:
+def _rendered(chosen: configurations.ChosenConfiguration) -> tuple[Plan, list[_Rendered]]:
+    """Return what a configuration becomes: its plan, and its launches, rendered.
+
+    Raises:
+        KernelError: a template cannot be rendered.
+        UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
+    """
+    kernel, of = chosen.kernel, (chosen.problem, chosen.gpu, chosen.configuration)
+    plan, specs = make_plan(kernel, *of), kernel.launches(*of)
+
+    def rendered() -> list[tuple[str, str, str | None]]:
+        texts = []
+        for spec in specs:
+            source, entry = render_launch(kernel, spec, *of)
+            lines = line_map(kernel, spec, *of) if spec.template.suffix == ".j2" else None
+            plain = source if spec.template.suffix != ".j2" else None  # it has a directive already
+            texts.append((source, entry, with_line_directives(source, lines) if lines else plain))
+        return texts
+
+    told = apart(rendered, kernel.file.name)
+    launches = zip(specs, plan.launches, told, strict=True)
+    return plan, [_Rendered(spec, launch, *texts) for spec, launch, texts in launches]
+
+
+def _text(
+    chosen: configurations.ChosenConfiguration,
+    launches: Sequence[_Rendered],
+    number: int,
+    *,
+    exact: bool,
+    alone: bool,
+) -> tuple[str, str]:
     """Return the name of a launch's file, and its text after comments: without them if exact and alone."""
-    launch = rendered.launches[number - 1]
+    launch = launches[number - 1]
     name = re.sub(r"\W+", "_", launch.entry, flags=re.ASCII).strip("_")[:64]
-    source = launch.source if exact else _with_lines(launch)
-    head = [] if exact and alone else _head(rendered, number)
+    source = launch.source if exact else _with_lines(chosen, launch)
+    head = [] if exact and alone else _head(chosen, launches, number)
     return f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source])
 
 
-def _with_lines(launch: RenderedLaunch) -> str:
+def _with_lines(chosen: configurations.ChosenConfiguration, launch: _Rendered) -> str:
     if launch.lined is None:
-        say(f"{launch.template} measures or filters what its macros return: its lines cannot be told apart")
+        template = template_name(chosen.kernel.folder, launch.spec.template)
+        say(f"{template} measures or filters what its macros return: its lines cannot be told apart")
     return launch.source if launch.lined is None else launch.lined
 
 
-def _head(rendered: RenderedConfiguration, number: int) -> list[str]:
-    launch = rendered.launches[number - 1]
-    kernel, gpu = rendered.kernel, rendered.gpu
+def _head(
+    chosen: configurations.ChosenConfiguration, launches: Sequence[_Rendered], number: int
+) -> list[str]:
+    launch = launches[number - 1]
+    kernel, gpu = chosen.kernel, chosen.gpu
     folders = (launch.spec.template.parent, *kernel.include)
     options = [f"-arch={gpu.arch}", *kernel.compile_options, *(f"-I{folder}" for folder in folders)]
     lines = (
-        f"launch {number} of {len(rendered.launches)} of {rendered.configuration}",
-        f"{rendered.problem} on {gpu.name}",
+        f"launch {number} of {len(launches)} of {chosen.configuration}",
+        f"{chosen.problem} on {gpu.name}",
         f"{launch.entry}({configurations.arguments_text(launch.launch)})",
         configurations.shape_text(launch.launch),
         f"options: {' '.join(options)}",
@@ -96,31 +149,32 @@ def _comment(text: str) -> str:
 
 def _as_json(
     chosen: configurations.ChosenConfiguration,
-    rendered: RenderedConfiguration,
+    plan: Plan,
+    launches: Sequence[_Rendered],
     numbers: Sequence[int],
     *,
     exact: bool,
 ) -> dict[str, Any]:
-    kernel = rendered.kernel
+    kernel = chosen.kernel
     return {
-        **rendered.problem.to_json(),
-        "gpu": rendered.gpu.name,
-        "arch": rendered.gpu.arch,
-        **configuration_record(rendered.configuration),
+        **chosen.problem.to_json(),
+        "gpu": chosen.gpu.name,
+        "arch": chosen.gpu.arch,
+        **configuration_record(chosen.configuration),
         "chosen": chosen.source,
         "notes": chosen.notes,
         "compile_options": kernel.compile_options,
-        "scratch": [configurations.buffer_record(buffer) for buffer in rendered.plan.scratch],
+        "scratch": [configurations.buffer_record(buffer) for buffer in plan.scratch],
         "launches": [
             {
                 "number": number,
                 "template": str(launch.spec.template),
                 **configurations.launch_record(launch.entry, launch.launch),
                 "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
-                "source": launch.source if exact else _with_lines(launch),
+                "source": launch.source if exact else _with_lines(chosen, launch),
             }
             for number in numbers
-            for launch in [rendered.launches[number - 1]]
+            for launch in [launches[number - 1]]
         ],
     }
 
