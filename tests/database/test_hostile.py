@@ -247,6 +247,9 @@ def test_a_time_that_none_can_be_is_a_finding_and_never_the_best(
         assert not (table == "winners" and database.best().rows)
         known = database.earlier_trials(make_run("c" * 32))
         assert all(one.time_ns is None or one.time_ns > 0 for one in known)
+    with Database.open(path.with_name("merged.db")) as merged:
+        assert any("cannot be read: its " in refused for refused in merged.merge(path).refused)
+        assert merged.check().problems == []
 
 
 def test_a_possible_time_is_read(path: Path) -> None:

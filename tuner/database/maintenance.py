@@ -192,12 +192,11 @@ def _merge_winner(database: DatabaseFile, source: DatabaseFile, run: Run) -> int
     if database.tables["winners"].count_where("run_id = ?", [run.id]):
         return 0
     for row in source.rows_where("winners", "run_id = ?", run.id):
-        if not cells.intact("winners", row):
-            raise Damaged(f"winner {row['id']} is damaged: its digest does not fit its content")
         moved = {name: value for name, value in row.items() if name not in ("id", "digest")}
         for column in ("trial_id", "default_trial_id"):
             if row[column] is not None:
                 moved[column] = _our_trial(database, source, row[column])
+        rows.decode_winner(row, rows.decode_trial(source.trial_row(row["trial_id"]), run))
         database.insert("winners", cells.sealed("winners", **moved))
         return 1
     return 0

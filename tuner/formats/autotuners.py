@@ -5,8 +5,7 @@ Kernel Tuner's simulation mode can search what is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.core.errors import RecordingError
@@ -16,7 +15,7 @@ from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
 from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import ForeignRecording, checked_key, objective_in, stem
-from tuner.formats.foreign_results import FAILURES, Gathering, Reported, seconds, unit_ns
+from tuner.formats.foreign_results import FAILURES, Gathering, seconds, unit_ns
 from tuner.formats.results import Results
 
 CACHE = "Kernel Tuner cache"
@@ -68,10 +67,26 @@ def read_t4(file: JsonResults) -> ForeignRecording:
                 f"{path}: its results have several objectives", "split it into files of one objective"
             )
         measured = {one.get("name"): one for one in result.get("measurements") or ()}
-        reported = _of_t4(path, result, measured, of_file, objective)
-        if reported.word == "correct":
+        word = result.get("invalidity", "correct")
+        if word == "correct" and result.get("correctness", 1) == 0:
+            word = "correctness"
+        if word == "correct":
             measured_of_correct.update(measured)
-        gathering.add(result["configuration"], reported)
+        time, times = measured.get("time", {}), result.get("times") or {}
+        own = time.get("unit") if isinstance(time.get("value"), int | float) else None
+        unit = unit_ns(path, *of_file, own)
+        took_s = (
+            seconds(times.get("compilation", times.get("compilation_time")), unit),
+            seconds(times.get("benchmark"), unit) + seconds(times.get("validation"), unit),
+        )
+        gathering.add(
+            result["configuration"],
+            word,
+            (time.get("value"), unit_ns(path, own, *of_file)),
+            (times.get("runtimes"), unit),
+            measured.get(objective, {}).get("value"),
+            took_s,
+        )
     if gathering is None:
         raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
     for name in dict.fromkeys(("time", objective)):
@@ -80,7 +95,7 @@ def read_t4(file: JsonResults) -> ForeignRecording:
     names, rows, notes = gathering.gathered()
     kernel, gpu = _name_in(metadata, "kernel") or stem(path), _name_in(metadata, "device")
     parameters: dict[str, tuple[Value, ...]] = {}
-    for j, name in enumerate(names):
+    for j, name in enumerate(map(str, names)):
         values = dict.fromkeys(key[j] for key in rows)
         text = any(isinstance(value, str) for value in values)
         parameters[name] = tuple(values if text else sorted(values))
@@ -92,30 +107,6 @@ def read_t4(file: JsonResults) -> ForeignRecording:
 def _name_in(metadata: Mapping[str, Any], key: str) -> str:
     described = metadata.get(key)
     return str(described.get("name") or "") if isinstance(described, dict) else ""
-
-
-def _of_t4(
-    path: Path,
-    result: Mapping[str, Any],
-    measured: Mapping[object, Mapping[str, Any]],
-    of_file: Sequence[object],
-    objective: str,
-) -> Reported:
-    word = result.get("invalidity", "correct")
-    if word == "correct" and result.get("correctness", 1) == 0:
-        word = "correctness"
-    time, times = measured.get("time", {}), result.get("times") or {}
-    own = time.get("unit") if isinstance(time.get("value"), int | float) else None
-    unit = unit_ns(path, own, *of_file)
-    of_times = unit_ns(path, *of_file, own)
-    return Reported(
-        word,
-        (time.get("value"), times.get("runtimes")),
-        (unit, of_times),
-        seconds(times.get("compilation", times.get("compilation_time")), of_times),
-        seconds(times.get("benchmark"), of_times) + seconds(times.get("validation"), of_times),
-        measured.get(objective, {}).get("value"),
-    )
 
 
 def t4_of(results: Results) -> Iterator[str]:
@@ -190,19 +181,17 @@ def read_cache(file: JsonResults) -> ForeignRecording:
     declared = [str(name) for name in head["tune_params_keys"]]
     gathering = Gathering(path, objective, declared)
     for row in file.results():
-        reported = Reported(
-            "correct",
-            (row.get("time"), row.get("times")),
-            (unit, unit),
+        took_s = (
             seconds(row.get("compile_time"), unit),
             seconds(row.get("benchmark_time"), unit) + seconds(row.get("verification_time"), unit),
-            row.get(objective),
         )
-        gathering.add({name: row[name] for name in declared if name in row}, reported)
-    names, rows, notes = gathering.gathered()
+        configuration = {name: row[name] for name in declared if name in row}
+        time, times = row.get("time"), row.get("times")
+        gathering.add(configuration, "correct", (time, unit), (times, unit), row.get(objective), took_s)
+    _, rows, notes = gathering.gathered()
     parameters = {
         name: tuple(dict.fromkeys([*head["tune_params"][name], *(key[j] for key in rows)]))
-        for j, name in enumerate(names)
+        for j, name in enumerate(declared)
     }
     for values in parameters.values():
         checked_key(path, values)

@@ -130,16 +130,6 @@ def checked_key(path: Path, values: Sequence[Any]) -> Key:
     return tuple(values)
 
 
-def checked_names(path: Path, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of parameters, each of which can be stored.
-
-    Raises:
-        RecordingError: one cannot be.
-    """
-    checked_key(path, names)
-    return names
-
-
 def check_parameters(path: Path, recording: ForeignRecording) -> None:
     """Refuse a recording that is not a space.
 

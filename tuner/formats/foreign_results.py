@@ -6,14 +6,13 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import RecordingError
 from tuner.core.model import Status
-from tuner.formats.foreign_recording import ForeignRow, Key, checked_key, checked_names
+from tuner.formats.foreign_recording import ForeignRow, Key, checked_key
 
 LEAST_NS, NO_TIME_NS = 1.0, 1e18
 """A shorter time is none, as nothing runs on a GPU in less; a longer one (31 years) is what some tools write of a
@@ -91,27 +90,6 @@ def failure_named(value: object) -> Status:
     return FAILURES.get(str(value), Status.LAUNCH_ERROR)
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What a file says of one configuration, as it was read.
-
-    Args:
-        word: ``correct``, or why the configuration is not.
-        times: the time, then each single one if they are a list.
-        units: of the time and of the single ones, in nanoseconds.
-        compile_s: as in :class:`ForeignRow`.
-        measure_s: as there.
-        rate: what counts if that is not the time.
-    """
-
-    word: object
-    times: tuple[object, object]
-    units: tuple[float, float]
-    compile_s: float
-    measure_s: float
-    rate: object = None
-
-
 STATUSES = {
     "timeout": Status.HANG,
     "compile": Status.COMPILE_ERROR,
@@ -133,16 +111,32 @@ class Gathering:
 
     def __init__(self, path: Path, objective: str, declared: Sequence[str] | None = None) -> None:
         self._path, self._objective = path, objective
-        self._groups: dict[frozenset[str], tuple[Sequence[str], dict[Key, ForeignRow]]] = {}
+        self._groups: dict[frozenset[str], tuple[Key, dict[Key, ForeignRow]]] = {}
         self._counts: Counter[frozenset[str]] = Counter()
         self._declared = declared
         self._again = self._samples = 0
         self._impossible: list[object] = []
         if declared is not None:
-            self._groups[frozenset(declared)] = checked_names(path, declared), {}
+            self._groups[frozenset(declared)] = checked_key(path, declared), {}
 
-    def add(self, configuration: Mapping[str, Any], reported: Reported) -> None:
+    def add(
+        self,
+        configuration: Mapping[str, Any],
+        word: object,
+        time: tuple[object, float],
+        singles: tuple[object, float],
+        rate: object,
+        took_s: tuple[float, float],
+    ) -> None:
         """Take a result.
+
+        Args:
+            configuration: the parameters.
+            word: ``correct``, or why it is not.
+            time: and its unit in nanoseconds.
+            singles: each time of a list, and their unit.
+            rate: what counts if that is not the time.
+            took_s: to compile, and to time and to check.
 
         Raises:
             RecordingError: a name or a value cannot be a parameter's, or these are too many times.
@@ -153,17 +147,17 @@ class Gathering:
                 raise RecordingError(
                     f"{self._path}: its results have more than {MOST_SETS} sets of parameters", "split it"
                 )
-            self._groups[which] = checked_names(self._path, [*configuration]), {}
+            self._groups[which] = checked_key(self._path, [*configuration]), {}
         names, rows = self._groups[which]
-        key = checked_key(self._path, [configuration[name] for name in names])
+        key = checked_key(self._path, [configuration[str(name)] for name in names])
         self._counts[which] += 1
         self._again += key in rows
-        rows[key] = row = self._row(reported)
+        rows[key] = row = self._row(word, time, singles, rate, took_s)
         self._samples += len(row.samples_ns)
         if self._samples > MOST_SAMPLES:
             raise RecordingError(f"{self._path}: more than {MOST_SAMPLES} single times", "leave them out")
 
-    def gathered(self) -> tuple[Sequence[str], dict[Key, ForeignRow], list[str]]:
+    def gathered(self) -> tuple[Key, dict[Key, ForeignRow], list[str]]:
         """Return the parameters, the rows that have just these, and notes for the user."""
         if not self._groups:
             return (), {}, []
@@ -192,22 +186,28 @@ class Gathering:
                 f"{len(self._impossible)} ({shown})"
             )
 
-    def _row(self, said: Reported) -> ForeignRow:
-        time, singles = said.times
-        time_ns = time_ns_of(time, said.units[0]) if said.word == "correct" else None
-        of_rate_ns = None if self._objective == "time" else rate_as_ns(said.rate)
-        took = said.compile_s, said.measure_s
+    def _row(
+        self,
+        word: object,
+        time: tuple[object, float],
+        singles: tuple[object, float],
+        rate: object,
+        took_s: tuple[float, float],
+    ) -> ForeignRow:
+        time_ns = time_ns_of(*time) if word == "correct" else None
+        of_rate_ns = None if self._objective == "time" else rate_as_ns(rate)
         if time_ns is None or (self._objective != "time" and of_rate_ns is None):
-            lacking, value = ("time", time) if time_ns is None else (self._objective, said.rate)
-            if said.word == "correct" and not isinstance(value, str):
+            lacking, value = ("time", time[0]) if time_ns is None else (self._objective, rate)
+            if word == "correct" and not isinstance(value, str):
                 self._impossible.append(value)
-            status = STATUSES.get(str(said.word)) or failure_named(time)
-            reason = f"no {lacking}" if said.word == "correct" else said.word
-            error = time if isinstance(time, str) and time else str(reason)
-            return ForeignRow(status, None, (), *took, error[:MOST_ERROR])
-        times = [time_ns_of(one, said.units[1]) for one in singles] if isinstance(singles, list) else []
-        samples_ns = () if None in times else tuple(one for one in times if one is not None)
-        return ForeignRow(Status.OK, time_ns, samples_ns, *took, objective=of_rate_ns)
+            status = STATUSES.get(str(word)) or failure_named(time[0])
+            reason = f"no {lacking}" if word == "correct" else word
+            error = time[0] if isinstance(time[0], str) and time[0] else str(reason)
+            return ForeignRow(status, None, (), *took_s, error[:MOST_ERROR])
+        times, unit = singles
+        ns = [time_ns_of(one, unit) for one in times] if isinstance(times, list) else []
+        samples_ns = () if None in ns else tuple(one for one in ns if one is not None)
+        return ForeignRow(Status.OK, time_ns, samples_ns, *took_s, objective=of_rate_ns)
 
 
 def _names(word: str, names: Collection[str]) -> str:
