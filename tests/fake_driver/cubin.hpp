@@ -66,6 +66,7 @@ inline std::map<std::string, Entry> entries_of(const char* image) {
         return entries;
     }
     if (std::strncmp(image, "\177ELF", 4) != 0) return entries;
+    bool reserves = false;  // 1024 bytes of each block for the system, which its size counts, from sm_90 on
     const char* headers = image + read<std::uint64_t>(image + 0x28);
     const int count = read<std::uint16_t>(image + 0x3c), names_index = read<std::uint16_t>(image + 0x3e);
     const auto section = [&](int i) { return headers + 64 * i; };
@@ -77,7 +78,10 @@ inline std::map<std::string, Entry> entries_of(const char* image) {
         if (name.rfind(".nv.info.", 0) == 0) read_info(data, size, entries[name.substr(9)]);
         if (name.rfind(".nv.shared.", 0) == 0 && name.rfind(".nv.shared.reserved", 0) != 0)
             entries[name.substr(11)].static_shared = static_cast<int>(size);
+        reserves |= name.rfind(".nv.shared.reserved", 0) == 0;
     }
+    if (reserves)
+        for (auto& [name, entry] : entries) entry.static_shared = std::max(0, entry.static_shared - 1024);
     return entries;
 }
 

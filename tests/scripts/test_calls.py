@@ -69,6 +69,7 @@ def test_calls_are_timed_in_turn_with_the_tuners_launches(tmp_path: Path) -> Non
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["asked"] for row in rows] == ["own", "warm"] and rows[1]["mode"] == "warm"
     for row in rows:
+        assert "error" not in row, row["error"]
         assert list(row["times_ns"]) == [*LOADS, "Python"]
         assert row["verified"] and all(time > 0 for time in row["times_ns"].values())
 

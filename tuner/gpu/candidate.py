@@ -50,6 +50,8 @@ class Timed(ABC):
 
     regions: Sequence[Region] = ()
     """Memory of its own that lives from launch to launch."""
+    trusted = False
+    """Whether it is the tuner's own, which leans on no earlier launch."""
 
     @abstractmethod
     def add_to(self, graph: Graph, copy: int) -> None:
@@ -69,6 +71,8 @@ class Fixed(Timed):
 
     Without any, what is left is the cost of timing.
     """
+
+    trusted = True
 
     def __init__(self, *kernels: Kernel) -> None:
         self.kernels = kernels

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tuner.children.measuring import Raced
 from tuner.core.model import Measurement, Status, Verification
-from tuner.gpu.candidate import Fixed, Timed
+from tuner.gpu.candidate import Timed
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.freshness import Comparison, Freshness
 from tuner.gpu.problem import ProblemSession
@@ -273,8 +273,8 @@ class InterleavedTiming:
     def _compare(
         self, contestant: TimedContestant, estimate_ns: float, before: Comparison | None
     ) -> Comparison | None:
-        """Compare fresh launches with repeated ones; not those of the tuner's own kernels, which lean on nothing."""
-        if contestant.timed is None or isinstance(contestant.timed, Fixed):
+        """Compare fresh launches with repeated ones; not those of what is trusted."""
+        if contestant.timed is None or contestant.timed.trusted:
             return None
         comparison = self._freshness.compare(contestant.timed, estimate_ns)
         self._verified[self.current] &= self._right(contestant, comparison.verification)

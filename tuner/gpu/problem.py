@@ -74,8 +74,7 @@ class ProblemSession:
 
     def cold_graph(self, timed: Timed, samples: int, before: Callable[[Graph, int], int]) -> SampleGraph:
         """Build a group of cold samples of one call each, whatever the mode; ``before`` comes before each."""
-        graph = self.empty_graph(timed)
-        return SampleGraph(self.data, self.stamps, timed, samples, Mode.COLD, 1, graph, before)
+        return SampleGraph(self.data, self.stamps, timed, samples, Mode.COLD, 1, before=before)
 
     def empty_graph(self, timed: Timed) -> Graph | None:  # noqa: ARG002 - for what builds some graphs in another way
         """Return what a candidate's first run is appended to; None for a new graph of the usual kind."""
