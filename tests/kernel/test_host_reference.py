@@ -189,11 +189,9 @@ def test_endless_function_is_stopped_and_its_line_named(run: Run) -> None:
     assert results
 
 
-def settled(**changes: object) -> SettledReference:
-    return SettledReference(**{  # type: ignore[arg-type]
-        "numpy": {}, "golden": {}, "reduction": 1, "accumulate": "float32", "tolerance": 1.0, "operand_rounding": 0.0,
-        **changes,
-    })  # fmt: skip
+def settled(numpy: dict[str, ArrayExpression] | None = None, **changes: object) -> SettledReference:
+    texts = {name: expression.text for name, expression in (numpy or {}).items()}
+    return SettledReference("float32", numpy=texts, **changes)  # type: ignore[arg-type]
 
 
 def test_every_kind_of_reference_in_the_meant_shape(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Measurement, Status, Value
 from tuner.kernel.batching import Batch, Limits
-from tuner.kernel.functions import BaselineKind, PythonFunction
+from tuner.kernel.functions import BaselineKind
+from tuner.kernel.reference import SettledReference
 from tuner.runtime.launches import Buffer, Launch, Plan
 
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------
@@ -30,28 +31,14 @@ class CudaReference(Record, frozen=True):
     launch: Launch
 
 
-class ReferenceData(Record, frozen=True):
-    """How to find out what a problem's outputs must be, and how far they may be from it."""
+class ReferenceData(SettledReference, frozen=True):
+    """A problem's reference, with what it takes to run it."""
 
-    accumulate: str
-    """Dtype of the kernel's sums."""
-    reduction: int = 1
-    """Terms of a sum."""
-    tolerance: float = 1.0
-    """Factor of the allowance."""
-    operand_rounding: float = 0.0
-    """Relative error of an operand that the kernel rounds."""
-    numpy: Mapping[str, str] = field(default_factory=dict)
-    """Expression of each output."""
     cuda: CudaReference | None = None
-    golden: Mapping[str, Path] = field(default_factory=dict)
-    """File of each output."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, Value] = field(default_factory=dict)
     flops: float = 1.0
     """Of the problem: NumPy checks the CUDA reference where they are few."""
-    python: PythonFunction | None = None
-    """A function for the outputs without an expression."""
 
 
 class ProblemSetup(Record, frozen=True):

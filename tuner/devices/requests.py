@@ -102,19 +102,12 @@ class Requests:
             DeviceError: the CUDA reference does not compile.
         """
         kernel, gpu = self._kernel, self._gpu
-        answer = settle_reference(kernel, problem, gpu)
         reference = ReferenceData(
-            answer.accumulate,
-            answer.reduction,
-            answer.tolerance,
-            answer.operand_rounding,
-            numpy={output: expression.text for output, expression in answer.numpy.items()},
+            **structs.asdict(settle_reference(kernel, problem, gpu)),
             cuda=self._cuda(problem),
-            golden=answer.golden,
             sizes=problem.sizes,
             scalars=self._scalars(problem),
             flops=roof_of(kernel, problem, gpu).flops,
-            python=answer.python,
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import threadpoolctl
 from cuda.bindings import driver as cu
+from msgspec import structs
 
 from tuner.children.measuring import CudaReference, ReferenceData
 from tuner.core.errors import KernelError
 from tuner.core.model import Verification
-from tuner.expressions.array import ArrayExpression
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.python_reference import expected_on_host, from_files
@@ -27,7 +27,6 @@ from tuner.kernel.reference import (
     MOST_UNKNOWN,
     UNIT_ROUNDOFF,
     Expected,
-    SettledReference,
     Tolerance,
     disagreement,
     in_full,
@@ -62,16 +61,7 @@ class Verifier:
         self._reference = reference
         self._independent = True
         """Whether errors of many elements average out: not where inputs, and so errors, are all equal."""
-        self._settled = SettledReference(
-            {name: ArrayExpression(text) for name, text in reference.numpy.items()},
-            reference.golden,
-            reference.reduction,
-            reference.accumulate,
-            reference.tolerance,
-            reference.operand_rounding,
-            reference.python,
-        )
-        self._tolerances = {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in data.outputs}
+        self._tolerances = {tensor.name: reference.tolerance_of(tensor.dtype) for tensor in data.outputs}
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
         if reference.cuda is not None:
             self._run_cuda(reference.cuda)
@@ -121,12 +111,12 @@ class Verifier:
     @property
     def golden(self) -> Mapping[str, Path]:
         """Files that say outputs, by name."""
-        return self._settled.golden
+        return self._reference.golden
 
     @property
     def on_host(self) -> bool:
         """Whether references on the host say all outputs."""
-        return self._settled.on_host(self._data.outputs)
+        return self._reference.on_host(self._data.outputs)
 
     @property
     def possible(self) -> bool:
@@ -350,7 +340,7 @@ class Verifier:
     ) -> dict[str, Expected]:
         """Return what references on the host expect of some outputs, without golden files."""
         threads = 1 if few else len(os.sched_getaffinity(0))
-        settled = replace(self._settled, golden={})
+        settled = structs.replace(self._reference, golden={})
         numbers = {**self._reference.sizes, **self._reference.scalars}
         with threadpoolctl.threadpool_limits(threads, "blas"):
             return expected_on_host(settled, self._data.tensors, inputs, numbers, wanted, further=further)

@@ -280,8 +280,8 @@ def expected_on_host(
         for name, output in outputs.items()
     }
     computed = {
-        name: _from_expression(expression, outputs[name], names, limits[name])
-        for name, expression in reference.numpy.items()
+        name: _from_expression(ArrayExpression(text), outputs[name], names, limits[name])
+        for name, text in reference.numpy.items()
         if name in outputs and name in wanted
     }
     by_function = [name for name in outputs if name not in reference.numpy]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import field
 
 from tuner.core.errors import KernelError
+from tuner.core.messages import Record
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.expressions.array_magnitudes import INT64, BeyondIntegersError
@@ -37,17 +39,21 @@ class Expected:
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
 
 
-@dataclass(frozen=True)
-class SettledReference:
-    """The reference for one problem."""
+class SettledReference(Record, frozen=True):
+    """How to find out what a problem's outputs must be, and how far they may be from it."""
 
-    numpy: Mapping[str, ArrayExpression]
-    """Expression for each output that the problem has."""
-    golden: Mapping[str, Path]
-    reduction: int
     accumulate: str
-    tolerance: float
-    operand_rounding: float
+    """Dtype of the kernel's sums."""
+    reduction: int = 1
+    """Terms of a sum."""
+    tolerance: float = 1.0
+    """Factor of the allowance."""
+    operand_rounding: float = 0.0
+    """Relative error of an operand that the kernel rounds."""
+    numpy: Mapping[str, str] = field(default_factory=dict)
+    """Expression for each output that the problem has."""
+    golden: Mapping[str, Path] = field(default_factory=dict)
+    """File of each output."""
     python: PythonFunction | None = None
     """For the outputs without an expression."""
 
@@ -102,12 +108,12 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
             "it is a relative error, such as 2**-10",
         )
     return SettledReference(
-        numpy_of(kernel, problem),
-        {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
-        int(reference.reduction.number(names)) if reference.reduction else 1,
         problem.dtypes.get(reference.accumulate, reference.accumulate),
+        int(reference.reduction.number(names)) if reference.reduction else 1,
         tolerance,
         rounding,
+        {name: expression.text for name, expression in numpy_of(kernel, problem).items()},
+        {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
         reference.python,
     )
 

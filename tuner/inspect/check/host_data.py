@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
@@ -109,7 +109,7 @@ class HostData:
             for tensor in self.tensors
             if (array := self._initial.get(tensor.name)) is not None
         }
-        settled = replace(self._settled, golden={})
+        settled = structs.replace(self._settled, golden={})
         expected = expected_on_host(settled, self.tensors, inputs, names, further=further)
         return {
             tensor.name: _in_memory_order(tensor, expected[tensor.name])
