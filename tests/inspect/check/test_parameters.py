@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,15 @@ def test_a_parameter_that_does_something_somewhere_is_not_found(
             .replace("* x[i]", "* float(x[i])")
         )  # fmt: skip
     assert found(capsys, path, "--configurations", "1", "--cc", "90") == []
+
+
+def test_a_kernel_without_parameters_has_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kernel(tmp_path, parameters="", code=CODE.replace("block +", "64 +").replace("factor", "2"))
+    text = path.read_text().replace('"block"', '"64"').replace("n, block", "n, 64")
+    path.write_text(re.sub(r"\[variants.v.parameters\]\nblock.*", '[variants.v]\nsummary = "one"', text))
+    assert found(capsys, path, "--cc", "90") == []
 
 
 def test_a_parameter_of_a_large_space_may_matter_beside_one_value(

@@ -60,6 +60,8 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     Returns:
         The parameters that do something.
     """
+    if not subject.variant.parameters:
+        return set()
     files, compared = _files(kernel, subject.variant), _Compared(kernel, pool)
     pairs = _pairs(subject.space)
     launched, here = set[str](), (subject.problem, subject.gpus[0])
@@ -78,18 +80,20 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
             break
     for name in filter(compared.equal.__contains__, pending):
         at = _warned(files, compared.redefined.get(name), name)
+        reached = _reaches(kernel, subject.variant, files, name)
         if at is None and name not in launched and not _by_option(kernel, name):
-            at = _override(files, name)
+            at = _override(files, name, reached=reached)
         if at is not None:
             report.at(*at)
-        elif name not in launched and not _by_option(kernel, name):
-            if _reaches(kernel, subject.variant, files, name):
-                report.note(
-                    f"parameter {name} of {subject.variant.name}: the compiler makes the same code of its values, in"
-                    f" {len(pairs[name])} pairs of configurations"
-                )
-            else:
-                report_useless(subject.variant, name, report)
+        elif name in launched or _by_option(kernel, name):
+            continue
+        elif reached:
+            report.note(
+                f"parameter {name} of {subject.variant.name}: the compiler makes the same code of its values, in"
+                f" {len(pairs[name])} pairs of configurations"
+            )
+        else:
+            report_useless(subject.variant, name, report)
     plain = any(launch.template.suffix != ".j2" for launch in subject.variant.launches)
     for name in filter(partial(_by_option, kernel), pairs if plain else pending):
         report.add(("compile", "options"), f"options define {name}, which is tuned", "leave that out")
@@ -254,9 +258,8 @@ def _by_option(kernel: KernelSpec, name: str) -> bool:
 
 
 def _again(files: Files, name: str) -> bool:
-    return any(
-        re.search(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", text, re.MULTILINE) for text in files.values()
-    )
+    defined = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", re.MULTILINE)
+    return any(map(defined.search, files.values()))
 
 
 def _warned(files: Files, said: tuple[str, int] | None, name: str) -> Found | None:
@@ -265,33 +268,30 @@ def _warned(files: Files, said: tuple[str, int] | None, name: str) -> Found | No
     for file, text in files.items():
         line = "".join(text.split("\n")[number - 1 : number])
         if file.name == Path(said_of).name and re.search(rf"define\s+{name}\b", line):
-            return file, number, f"{name} is defined again", f"write #ifndef {name} ... #endif around it"
+            return file, number, *_defined_again(name)
     return None
 
 
-def _override(files: Files, name: str) -> Found | None:
-    """Return what hides a parameter's value: an #undef, a definition, a variable of its name."""
+def _defined_again(name: str) -> tuple[str, str]:
+    return f"{name} is defined again", f"write #ifndef {name} ... #endif around it"
+
+
+def _override(files: Files, name: str, *, reached: bool) -> Found | None:
+    """Return what hides a parameter's value: an #undef, a definition, or, if nothing takes it, a variable so named."""
+    undefined, defined = (re.compile(rf"\s*#\s*{word}\s+{name}\b") for word in ("undef", "define"))
+    guard = re.compile(rf"\s*#\s*if(ndef\s+|\s+!\s*defined\b\W*){name}\b")
+    declared = re.compile(rf"[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]")
+    lost = "here: the value that is tuned does not reach the code"
     for file, text in files.items():
-        take = (
-            f"write {{{{ {name} }}}} where the code needs the value"
-            if file.suffix == ".j2"
-            else "leave it out"
-        )
-        lost = "the value that is tuned does not reach the code"
+        in_template = file.suffix == ".j2"
+        take = f"write {{{{ {name} }}}} where the code needs the value" if in_template else "leave it out"
         before = ""
         for number, line in enumerate(text.split("\n"), 1):
-            if re.match(rf"\s*#\s*undef\s+{name}\b", line):
-                return file, number, f"{name} is undefined here: {lost}", take
-            if not re.search(rf"{{{{-?\s*{name}\b", line):
-                guarded = re.match(rf"\s*#\s*if(ndef\s+|\s+!\s*defined\b\W*){name}\b", before)
-                if re.match(rf"\s*#\s*define\s+{name}\b", line) and not guarded:
-                    return (
-                        file,
-                        number,
-                        f"{name} is defined again",
-                        f"write #ifndef {name} ... #endif around it",
-                    )
-                if re.search(rf"^[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]", line):
-                    return file, number, f"{name} is declared here: {lost}", take
+            if undefined.match(line):
+                return file, number, f"{name} is undefined {lost}", take
+            if defined.match(line) and not guard.match(before) and "{{" not in line:
+                return file, number, *_defined_again(name)
+            if declared.match(line) and not reached:
+                return file, number, f"{name} is declared {lost}", take
             before = line if line.strip() else before
     return None
