@@ -176,6 +176,10 @@ def test_that_none_was_found_is_no_proof(tune: Tune, tmp_path: Path, monkeypatch
         said = tune(*command, device="")
         assert "no configuration that is valid was found" in said.err and "there may be one" in said.err
         assert "none of" in said.out + said.err and "no configuration is valid" not in said.err
+    said = tune("check", path, device="")
+    assert (
+        said.code == 1 and "no valid configuration of variant plain was found: none of" in said.out + said.err
+    )
     exact = written(tmp_path, **factors(7, "{*} == 67"))
     said = tune("show", exact, device="")
     assert said.code == 1 and "no configuration is valid" in said.err and "no combination meets" in said.out

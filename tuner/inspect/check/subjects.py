@@ -103,8 +103,9 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, checks: Checks, report: R
     usable, excluded = False, ""
     for problem, gpus in usable_places(kernel, variant, checks):
         usable = True
-        space, reason = _valid(kernel, variant, problem, gpus[0])
-        if space is not None:
+        valid = valid_configurations(kernel, variant, problem, gpus[0], np.random.default_rng(0))
+        if len(valid.matrix):
+            space = VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix)
             if excluded and problem.sizes not in [known.sizes for known in problems(kernel).values()]:
                 report.note(
                     f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
@@ -112,7 +113,11 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, checks: Checks, report: R
                 )
             sample = _sample(kernel, space, problem, gpus[0], checks)
             return Subject(variant, problem, gpus, sample, space)
-        excluded = excluded or reason
+        if valid.sampled:  # elsewhere it would take as long, and prove as little
+            what = f"no valid configuration of variant {variant.name} was found: {valid.excluded_by}"
+            report.add(key, what, "write a default or an [[initial]] configuration that is valid")
+            return None
+        excluded = excluded or valid.excluded_by
     if not usable:
         assert variant.requires is not None
         report.add(
@@ -155,16 +160,6 @@ def _candidates(kernel: KernelSpec) -> Iterator[Problem]:
     for size, choice in itertools.product(sizes, choices):
         dtypes = {role: str(dtype) for role, dtype in zip(roles, choice, strict=False)}
         yield kernel.problem(size, dtypes, dict(zip(options, choice[len(roles) :], strict=True)))
-
-
-def _valid(
-    kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu
-) -> tuple[VariantSpace | None, str]:
-    """Return a variant's valid configurations; None and the reason where there are none."""
-    valid = valid_configurations(kernel, variant, problem, gpu, np.random.default_rng(0))
-    if not len(valid.matrix):
-        return None, valid.excluded_by
-    return VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix), ""
 
 
 def _sample(
@@ -229,10 +224,10 @@ def _why_not_one(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[str]:
     usable, refused = kernel.usable_variants(problem, gpu)
     reasons = [f"{name}: {reason}" for name, reason in refused.items()]
     for variant in usable:
-        space, reason = _valid(kernel, variant, problem, gpu)
-        if space is not None:
+        valid = valid_configurations(kernel, variant, problem, gpu, np.random.default_rng(0))
+        if valid.sampled or len(valid.matrix):  # of a sample without one it is not known
             return []
-        reasons.append(f"{variant.name}: {reason}")
+        reasons.append(f"{variant.name}: {valid.excluded_by}")
     return reasons
 
 
