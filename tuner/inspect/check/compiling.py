@@ -21,6 +21,7 @@ from tuner.inspect.check.parameters import check_parameters
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
 from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
+from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
@@ -211,7 +212,7 @@ def _with_remedy(text: str) -> str:
 
 def _macro(task: _Task, file: Path, line: int) -> str:
     """Return what to do where a line of plain CUDA declares what is a macro there: a parameter or an option."""
-    lines = file.read_text(errors="replace").splitlines()[line - 1 : line] if file.suffix != ".j2" else []
+    lines = read_source(file).splitlines()[line - 1 : line] if file.suffix != ".j2" else []
     for name in (*task.request.configuration.values, *task.request.problem.options):
         if lines and re.search(rf"\b(?!return\b)\w+\s+{name}\s*[,)=;]", lines[0]):
             return f"; {name} is a macro here, a value that is tuned or chosen: name this otherwise"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.core import paths
 from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.host import code_of
-from tuner.kernel.headers import own_headers
+from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.expressions import Expression
@@ -118,9 +118,9 @@ def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:
     texts: dict[Path, str] = {}
     pending = [template] if template.suffix == ".j2" else []
     if not pending:
-        texts[template] = code_of(template.read_text(errors="replace"), lines_stay=True)
+        texts[template] = code_of(read_source(template), lines_stay=True)
     while pending:
-        text = (path := pending.pop()).read_text(errors="replace")
+        text = read_source(path := pending.pop())
         texts[path] = text = _TEMPLATE_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
         for name in _INCLUDE.findall(text):
             if not name:
@@ -128,5 +128,5 @@ def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:
             included = [folder / name for folder in (kernel.folder, paths.templates())]
             pending += [path for path in included if path.is_file() and path not in texts]
     for path in own_headers(list(texts.values()), [template.parent, *kernel.include]):
-        texts[path] = code_of(path.read_text(errors="replace"), lines_stay=True)
+        texts[path] = code_of(read_source(path), lines_stay=True)
     return texts
