@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -118,6 +119,22 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
         )
         assert ended is not None
         assert ended.winner.number == 1
+
+
+def test_with_a_margin_what_settles_a_tie_is_asked_last() -> None:
+    """Both have to gain as much, and are as fast."""
+    trials = [trial(0, 1000.0), trial(1, 1000.0)]
+    ended = finish(Track(), trials, prefer=lambda c: (1.0, c.values["number"] != 1), margin=MARGIN)
+    assert ended is not None
+    assert ended.winner.number == 1
+
+
+@pytest.mark.parametrize("floors", [(0.002, 0.02), (0.02, 0.002), (0.002, 0.002)])
+def test_with_a_margin_of_two_modes_the_larger_noise_counts(floors: tuple[float, float]) -> None:
+    draw = random.Random(0)
+    standings = [replace(raced(draw, [100.0, 101.0], 1e-5, 1e-9), noise_floor=floor) for floor in floors]
+    winner = choose([trial(0, 100.0), trial(1, 101.0)], standings, by_number(1, 0), margin=0.003)
+    assert winner == (1 if max(floors) > 0.01 else 0)
 
 
 @pytest.mark.parametrize(("slower_us", "winner"), [(28.0, 1), (32.0, 0)])
