@@ -34,6 +34,8 @@ JOIN_S = 30
 """How long a worker looks for the scheduler."""
 NO_NAME = r"[^\w.-]"
 """What stands in no name of a resource."""
+MOST_FILES = 1 << 16
+"""That a process may have open, if the system allows it: each connection is one."""
 LOG_BYTES = 8 << 20
 """Of the log, and of the one before it: Dask writes a megabyte a second while a process has no file descriptor left."""
 PATIENCE_S = 8.0
@@ -121,8 +123,8 @@ def bound(log: Path) -> None:
 
 def main(folder: Path) -> None:
     """Look after a host."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(few, min(most, MOST_FILES)), most))
     settings = read_settings(folder)
     assert settings is not None
     with temporary_folder() as shared:
