@@ -14,7 +14,7 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.decision import Preference, choose
+from tuner.tuning.decision import Preference, alike, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import FINALISTS
 
@@ -119,6 +119,25 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
         )
         assert ended is not None
         assert ended.winner.number == 1
+
+
+def test_what_was_eliminated_does_not_win_by_the_few_rounds_that_it_had_with_the_fastest() -> None:
+    """In the first heat 2 is slower than 0, and as fast as 1, whose times vary; later 1 is the fastest."""
+
+    def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        varying = [99.0] * rounds if heat else [99.5, 101.5] * (rounds // 2)
+        times = {0: [100.0] * rounds, 1: varying, 2: [100.6] * rounds}
+        return {i: [[time] for time in times[i]] for i in left}
+
+    standing = eliminate(3, measure, 0.002, heats=(12, 24))
+    assert standing.left == (1,)
+    assert standing.ratio(2, 1).median < 1.002 and standing.compare(2, 0) is Verdict.SLOWER
+    assert choose([trial(i, 100.0) for i in range(3)], [standing], by_number(2, 0, 1)) == 1
+
+
+def test_without_a_preference_the_leader_wins() -> None:
+    equal = eliminate(2, lambda left, rounds, _: {i: [[100.0]] * rounds for i in left}, 0.002)
+    assert choose([trial(0, 100.0), trial(1, 100.0)], [equal], alike) == equal.left[0]
 
 
 def test_with_a_margin_what_settles_a_tie_is_asked_last() -> None:
