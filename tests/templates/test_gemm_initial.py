@@ -10,12 +10,12 @@ from functools import cache
 import pytest
 
 from tuner.children.nvrtc import compile_source
-from tuner.core.model import Configuration, Gpu, Problem
-from tuner.kernel.initial import MAX_INITIAL, Settled, settle
+from tuner.core.model import Gpu, Problem
+from tuner.kernel.initial import MAX_INITIAL, Contains, Settled, settle
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import SearchSpace
+from tuner.kernel.space import Conditions, SearchSpace, narrow
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"
@@ -48,22 +48,15 @@ def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Prob
     return GEMM.problem(dict(zip("mnk", shape, strict=True)), {"": dtype}, {"layout": layout})
 
 
-class Everything(SearchSpace):
-    """The valid set of a problem, without enumerating it: the conditions are p for one configuration."""
-
-    def __init__(self, of: Problem, gpu: Gpu) -> None:
-        self.names = GEMM.environment(of, gpu)
-
-    def contains(self, configuration: Configuration) -> bool:
-        names = {**self.names, **configuration.values}
-        conditions = GEMM.variants[configuration.variant].search_conditions
-        return all(condition.evaluate(names) for _, condition in conditions)
+def everything(of: Problem, gpu: Gpu) -> Contains:
+    """Return what a search of a problem may try, without enumerating it."""
+    return Conditions(GEMM, of, gpu, narrow(GEMM, (), {})).contains
 
 
 @cache
 def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
     gpu = ARCHITECTURES[cc]
-    return [(p, settle(GEMM, p, gpu, Everything(p, gpu).contains)) for p in problems(gpu)]
+    return [(p, settle(GEMM, p, gpu, everything(p, gpu))) for p in problems(gpu)]
 
 
 def test_everything_is_the_space() -> None:
@@ -71,7 +64,7 @@ def test_everything_is_the_space() -> None:
     for shape, dtype, cc in [((4104, 4104, 4104), "bfloat16", 90), ((16, 8192, 8192), "float16", 89)]:
         p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
         space = SearchSpace.from_kernel(GEMM, p, gpu)
-        assert settle(GEMM, p, gpu, Everything(p, gpu).contains) == settle(GEMM, p, gpu, space.contains)
+        assert settle(GEMM, p, gpu, everything(p, gpu)) == settle(GEMM, p, gpu, space.contains)
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
@@ -117,9 +110,7 @@ def test_every_rule_has_its_reason() -> None:
 @pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)
 def test_none_of_them_spills(cc: int, dtype: str, shape: tuple[int, int, int]) -> None:
     p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
-    tried = [
-        one.configuration for one in settle(GEMM, p, gpu, Everything(p, gpu).contains) if one.configuration
-    ]
+    tried = [one.configuration for one in settle(GEMM, p, gpu, everything(p, gpu)) if one.configuration]
     assert tried
     for configuration in tried[:: 3 if cc == 90 else 2]:
         for launch in GEMM.variants[configuration.variant].launches:

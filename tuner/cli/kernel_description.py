@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tuner.cli.commands.inspection import ListArguments
-from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial import settle
@@ -18,7 +17,7 @@ from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.rules import excluded
-from tuner.kernel.space import SearchSpace, valid_configurations
+from tuner.kernel.space import Conditions, narrow, valid_configurations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.report.next_steps import show_next
@@ -58,7 +57,7 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
         "references": _references(kernel),
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
         "ladder": [picked(step, "name variant parameters dtypes options doc") for step in kernel.ladder],
-        "seeds": _initial(kernel, problem, gpu),
+        "seeds": _initial(kernel, problem, gpu) if space["valid"] else [],
         "variants": [
             _variant(variant, sizes[variant.name], _default_refused(kernel, problem, gpu, variant))
             for variant in kernel.variants.values()
@@ -132,12 +131,8 @@ def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
 
 
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
-    if not kernel.initial:
-        return []
-    try:
-        settled = settle(kernel, problem, gpu, SearchSpace.from_kernel(kernel, problem, gpu).contains)
-    except SpaceError:
-        return []
+    conditions = Conditions(kernel, problem, gpu, narrow(kernel, (), {}))
+    settled = settle(kernel, problem, gpu, conditions.contains)
     return [
         {
             "variant": one.spec.variant,

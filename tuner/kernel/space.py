@@ -51,10 +51,10 @@ class Conditions:
         if isinstance(allowed, str) or configuration.values.keys() != allowed.keys():
             return False
         variant = self.kernel.variants[configuration.variant]
-        values = {name: variant.parameters[name].values for name in allowed}
-        if any(
-            index_of(value, values[name]) not in allowed[name] for name, value in configuration.parameters
-        ):
+        row = [index_of(configuration.values[name], variant.parameters[name].values) for name in allowed]
+        if any(index not in indices for index, indices in zip(row, allowed.values(), strict=True)):
+            return False
+        if variant.listed is not None and row not in [list(one) for one in variant.listed]:
             return False
         names = {**self.kernel.environment(self.problem, self.gpu), **configuration.values}
         try:
@@ -89,14 +89,19 @@ def valid_configurations(
     own = replace(kernel, initial=tuple(one for one in kernel.initial if one.variant == variant.name))
     initial = (one.configuration for one in settle(own, problem, gpu, conditions.contains))
     default = Configuration.of(variant.name, variant.defaults)
-    space = VariantSpace(variant.name, tuple(variant.parameters.values()), valid.matrix)
-    matrix = space.including(one for one in (default, *initial) if one and conditions.contains(one)).matrix
-    return replace(
-        valid,
-        matrix=matrix,
-        about=max(valid.about, len(matrix)),
-        excluded_by=valid.excluded_by * (not len(matrix)),
-    )
+    rows = [
+        [index_of(one.values[name], of.values) for name, of in variant.parameters.items()]
+        for one in dict.fromkeys((default, *initial))
+        if one is not None and conditions.contains(one)
+    ]
+    columns = valid.matrix.T
+    lacking = [
+        row for row in rows if not np.all([c == i for c, i in zip(columns, row, strict=True)], axis=0).any()
+    ]
+    if not lacking:
+        return valid
+    matrix = np.vstack([valid.matrix, np.array(lacking, dtype=valid.matrix.dtype)])
+    return replace(valid, matrix=matrix, about=max(valid.about, len(matrix)), excluded_by="")
 
 
 def space_size(count: int, before: int, about: float | None, kind: str = "valid") -> str:
