@@ -18,7 +18,7 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.observer import Observer
 from tuner.core.processes import Child, ChildDied
 from tuner.inspect.check.findings import Report
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.check.host_worker import HOST_RUNS, LENGTHS, HostRequest, HostResult
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
@@ -107,7 +107,7 @@ def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run
         return
     problems = [
         problem
-        for lengths in ((1,) * len(kernel.sizes), (7, 11, 13, 17, 19, 23), (64, 128, 192, 256, 320, 384))
+        for lengths in ((1,) * len(kernel.sizes), *LENGTHS[:2])
         for problem in [kernel.problem(dict(zip(kernel.sizes, lengths, strict=False)))]
         if _is_small(kernel, problem, gpu)
     ]
@@ -233,22 +233,21 @@ class HostChildren:
                 raise
 
     def ask(self, run: _Run) -> _Outcome:
-        """Ask a child, and another one if that is killed, for want of memory perhaps: no fault of the kernel."""
-        outcome = self._ask_once(run)
-        return self._ask_once(run) if outcome.killed and not self._stopped else outcome
+        """Return what a child says until it stops or is stopped.
 
-    def _ask_once(self, run: _Run) -> _Outcome:
-        """Return what a child says until it stops or is stopped; it is kept for the next run, but not behind a fault.
-
-        One in which a run has failed may have anything in its memory.
+        If it is killed, for want of memory perhaps, that is no fault of the kernel, and another one is asked. A child
+        is kept for the next run, but not behind a fault: it may have anything in its memory.
         """
-        child = self.take()
-        outcome = _heard(child, run)
-        if outcome.faults or outcome.note:
-            self._all.discard(child)
-            child.kill()
-        else:
-            self._idle.append(child)
+        for _ in range(2):
+            child = self.take()
+            outcome = _heard(child, run)
+            if outcome.faults or outcome.note:
+                self._all.discard(child)
+                child.kill()
+            else:
+                self._idle.append(child)
+            if not outcome.killed or self._stopped:
+                break
         return outcome
 
     def take(self) -> HostChild:
