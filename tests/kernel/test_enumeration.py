@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.kernel.test_space import build, by_hand, variant
-from tuner.core.errors import SpaceError
+from tuner.core.errors import SpaceError, TunerError
 from tuner.kernel import enumeration
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_spec import VariantSpec
@@ -127,6 +128,21 @@ def test_what_is_too_many_is_a_sample_that_says_how_many_there_are_about() -> No
 def test_that_nothing_is_valid_is_known_of_very_many(spec: VariantSpec) -> None:
     with pytest.raises(SpaceError, match=r"^no configuration is valid .*no combination meets "):
         build(spec)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "said"),
+    [
+        ("2 ** (a * b) + {+} >= 9", "exponent above 64"),
+        ("kind + {+} >= 9", "text"),
+        ("nix + {+} >= 9", "unknown name nix"),
+    ],
+)
+def test_what_is_wrong_with_a_constraint_is_said_of_very_many_too(constraint: str, said: str) -> None:
+    spec = alike(10, TO_64, constraint)
+    kind = variant("v", {"kind": ["x", "y"]}).parameters
+    with pytest.raises(TunerError, match=said):
+        build(dataclasses.replace(spec, parameters={**kind, **spec.parameters}))
 
 
 @pytest.mark.parametrize("count", [300, 70_000])

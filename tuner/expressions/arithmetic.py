@@ -30,7 +30,7 @@ BITS = 257
 """Of the largest integers, with their sign: so that a hostile expression cannot eat the memory."""
 OPERATORS = "write and, or, not, ==, !=, <=, //, %, and A if condition else B"
 _ElementQuery = tuple[str, str | None]
-_FAILURES = (ExpressionError, ArithmeticError, KeyError, TypeError, ValueError)
+FAILURES = (ExpressionError, ArithmeticError, KeyError, TypeError, ValueError)
 """What may go wrong where an expression is evaluated."""
 
 
@@ -128,7 +128,7 @@ class Expression(trees.Expression):
         """
         try:
             return self._value(names)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._explained(error, names) from None
 
     def number(self, names: Mapping[str, Any]) -> float:
@@ -175,7 +175,7 @@ class Expression(trees.Expression):
                 values = np.asarray(columns.evaluate(self.tree), dtype=dtype)
         except TypeError:
             raise self._explained(TypeError("text and numbers are mixed"), names) from None
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._explained(error, names) from None
         return values, columns.divided_by_zero
 

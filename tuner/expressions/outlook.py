@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import WIDE
+from tuner.expressions.arithmetic import FAILURES, WIDE
 from tuner.expressions.columns import Columns
 from tuner.expressions.ranges import ANYTHING, FUNCTIONS, Range, added, compared, multiplied, outward, truth
 from tuner.runtime.expressions import COMPARISONS, MAX_EXPONENT, Expression, Tree
@@ -100,7 +100,10 @@ class Outlook:
 def _exactly(tree: Tree, names: Mapping[str, Any]) -> Range:
     """Return the values of a tree whose names are all known."""
     columns = Columns(names, WIDE)
-    values = columns.evaluate(tree)
+    try:
+        values = columns.evaluate(tree)
+    except FAILURES:  # what is wrong is said where all names have a value
+        return ANYTHING
     kind = np.asarray(values).dtype.kind
     if kind not in "iufbO" or (kind == "O" and not _is_whole(values)):
         return ANYTHING

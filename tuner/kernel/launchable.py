@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.core.errors import ExpressionError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.outlook import Outlook
@@ -48,7 +49,10 @@ def unlaunchable(
     for reason, refused in _refusals(kernel, variant, gpu):
         if not np.any(outlook.possible(refused, {})):  # as of most launches, from the values alone
             continue
-        here = left & refused.holds_many({**constants, **variant.columns(matrix, refused.names)})
+        try:
+            here = left & refused.holds_many({**constants, **variant.columns(matrix, refused.names)})
+        except ExpressionError:  # said of the configuration by its plan
+            continue
         left &= ~here
         if count := int(np.count_nonzero(here)):
             counts[reason] = counts.get(reason, 0) + count
