@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.children.cubin import device_variables, source_name
+from tuner.children.cubin import calls_malloc, device_variables, source_name
 from tuner.children.nvrtc import compile_source
 
 SOURCE = """
@@ -23,3 +23,12 @@ extern "C" __global__ void kernel(int* x) {
 def test_variables_in_global_memory_are_found_with_their_names() -> None:
     names = device_variables(compile_source(SOURCE, "kernel", "sm_90").cubin)
     assert {source_name(name) for name in names} == {"count", "kept", "hidden", "counted", "inside"}
+
+
+def test_memory_of_the_heap_is_found() -> None:
+    source = 'extern "C" __global__ void kernel(int** x) { *x = %s; }'
+    found = {
+        call: calls_malloc(compile_source(source % call, "kernel", "sm_90").cubin)
+        for call in ("*x + 1", "(int*)malloc(4096)", "new int[1024]")
+    }
+    assert found == {"*x + 1": False, "(int*)malloc(4096)": True, "new int[1024]": True}

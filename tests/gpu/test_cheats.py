@@ -19,8 +19,9 @@ SOURCE = HERE / "cheats.cu"
 REASONS = {
     "leaning": {
         1: "changes kept", 2: "changes kept", 3: "changes inside", 4: "changes launches", 5: "changes launches",
-        6: "changes kept", 7: "changes managed", 8: "changes table", 9: "its outputs", 10: "its outputs",
+        6: "calls malloc", 7: "changes managed", 8: "changes table", 9: "its outputs", 10: "its outputs",
         11: "its outputs", 12: "scratch keep", 13: "scratch keep", 14: "", 15: "", 16: "", 17: "shared memory",
+        27: "", 28: "calls malloc",
     },
     "wrong": {
         18: "changed an input", 19: "wrote outside of y", 20: "wrote outside of y", 21: "elements are wrong",

@@ -52,15 +52,20 @@ class Memory:
 
 
 class Timer:
+    def __init__(self) -> None:
+        self.gaps_ns: list[tuple[bool, float]] = []
+        """Of each group: whether it is of cold samples whatever the mode, and what a sample takes besides its calls."""
+
     def group(
         self, memory: Memory, stamps: Any, graph: Any, regime: Regime, gap_ns: float, *, heavy: bool
     ) -> Samples:
         memory.updates = 0
         memory.run(graph.timed)
+        self.gaps_ns.append((graph.cold, gap_ns))
         return Samples([1000.0] * graph.samples)
 
     def measure_gap(self, memory: Memory, stamps: Any, mode: Mode) -> float:
-        return 500.0
+        return 6e4 if mode is Mode.COLD else 500.0
 
 
 def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> ProblemSession:
@@ -69,8 +74,11 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
         data.run(timed)
         return 1000.0
 
-    def graph(timed: Kernel, samples: int, estimate_ns: float) -> Any:
-        return SimpleNamespace(timed=timed, samples=samples, calls=1, close=lambda: None)
+    def graph(_: ProblemSession, timed: Kernel, samples: int, estimate_ns: float) -> Any:
+        return SimpleNamespace(timed=timed, samples=samples, calls=1, cold=False, close=lambda: None)
+
+    def cold_graph(_: ProblemSession, timed: Kernel, samples: int, before: object) -> Any:
+        return SimpleNamespace(timed=timed, samples=samples, calls=1, cold=True, close=lambda: None)
 
     monkeypatch.setattr(problem_module, "run_once", run_once)
     verifier: Any = SimpleNamespace(possible=True, check=memory.check)
@@ -78,12 +86,11 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
     timer: Any = Timer()
     stamps: Any = None
     conditions = Conditions(mode, Regime.RESTED)
-    found = ProblemSession(
+    monkeypatch.setattr(ProblemSession, "graph", graph)
+    monkeypatch.setattr(ProblemSession, "cold_graph", cold_graph)
+    return ProblemSession(
         data, verifier, stamps, timer, Limits(0, 0, 0), conditions, Batch(1, 1), 0.0, lambda seconds: None
     )
-    monkeypatch.setattr(found, "graph", graph)
-    monkeypatch.setattr(found, "cold_graph", lambda timed, samples, before: graph(timed, samples, 0.0))
-    return found
 
 
 def contestants(kernels: Sequence[Any], required: Sequence[bool]) -> list[TimedContestant]:
@@ -142,3 +149,13 @@ def test_a_race_in_another_mode_verifies_what_its_own_calls_have_left(
     assert warm.check_after(kernel, 8).passed and checked == [0]
     assert (warm.conditions.mode, warm.gap_ns, warm.batch.calls) == (Mode.WARM, 500.0, 8)
     assert rotating.conditions.mode is Mode.ROTATING
+
+
+def test_a_warm_race_knows_how_long_the_flush_of_its_cold_samples_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the flush is taken for another program's work, and no group passes."""
+    session = session_with(Memory("output"), Mode.ROTATING, monkeypatch).in_mode(Mode.WARM, Batch(8, 1))
+    InterleavedTiming(session).run(contestants([Kernel()], [True]), 3, 4, 0)
+    timer: Any = session.timer
+    assert set(timer.gaps_ns) == {(True, 6e4), (False, 500.0)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,7 +74,8 @@ class Overwritten:
 class Bench:
     """A session whose candidate takes the times that a function gives for each sample, and what passes meanwhile.
 
-    Where ``leans_on`` is overwritten before a sample, it takes ten times as long.
+    Where ``leans_on`` is overwritten before a sample, it takes ten times as long, and where it ``scatters`` then
+    sometimes a hundred times. One that is ``patient`` takes as long everywhere in such a group.
     """
 
     def __init__(
@@ -86,13 +87,16 @@ class Bench:
         first: Verification = RIGHT,
         after: Verification = RIGHT,
         leans_on: object = None,
+        *,
+        scatters: bool = False,
+        patient: bool = False,
     ) -> None:
         self.time_of, self.first_ns = time_of, first_ns or time_of(0)
         self.conditions = Conditions(Mode.COLD if calls == 1 else Mode.ROTATING)
         self.batch = Batch(calls, calls, length_ns=1e12)
         self.limits = Limits(floor_ns, 0.0, 0.0)
         self.first, self.after = first, after
-        self.leans_on = leans_on
+        self.leans_on, self.scatters, self.patient = leans_on, scatters, patient
         self.data = SimpleNamespace(
             copies=1,
             flush_bytes=1 << 20,
@@ -106,7 +110,7 @@ class Bench:
         self.groups: list[Samples] = []
         self.checks: list[str] = []
         self.broken = False
-        self._number = count()
+        self._number = itertools.count()
 
     def size(self, estimate_ns: float) -> int:
         return group_size(estimate_ns, self.conditions, self.batch, heavy=False)
@@ -127,7 +131,9 @@ class Bench:
     def take(self, graph: Graph, estimate_ns: float) -> Samples:
         assert not graph.closed
         if graph.fresh:
-            return Samples([estimate_ns * (10.0 if fresh else 1.0) for fresh in graph.fresh])
+            scatter = itertools.cycle([100.0, 10.0] if self.scatters else [10.0])
+            fresh = [one or self.patient for one in graph.fresh]
+            return Samples([estimate_ns * (next(scatter) if one else 1.0) for one in fresh])
         if self.broken:
             raise ClockMismatchError("events add up to more")
         times = [self.time_of(next(self._number)) for _ in range(graph.samples)]
@@ -202,6 +208,20 @@ def test_what_leans_on_earlier_launches_is_not_ranked(
     found = measured(Bench(steady(100 * US), leans_on=leans_on), 101 * US)
     assert found.status is Status.REPEATS and not found.status.ranked
     assert f"left in {named}: it takes 100 us there, and 1e+03 us" in found.error
+
+
+def test_times_that_scatter_where_nothing_is_left_excuse_nothing(measured: Measured) -> None:
+    found = measured(Bench(steady(100 * US), leans_on="shared", scatters=True))
+    assert found.status is Status.REPEATS
+
+
+@pytest.mark.parametrize("calls", [1, 100])
+def test_what_leans_on_earlier_launches_only_after_many_is_compared_with_its_own_time(
+    measured: Measured, calls: int
+) -> None:
+    found = measured(Bench(steady(100 * US), calls=calls, patient=True))
+    assert found.status is Status.REPEATS
+    assert "left in memory: it takes 100 us there, and 1e+03 us" in found.error
 
 
 def test_what_cannot_win_is_not_compared(measured: Measured) -> None:

@@ -78,14 +78,21 @@ def machine_code(cubin: bytes, entry: str) -> str:
 def device_variables(cubin: bytes) -> list[str]:
     """Return the names of a cubin's ``__device__`` variables, as the driver finds them: memory that lives, with what
     launches leave there, as long as the cubin is loaded."""
+    return [name for name, kind, place in _symbols(cubin) if kind == _OBJECT and place in _VARIABLES]
+
+
+def calls_malloc(cubin: bytes) -> bool:
+    """Return whether a cubin asks the driver for memory of the heap, with ``malloc`` or ``new``."""
+    return any(name == "malloc" and not place for name, _, place in _symbols(cubin))
+
+
+def _symbols(cubin: bytes) -> Iterator[tuple[str, int, str]]:
+    """Yield name, type and section of a cubin's symbols; no section for what the driver has."""
     sections = list(_sections(cubin))
-    return [
-        _text(sections[table.link].data, name)
-        for table in sections
-        if table.kind == _SYMBOLS
-        for name, info, _, place, _, _ in _SYMBOL.iter_unpack(table.data)
-        if info & 15 == _OBJECT and place < len(sections) and sections[place].name in _VARIABLES
-    ]
+    for table in sections:
+        for name, info, _, place, _, _ in _SYMBOL.iter_unpack(table.data if table.kind == _SYMBOLS else b""):
+            section = sections[place].name if place < len(sections) else ""
+            yield _text(sections[table.link].data, name), info & 15, section
 
 
 def source_name(symbol: str) -> str:

@@ -289,7 +289,13 @@ class ProblemData:
         self._sealed = self._checksum()
 
     def _constant(self) -> list[tuple[str, int]]:
-        constant = [(tensor.name, tensor.size_bytes) for tensor in self.tensors if tensor.role == "input"]
+        inputs = [tensor for tensor in self.tensors if tensor.role == "input"]
+        constant = [(tensor.name, tensor.size_bytes) for tensor in inputs]
+        constant += [
+            (f"{tensor.name} copies", self._replicas[tensor.name][1] * (self.copies - 1))
+            for tensor in inputs
+            if tensor.name in self._replicas
+        ]
         for tensor in self.outputs:
             constant += [
                 (f"{tensor.name} expected", 8 * tensor.count),

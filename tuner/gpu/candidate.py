@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import eq
 from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.children.cubin import device_variables, source_name
+from tuner.children.cubin import calls_malloc, device_variables, source_name
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.runtime.cluster_order import ClusterOrders, Probe
-from tuner.runtime.driver import check
+from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
 
 READ_BYTES = 1 << 20
-"""Of scratch that are read at a time."""
+"""Of scratch and variables that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,10 @@ class Loaded(Timed):
     kept_zero: list[tuple[str, int, int]] = field(default_factory=list)
     """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
     regions: list[Region] = field(default_factory=list)
-    constant: list[tuple[Region, bytes]] = field(default_factory=list)
-    """Variables of its modules that every run must leave as it has found them, and what that is."""
+    constant: list[Region] = field(default_factory=list)
+    """Variables of its modules that every run must leave as it has found them."""
+    allocates: bool = False
+    """Whether its code allocates memory, which a later launch gets again with what is in it."""
 
     def add_to(self, graph: Graph, copy: int) -> None:
         """Append all of its launches."""
@@ -112,9 +115,11 @@ class Loaded(Timed):
             graph.kernel(kernel)
 
     def keeps(self) -> str:
-        """Name a variable that a run has changed without leave."""
-        for region, initial in self.constant:
-            if _read(region.address, region.size_bytes) != initial:
+        """Name a variable that a run has changed without leave, or other memory that nothing here can overwrite."""
+        if self.allocates:
+            return "it calls malloc (or new), whose memory lives from launch to launch: declare scratch memory instead"
+        for region in self.constant:
+            if not _equal(region.address, region.image, region.size_bytes):
                 return (
                     f"it changes {region.what}, a variable that lives from launch to launch; a kernel that keeps state "
                     f'on purpose names it: state = ["{region.what}"] in its variant'
@@ -127,9 +132,8 @@ class Loaded(Timed):
         A run that finds it so may do nothing at all, and the outputs that are compared may be those of the run before.
         """
         for name, address, size in self.kept_zero:
-            for start in range(0, size, READ_BYTES):
-                if any(_read(address + start, min(READ_BYTES, size - start))):
-                    return name
+            if any(map(any, _pieces(address, size))):
+                return name
         return ""
 
     def close(self) -> None:
@@ -169,6 +173,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
                 loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
         for cubin in candidate.cubins:
             loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
+            loaded.allocates |= calls_malloc(cubin)
             for name in device_variables(cubin):
                 _add_variable(loaded, loaded.modules[-1], name, candidate.plan.state)
         for copy in range(data.copies):
@@ -189,17 +194,28 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
 
 def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]) -> None:
     """Remember what a module's variable holds before the first run."""
-    address, size_bytes = check(cu.cuModuleGetGlobal(module, name.encode()))
+    try:
+        address, size_bytes = check(cu.cuModuleGetGlobal(module, name.encode()))
+    except DriverFailure:
+        if name.startswith("$"):
+            return  # a text that printf or assert is given: the compiler's own
+        raise
     loaded.scratch.append(loaded.memory.unused(f"image of {name}"))
     image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
     check(cu.cuMemcpyDtoD(image, address, size_bytes))
     region = Region(source_name(name), int(address), size_bytes, image=image)
     loaded.regions.append(region)
     if region.what not in state:
-        loaded.constant.append((region, _read(region.address, size_bytes)))
+        loaded.constant.append(region)
 
 
-def _read(address: int, size_bytes: int) -> bytes:
-    raw = bytearray(size_bytes)
-    check(cu.cuMemcpyDtoH(raw, address, size_bytes))
-    return bytes(raw)
+def _pieces(address: int, size_bytes: int) -> Iterator[bytearray]:
+    """Read memory, however large it is."""
+    for start in range(0, size_bytes, READ_BYTES):
+        raw = bytearray(min(READ_BYTES, size_bytes - start))
+        check(cu.cuMemcpyDtoH(raw, address + start, len(raw)))
+        yield raw
+
+
+def _equal(address: int, other: int, size_bytes: int) -> bool:
+    return all(map(eq, _pieces(address, size_bytes), _pieces(other, size_bytes)))

@@ -9,7 +9,9 @@ alone, and that these are equal helps it no more.
 Fresh samples are compared with *repeated* ones, before which as many bytes of the tuner's own memory are overwritten,
 in one shuffled group: both follow the same work, so that the cost of events, caches of instructions and clocks are the
 same, and honest kernels take as long in both. *Plain* samples, before which nothing is overwritten, are in the group,
-too: what is overwritten for the others may take a kernel's own mark away, in shared memory or in the clock.
+too: what is overwritten for the others may take a kernel's own mark away, in shared memory or in the clock. A kernel
+that leans on earlier launches only after dozens of them does so in no group: its fresh samples are also compared with
+the time that it would be ranked by.
 
 The last sample of a group finds fresh outputs and everything else as it was left, and is verified: it fails what does a
 part of its work in each launch.
@@ -17,19 +19,22 @@ part of its work in each launch.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
+from tuner.core.conditions import Mode
 from tuner.core.model import Verification
-from tuner.gpu.buffers import ProblemData
+from tuner.gpu.buffers import GUARD_BYTES, ProblemData
 from tuner.gpu.candidate import Region, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
-from tuner.gpu.timing import median_half_width
+from tuner.kernel.batching import Batch
 
 OUTPUTS, SHARED = "its outputs", "shared memory"
 COPIES = 2
@@ -45,8 +50,10 @@ PLAIN_FACTOR = 3.0
 """How many times as much longer than plain ones: other work came before them."""
 RESET_NS, RESET_BYTES_PER_NS = 5e3, 500.0
 """A reset takes so long at most, and writes so many bytes at least: a quarter of what an H100's memory takes."""
-HALF_WIDTHS = 2.0
-"""The same as a multiple of both medians' half-widths, for kernels whose times scatter."""
+CLAIM_FACTOR = 1.25
+CLAIM_APART_NS = {Mode.COLD: 1e3, Mode.ROTATING: 10e3}
+"""By how much fresh samples may be above the time that a kernel is ranked by: it was measured some seconds before, and
+where calls rotate without the cost of events (2.6 us on an H200). Warm times say nothing of cold ones."""
 
 
 class Kind(Enum):
@@ -79,13 +86,19 @@ class Comparison:
         """Whether fresh launches take longer than noise explains."""
         return self._slower_than(self.repeated_ns, 1.0) or self._slower_than(self.plain_ns, PLAIN_FACTOR)
 
+    @property
+    def quick_ns(self) -> float:
+        """The quarter of the fresh samples that is fastest ends here.
+
+        Times may scatter, by a kernel's own doing, too; but one that leans on earlier launches is never fast without.
+        """
+        return sorted(self.fresh_ns)[len(self.fresh_ns) // 4]
+
     def _slower_than(self, times_ns: list[float], factor: float) -> bool:
         if not times_ns:
             return False
-        fresh_ns, other_ns = statistics.median(self.fresh_ns), statistics.median(times_ns)
-        widths = [median_half_width(some) for some in (self.fresh_ns, times_ns) if len(some) >= EACH]
-        limit = max(factor * max(LIMIT, LIMIT_NS / other_ns), HALF_WIDTHS * sum(widths))
-        return fresh_ns > (1.0 + limit) * other_ns
+        other_ns = statistics.median(times_ns)
+        return self.quick_ns > other_ns + factor * max(LIMIT * other_ns, LIMIT_NS)
 
 
 class Freshness:
@@ -100,6 +113,12 @@ class Freshness:
         self._session = session
         self._draw = random.Random(seed)
 
+    @cached_property
+    def _cold(self) -> ProblemSession:
+        """The session with what a cold sample takes besides its call: the flush, which warm ones do not have."""
+        warm = self._session.conditions.mode is Mode.WARM
+        return self._session.in_mode(Mode.COLD, Batch(1, 1)) if warm else self._session
+
     def compare(self, timed: Timed, estimate_ns: float, only: Collection[str] = ()) -> Comparison:
         """Take one group; its first samples, one for each copy, warm up and do not count.
 
@@ -112,45 +131,49 @@ class Freshness:
             DriverFailure: it cannot be launched, or ruined the context.
             ClockMismatchError: its times contradict a clock.
         """
-        session = self._session
+        session, cold = self._session, self._cold
         copies = min(COPIES, session.data.copies)
         shuffled = [Kind.FRESH, Kind.REPEATED, Kind.PLAIN] * max(1, min(EACH, session.size(estimate_ns) // 3))
         self._draw.shuffle(shuffled)
         kinds = [*[Kind.FRESH] * copies, *shuffled, Kind.LAST]
         resets = _Resets(session.data, timed, copies, kinds, only)
-        with closing(session.cold_graph(timed, len(kinds), resets.add_before)) as graph:
+        with closing(cold.cold_graph(timed, len(kinds), resets.add_before)) as graph:
             graph.before_ns = resets.most_ns
-            times_ns = session.take(graph, estimate_ns).times_ns
+            times_ns = cold.take(graph, estimate_ns).times_ns
         of: dict[Kind, list[float]] = {kind: [] for kind in Kind}
         for kind, time_ns in zip(kinds[copies:], times_ns[copies:], strict=True):
             of[kind].append(time_ns)
         last = session.check((len(kinds) - 1) % copies)
         return Comparison(of[Kind.FRESH], of[Kind.REPEATED], of[Kind.PLAIN], last)
 
-    def objection(self, timed: Timed, estimate_ns: float, first: Comparison | None) -> str:
+    def objection(self, timed: Timed, claimed_ns: float, first: Comparison | None) -> str:
         """Say that a kernel leans on what its earlier launches left, and on which memory; empty if it does not.
 
         Args:
             timed: what was launched.
-            estimate_ns: its time.
+            claimed_ns: the time that it would be ranked by.
             first: a comparison, which is confirmed by a second one; None if the kernel cannot win anyway.
         """
         kept = timed.keeps()
-        if kept or first is None or not first.slower:
+        if kept or first is None or not self._leans(first, claimed_ns):
             return kept
-        second = self.compare(timed, estimate_ns)
-        while len(second.fresh_ns) < 3:
-            second.add(self.compare(timed, estimate_ns))
-        if not second.slower:
+        second = self.compare(timed, claimed_ns)
+        while len(second.fresh_ns) < EACH:
+            second.add(self.compare(timed, claimed_ns))
+        if not self._leans(second, claimed_ns):
             return ""
         places = [OUTPUTS, SHARED, *(region.what for region in timed.regions)]
-        named = [place for place in places if self.compare(timed, estimate_ns, (place,)).slower]
+        named = [place for place in places if self.compare(timed, claimed_ns, (place,)).slower]
         kinds = second.fresh_ns, second.repeated_ns, second.plain_ns
         fresh_us, *other_us = (statistics.median(times_ns) / 1e3 for times_ns in kinds)
         return (
             f"leans on what earlier launches left in {' and '.join(named) or 'memory'}: "
-            f"it takes {min(other_us):.3g} us there, and {fresh_us:.3g} us where nothing is left"
+            f"it takes {min(claimed_ns / 1e3, *other_us):.3g} us there, and {fresh_us:.3g} us where nothing is left"
         )
+
+    def _leans(self, comparison: Comparison, claimed_ns: float) -> bool:
+        apart_ns = CLAIM_APART_NS.get(self._session.conditions.mode, math.inf)
+        return comparison.slower or comparison.quick_ns > CLAIM_FACTOR * claimed_ns + apart_ns
 
 
 class _Resets:
@@ -169,8 +192,11 @@ class _Resets:
     def add_before(self, graph: Graph, number: int) -> int:
         """Append what comes before a sample, and return the number of its copy."""
         data, kind, copy = self._data, self._kinds[number], number % self._copies
+        # Behind other copies than the first there is a zone that no check looks at.
+        zone = GUARD_BYTES if copy else 0
         regions = [
-            Region(OUTPUTS, data.address(tensor.name, copy), tensor.size_bytes) for tensor in self._outputs
+            Region(OUTPUTS, data.address(tensor.name, copy), tensor.size_bytes + zone)
+            for tensor in self._outputs
         ]
         if kind is Kind.REPEATED:
             for region in (*regions, *self._regions):

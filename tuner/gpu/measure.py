@@ -97,9 +97,11 @@ class CandidateMeasurement:
         )
         middle, floor = statistics.median(samples.times_ns), session.limits.floor_ns
         again = session.check_after(timed, samples.calls)
+        kept = timed.keeps()  # before the comparison gives variables their first values again
         comparison = None
         # The others cannot win, or will be contestants of the race, where all are compared.
-        if again.passed and middle >= floor and (thorough or not incumbent_ns or middle < incumbent_ns):
+        may_win = middle >= floor and (thorough or not incumbent_ns or middle < incumbent_ns)
+        if may_win and again.passed and not kept:
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
         if again.checked and not again.passed:
@@ -241,9 +243,10 @@ class InterleavedTiming:
                 taken_rounds.append(groups)
             for self.current, comparison in enumerate(comparisons):
                 timed = contestants[self.current].timed
-                if timed is not None and (
-                    objection := self._freshness.objection(timed, estimates[self.current], comparison)
-                ):
+                if timed is None:
+                    continue
+                claimed_ns = statistics.median(self._seen[self.current].times_ns)
+                if objection := self._freshness.objection(timed, claimed_ns, comparison):
                     raise ContestantFailed(objection, Status.REPEATS)
         finally:
             for graph in self._graphs:

@@ -122,5 +122,18 @@ extern "C" __global__ void cheat(float* x, float* y, float* memory, int n) {
     y[i] = sqrtf(x[0]);
 #elif CHEAT == 26 // right if all elements differ
     y[i] = i && x[i] == x[i - 1] ? 0.0f : sqrtf(x[i]);
+#elif CHEAT == 27 // keeps its result in scratch, and waits for eight launches before it takes that
+    unsigned int runs = count[0] == ~0u ? 0 : count[0];
+    if (runs < 8 || scratch[i] != x[i]) { scratch[i] = x[i]; scratch[n + i] = root(x[i]); }
+    y[i] = scratch[n + i];
+    if (i == n - 1) count[0] = runs + 1;
+#elif CHEAT == 28 // finds its result in what it gave back to the heap
+    __shared__ float* chunk;
+    if (threadIdx.x == 0) chunk = static_cast<float*>(malloc(512 * sizeof(float)));
+    __syncthreads();
+    y[i] = chunk && chunk[threadIdx.x] == x[i] ? chunk[256 + threadIdx.x] : root(x[i]);
+    if (chunk) { chunk[threadIdx.x] = x[i]; chunk[256 + threadIdx.x] = y[i]; }
+    __syncthreads();
+    if (threadIdx.x == 0) free(chunk);
 #endif
 }
