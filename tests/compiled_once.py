@@ -99,8 +99,9 @@ def compile_kernel(*words: object) -> None:
         _compile(*words)
         return output.read_bytes()
 
-    # The machine's folder is named by the compiler's version, its options, and the emulator's headers.
-    key = _key(host.machine().name, *map(str, sorted(read.items())), *parts)
+    # The machine's folder is named by the compiler's version, its options, and its headers. The library names
+    # its path, too: each checkout has its own.
+    key = _key(str(host.machine()), *map(str, sorted(read.items())), *parts)
     output.write_bytes(_kept(key, compiled))
 
 
