@@ -102,7 +102,9 @@ def compile_kernel(*words: object) -> None:
     # The machine's folder is named by the compiler's version, its options, and its headers. The library names
     # its path, too: each checkout has its own.
     key = _key(str(host.machine()), *map(str, sorted(read.items())), *parts)
-    output.write_bytes(_kept(key, compiled))
+    library = _kept(key, compiled)
+    output.unlink(missing_ok=True)  # one that is loaded stays as it is
+    output.write_bytes(library)
 
 
 def _read(file: Path, folders: list[Path], read: dict[str, str]) -> None:
