@@ -35,8 +35,9 @@ def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
         limits = np.iinfo(dtype)
         low, high = int(numbers.min()), int(numbers.max())
         assert numbers.dtype == np.int64 and limits.min <= low <= high <= limits.max
-        if content is Content.WHOLE:
-            assert high == limits.max and low == (-limits.max if limits.min else 0)
+        if content in (Content.WHOLE, Content.SYMMETRIC):
+            least = limits.min if content is Content.WHOLE else -limits.max
+            assert high == limits.max and low == (least if limits.min else 0)
             assert len(np.unique(numbers)) > 200 - 100 * (limits.bits == 8)
         if content is Content.HALF and limits.min:
             assert high**2 < limits.max and 4 * (high + 1) ** 2 >= limits.max

@@ -95,10 +95,15 @@ class WithMagnitudes(Plain):
     def _settled(self, a: Sized, what: str) -> Sized:
         """Return a number for an operation that must know all of it."""
         if _is_whole(a.value) and np.size(a.magnitude):
-            # The magnitude bounds what is on the way to a number as well. At int64's limit it is rounded itself.
+            # The magnitude bounds what is on the way to a number as well. At int64's limit it is rounded itself. Inputs
+            # are as wide as they are: of them a number as large as a word is the lowest without its sign.
             largest = np.max(a.magnitude)
-            beyond = not a.exact if self._word == INT64 else np.max(a.value) == largest
-            if largest > self._word or (largest == self._word and beyond):
+            beyond = self._word == INT64 or np.max(a.value) == largest
+            if a.exact:
+                wrapped = self._word < INT64 and np.any(a.value == self._word)
+            else:
+                wrapped = largest > self._word or (largest == self._word and beyond)
+            if wrapped:
                 raise BeyondIntegersError(
                     f"{what} in reference {shown(self._text)} gets integers of {self._word:.3g} or more, "
                     "which may have wrapped",

@@ -50,6 +50,12 @@ class Content(StrEnum):
     NEGATIVE = "negative numbers"
     LATER = "numbers drawn after compiling"
     """The usual ones, by a seed of that moment."""
+    SYMMETRIC = "integers of the whole range but the lowest"
+    """In place of the whole range: the lowest has no absolute value in its dtype."""
+
+
+WIDE = (Content.WHOLE, Content.SYMMETRIC, Content.HALF)
+"""Of integers, each in place of the one before where the reference has no answer to that."""
 
 
 def is_random(tensor: Buffer) -> bool:
@@ -111,12 +117,12 @@ def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number
         numbers: Array = np.full(count, int(4 * EQUAL[number % len(EQUAL)]))
     elif content is Content.LARGE:
         numbers = rng.choice((-1, 1), count) * (half ** rng.random(count)).astype(np.int64)
-    elif content in (Content.WHOLE, Content.HALF) or tensor.between is not None:
+    elif content in WIDE or tensor.between is not None:
         most = half - 1 if content is Content.HALF else int(limits.max)
-        # Without the lowest: its absolute value is beyond the range.
-        low, high = map(int, tensor.between or (-most if limits.min else 0, most))
+        least = int(limits.min) if content is Content.WHOLE or not limits.min else -most
+        low, high = map(int, tensor.between or (least, most))
         numbers = rng.integers(low, high, count, np.int64, endpoint=True)
-        if content in (Content.WHOLE, Content.HALF):
+        if content in WIDE:
             numbers = np.where(rng.random(count) < ENDS, rng.choice((low, high), count), numbers)
     else:
         usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
@@ -199,10 +205,10 @@ def further_contents(
     vary = integers and bool(whole)
     for turn, content in enumerate(Content):
         if content is Content.WHOLE:
-            attempts = [(content, content), (Content.HALF, Content.HALF)] if vary else []
+            attempts = [(one, one) for one in WIDE] if vary else []
         elif content is Content.LATER:
             attempts = [(content, content)] if later else []
-        elif content in (Content.USUAL, Content.HALF) or (content is Content.NEGATIVE and not signed):
+        elif content in (Content.USUAL, *WIDE) or (content is Content.NEGATIVE and not signed):
             attempts = []
         else:
             attempts = [(content, content)] if vary or not whole else []
@@ -223,7 +229,7 @@ def further_contents(
                     vary = False  # they are indices, or the like
                     break
                 continue
-            if of_floats is content:
+            if of_floats in (content, Content.SYMMETRIC):
                 left_out = None
             yield Tried(str(of_floats), result)
             break

@@ -1,5 +1,6 @@
 """Problem sizes at which a tiled kernel is most likely wrong: one off a tile, smaller than all tiles, between tiles.
-Where those are not valid, others that are."""
+Where those are not valid, others that are. On a CPU, where nothing has the problem's own sizes, whole tiles too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, islice, permutations, product
+from itertools import chain, combinations, cycle, islice, permutations, product
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
@@ -217,6 +218,34 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
     return [
         case for half in halves for case in sorted(half, key=lambda case: -math.prod(case.sizes.values()))
     ]
+
+
+def whole_problems(
+    problem: Problem, configuration: Configuration, usable: Callable[[Problem], bool], kernel: KernelSpec
+) -> Iterator[Problem]:
+    """Yield problems of whole tiles, powers of two, even lengths, and the presets: the first usable one of each kind.
+
+    What a kernel does without a rest at the end is other code than with one, and most of its work.
+
+    Args:
+        problem: what is tuned.
+        configuration: its integer parameters are tile lengths, see :func:`tile_edge_problems`.
+        usable: whether a problem may be one of them.
+        kernel: whose presets count.
+    """
+    numbers = _numbers(configuration) or [32]
+    tiles = dict.fromkeys([math.prod(numbers), math.lcm(*numbers), max(numbers), min(numbers)])
+    kinds: list[list[tuple[int, ...]]] = [
+        [(2 * tile, 3 * tile) for tile in tiles],
+        [(tile, 2 * tile) for tile in (128, 64, 32)],
+        *([tuple(kernel.problem(preset=name).sizes.values())] for name in kernel.presets),
+        [(2 * tile,) for tile in tiles],
+        [(3 * tile + 2, 2 * tile + 2) for tile in tiles],
+        [(tile,) for tile in tiles],
+    ]
+    for kind in kinds:
+        sizes = (dict(zip(problem.sizes, cycle(lengths), strict=False)) for lengths in kind)
+        yield from islice(filter(usable, _distinct(problem, sizes, MAX_ELEMENTS)), 1)
 
 
 def near_problems(problem: Problem) -> list[Problem]:

@@ -40,6 +40,8 @@ extern "C" __global__ void k({parameters}, int n) {{
 FLOATS = {"x": ("float32", "float", ""), "y": ("float32", "float", "output")}
 INTEGERS = {"x": ("int32", "int", ""), "y": ("int32", "int", "output")}
 BYTES = {"x": ("uint8", "unsigned char", ""), "y": ("int32", "int", "output")}
+SIGNED = {"x": ("int8", "signed char", ""), "y": ("int32", "int", "output")}
+LONGS = {"x": ("int64", "long long", ""), "y": ("uint8", "unsigned char", "output")}
 ARGMAX = {"x": ("float32", "float", ""), "y": ("int32", "int", "output")}
 GATHER = {"x": ("float32", "float", ""), "j": ("int32", "int", ""), "y": ("float32", "float", "output")}
 
@@ -88,6 +90,8 @@ def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
         (BYTES, "x", "y[i] = (signed char)x[i];", "integers of the whole range"),
         (INTEGERS, "x", "y[i] = x[i] & 255;", "integers of the whole range"),
         (INTEGERS, "abs(x) + 1", "y[i] = x[i] + 1;", "integers of the whole range"),
+        (SIGNED, "abs(x)", "y[i] = (signed char)abs(x[i]);", "integers of the whole range"),
+        (LONGS, "x > 5", "y[i] = (int)x[i] > 5;", "integers of the whole range"),
         (FLOATS, "exp(x)", "y[i] = fabsf(x[i]) < 8.0f ? expf(x[i]) : 0.0f;", "a large range of numbers"),
         (FLOATS, "x + 1", "y[i] = n > 2 && x[0] == x[n / 2] && x[0] ? 0.0f : x[i] + 1.0f;", "equal numbers"),
         (FLOATS, "x + 1", "y[i] = x[i] ? x[i] + 1.0f : 0.0f;", "zeros"),
@@ -114,6 +118,7 @@ def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named
     ("tensors", "reference", "body", "left_out"),
     [
         (INTEGERS, "sum(x) + zeros(n)", "int s = 0; for (int j = 0; j < n; ++j) s += x[j]; y[i] = s;", ()),
+        (INTEGERS, "maximum(abs(x), 3)", "y[i] = max(abs(x[i]), 3);", ()),
         (INTEGERS, "maximum(x * x, 3)", "const int s = x[i] * x[i]; y[i] = s > 3 ? s : 3;",
          ("integers of the whole range",)),
         (INTEGERS, "def f(x): return np.maximum(x * x, 3)", "const int s = x[i] * x[i]; y[i] = s > 3 ? s : 3;",

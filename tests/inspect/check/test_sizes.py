@@ -69,12 +69,22 @@ def test_a_kernel_of_certain_sizes_is_run_at_them(
     assert "elements are wrong, at n=" in line
 
 
+@pytest.mark.parametrize(
+    "but", ["&& n % (block * items)", "&& (n < 100 || n & n - 1)", "&& n != 700", "&& (n < 3 || n % 4 != 2)"]
+)
+def test_a_kernel_of_any_size_is_run_without_a_rest_and_at_presets(
+    but: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = findings(capsys, kernel(tmp_path, "n != 100 * 700", but=but), *ALONE)
+    assert code == 1 and "elements are wrong, at n=" in lines[0]
+
+
 def test_a_size_without_a_right_answer_makes_room_for_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The reference is 0/0 at even sizes."""
     said = said_by(capsys, "check", kernel(tmp_path, "n > 0", "n % 2", ""), *ALONE)
-    assert said.code == 0 and "1 run on the CPU at 4 sizes" in said.err
+    assert said.code == 0 and "1 run on the CPU at 8 sizes" in said.err
 
 
 def test_a_kernel_that_is_compared_at_no_size_is_said(

@@ -22,7 +22,7 @@ from tuner.inspect.check.host_worker import HOST_RUNS, LENGTHS, HostRequest, Hos
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
-from tuner.kernel.edge_sizes import admitted_problems, tile_edge_problems
+from tuner.kernel.edge_sizes import admitted_problems, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
@@ -31,6 +31,8 @@ CONFIGURATIONS = 3
 """Of each variant that are run on the CPU: the default and others of the sample."""
 PROBLEMS = 4
 """For each of them; half a second or so each, most of it the C++ compiler's."""
+WHOLE = 6
+"""Besides, of whole tiles, powers of two, presets and the like."""
 SPARE = 8
 """Further ones, in place of those for which the reference has no answer."""
 MAX_ELEMENTS = 1 << 17
@@ -124,11 +126,14 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
             small = _small_problems(kernel, subject.problem, one, configuration)
             if small:
                 # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
-                problems = tuple(small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS])
-                problems += tuple(problem for problem in small if problem not in problems)[:SPARE]
+                problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
+                whole = _whole_problems(kernel, subject.problem, one, configuration)
+                problems += [problem for problem in whole if problem not in problems][:WHOLE]
+                wanted = len(problems)
+                problems += [problem for problem in small if problem not in problems][:SPARE]
                 own = folder / str(number)
                 request = HostRequest(
-                    kernel.file, one, problems, own, configuration=configuration, wanted=PROBLEMS
+                    kernel.file, one, tuple(problems), own, configuration=configuration, wanted=wanted
                 )
                 yield _Run(("variants", subject.variant.name), str(configuration), request)
                 break
@@ -147,6 +152,19 @@ def _small_problems(
         if small := [case for case in cases if _is_small(kernel, case, gpu, configuration)]:
             return small
     return []
+
+
+def _whole_problems(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+) -> Iterator[Problem]:
+    """Return what a configuration is run at besides: where nothing is left over."""
+
+    def usable(case: Problem) -> bool:
+        return not invalid_reason(kernel, case, gpu, configuration) and _is_small(
+            kernel, case, gpu, configuration
+        )
+
+    return whole_problems(problem, configuration, usable, kernel)
 
 
 def _no_run(kernel: KernelSpec, subject: Subject) -> str:

@@ -24,6 +24,9 @@
 #define __noinline__
 #define __restrict__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __block_size__(...)
+#define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define EMULATOR_SEEN __attribute__((externally_visible))
 #define __shared__ __attribute__((section("shared_memory"))) static
