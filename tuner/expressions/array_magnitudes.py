@@ -100,9 +100,9 @@ class WithMagnitudes(Plain):
             largest = np.max(a.magnitude)
             beyond = self._word == INT64 or np.max(a.value) == largest
             if a.exact:
-                wrapped = self._word < INT64 and np.any(a.value == self._word)
+                wrapped = self._word < INT64 and bool(np.any(a.value == self._word))
             else:
-                wrapped = largest > self._word or (largest == self._word and beyond)
+                wrapped = bool(largest > self._word or (largest == self._word and beyond))
             if wrapped:
                 raise BeyondIntegersError(
                     f"{what} in reference {shown(self._text)} gets integers of {self._word:.3g} or more, "

@@ -31,8 +31,8 @@ CONFIGURATIONS = 3
 """Of each variant that are run on the CPU: the default and others of the sample."""
 PROBLEMS = 4
 """For each of them; half a second or so each, most of it the C++ compiler's."""
-WHOLE = 6
-"""Besides, of whole tiles, powers of two, presets and the like."""
+WHOLE, OF_OTHERS = 6, 2
+"""Besides, of whole tiles, powers of two, presets and the like: for a variant's first configuration, and for others."""
 SPARE = 8
 """Further ones, in place of those for which the reference has no answer."""
 MAX_ELEMENTS = 1 << 17
@@ -128,7 +128,9 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
                 # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
                 problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
                 whole = _whole_problems(kernel, subject.problem, one, configuration)
-                problems += [problem for problem in whole if problem not in problems][:WHOLE]
+                problems += [problem for problem in whole if problem not in problems][
+                    : OF_OTHERS if number else WHOLE
+                ]
                 wanted = len(problems)
                 problems += [problem for problem in small if problem not in problems][:SPARE]
                 own = folder / str(number)
