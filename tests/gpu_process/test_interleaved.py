@@ -34,7 +34,7 @@ class Memory:
     def __init__(self, role: str) -> None:
         self.tensors = [SimpleNamespace(role=role, name="y", size_bytes=4)]
         self.copies = 1
-        self.helpers = SimpleNamespace(fill_shared=lambda: None)
+        self.helpers = SimpleNamespace(fill_shared=lambda words: None)
         self.damaged = False
         self.updates = 0
         self.last = Kernel()

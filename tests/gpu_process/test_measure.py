@@ -103,7 +103,7 @@ class Bench:
             tensors=[Buffer("y", (4,), "float32", "output")],
             address=lambda name, copy: 32,
             memory=SimpleNamespace(addresses={"flush": 16}),
-            helpers=SimpleNamespace(fill_shared=lambda: "shared"),
+            helpers=SimpleNamespace(fill_shared=lambda words: "shared" if words else "no words"),
         )
         self.now = 0.0
         self.graphs: list[Graph] = []

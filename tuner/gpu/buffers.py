@@ -93,11 +93,12 @@ class Helpers:
         launch = Launch((grid, 1, 1), (block, 1, 1), shared_bytes, tuple(triples))
         return Kernel(self.module, entry, launch, addresses)
 
-    def fill_shared(self) -> Kernel:
-        """Bind what overwrites the shared memory of all SMs."""
+    def fill_shared(self, *, words: bool) -> Kernel:
+        """Bind what takes all the shared memory of all SMs, and overwrites its ``words`` or leaves them."""
         size_bytes = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         blocks = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        return self.kernel("fill_shared", blocks, 1024, [("int32", size_bytes // 4)], size_bytes)
+        arguments = [("int32", size_bytes // 4 if words else 0)]
+        return self.kernel("fill_shared", blocks, 1024, arguments, size_bytes)
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""
