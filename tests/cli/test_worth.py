@@ -55,7 +55,7 @@ def order(said: Said) -> list[int]:
             ["72.0 % of the time, 2 calls"],
         ),
         (
-            "n,calls,time_ns,time_ms\n1000,2,9e3,\n2000,3,,1e-3\n4000,1,4e3,\n",
+            "n,calls,time_ns,time_µs\n1000,2,9e3,\n2000,3,,1\n4000,1,4e3,\n",
             [1000, 4000, 2000],
             ["72.0 % of the time, 2 calls"],
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_a_file_that_is_cut_anywhere_has_only_what_it_closes(tmp_path: Path, kin
         try:
             found, note = read(tmp_path / "a.json", text[:end])
         except RecordingError as error:
-            assert "no configuration is recorded" in str(error) or "not a T4 file with results" in str(error)
+            assert "a.json has no end; results that are whole: 0" in str(error)
             continue
         assert found.items() <= whole.items(), end
         assert f"a.json has no end; results that are whole: {len(found)}" in note
@@ -62,6 +63,22 @@ def test_a_file_that_is_cut_anywhere_has_only_what_it_closes(tmp_path: Path, kin
         seen.add(len(found))
     assert seen == {1, 2, 3}
     assert read(tmp_path / "a.json", text) == (whole, "")
+
+
+def test_a_compressed_file_that_is_cut_has_only_what_it_closes(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    times = tuple(rng.uniform(1.0, 99.0) for _ in range(50))
+    packed = gzip.compress(json.dumps(cache(times)).encode())
+    counts = []
+    for end in (len(packed) // 2, len(packed) * 3 // 4, len(packed) - 4):
+        (tmp_path / "a.json.gz").write_bytes(packed[:end])
+        found = read_results(tmp_path / "a.json.gz")
+        assert [row.time_ns for row in found.rows.values()] == [
+            1e6 * time for time in times[: len(found.rows)]
+        ]
+        assert f"a.json.gz has no end; results that are whole: {len(found.rows)}" in found.notes[0]
+        counts.append(len(found.rows))
+    assert 0 < counts[0] < counts[1] < counts[2] == 50
 
 
 def test_a_cut_is_found_between_the_pieces_of_a_large_file(tmp_path: Path) -> None:
@@ -135,6 +152,15 @@ def test_a_time_is_in_its_own_unit_or_in_that_of_the_file(tmp_path: Path, factor
         assert row.compile_s == pytest.approx(3 * factor / 1e9)
     for data in (cache((3.0,), timeunit=unit), dict(sorted(cache((3.0,), timeunit=unit).items()))):
         assert read(path, data)[0] == {1: pytest.approx(3 * factor)}
+
+
+@pytest.mark.parametrize("name", ["time_unit", "TimeUnit", "unit"])
+def test_a_result_of_a_cache_may_have_a_unit_of_its_own(tmp_path: Path, name: str) -> None:
+    data = cache((3.0, 4.0), timeunit="ns")
+    data["cache"]["1"][name] = "us"
+    assert read(tmp_path / "a.json", data)[0] == {1: 3e3, 2: 4.0}
+    tuned = {**data, "tune_params_keys": ["block", name], "tune_params": {"block": [1], name: ["us"]}}
+    assert read(tmp_path / "a.json", tuned)[0] == {1: 3.0}
 
 
 def test_the_unit_of_a_measurement_outranks_that_of_the_file(tmp_path: Path) -> None:

@@ -11,8 +11,15 @@ from tuner.core.errors import ExpressionError, UsageError
 from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
 
-TIMES_US = {"time_us": 1.0, "time_ns": 1e-3, "time_ms": 1e3, "time_s": 1e6}
-"""Columns of a file of problems that say what one call takes now, in microseconds."""
+TIMES_US = {
+    "time_us": 1.0,
+    "time_ns": 1e-3,
+    "time_ms": 1e3,
+    "time_s": 1e6,
+    "time_\u00b5s": 1.0,
+    "time_\u03bcs": 1.0,
+}
+"""Columns of a file of problems that say what one call takes now, in microseconds: with u, the micro sign or a mu."""
 COLUMNS = ("calls", *TIMES_US)
 """The same, and the one that says how often a problem is called."""
 MOST = 1e18

@@ -13,7 +13,7 @@ from tuner.core.model import Status, Value, ascii_json
 from tuner.core.version import __version__
 from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
-from tuner.formats.foreign_json import JsonResults
+from tuner.formats.foreign_json import TIME_UNITS, JsonResults
 from tuner.formats.foreign_recording import ForeignRecording, checked_key, objective_in, stem
 from tuner.formats.foreign_results import FAILURES, Gathering, seconds, unit_ns
 from tuner.formats.results import Results
@@ -53,7 +53,7 @@ def read_t4(file: JsonResults) -> ForeignRecording:
         KeyError, TypeError, AttributeError: the content is damaged.
     """
     path, metadata = file.path, file.head.get("metadata") or {}
-    of_file = metadata.get("timeunit"), file.head.get("timeunit")
+    of_file = [*map(metadata.get, TIME_UNITS), *map(file.head.get, TIME_UNITS)]
     unit_ns(path, *of_file)
     gathering, objectives, objective = None, None, ""
     measured_of_correct: set[object] = set()
@@ -88,7 +88,8 @@ def read_t4(file: JsonResults) -> ForeignRecording:
             took_s,
         )
     if gathering is None:
-        raise RecordingError(f"{path}: not a T4 file with results", "name a T4 or cache file")
+        said = file.note() or "not a T4 file with results"
+        raise RecordingError(f"{path}: {said}", "name a T4 or cache file")
     for name in dict.fromkeys(("time", objective)):
         if measured_of_correct and name not in measured_of_correct:
             raise RecordingError(f"{path}: no result has a measurement named {name}", "record it with that")
@@ -168,7 +169,7 @@ def _t4_result(results: Results, stored: StoredTrial) -> dict[str, Any]:
 
 
 def read_cache(file: JsonResults) -> ForeignRecording:
-    """Return the results of a cache file. Times are in milliseconds, unless it has a ``timeunit``.
+    """Return the results of a cache file. Times are in milliseconds, unless it or a result has a unit.
 
     Raises:
         RecordingError: its objective is neither a time nor a rate, a value cannot be a parameter's, or the unit is not
@@ -177,10 +178,13 @@ def read_cache(file: JsonResults) -> ForeignRecording:
     """
     path, head = file.path, file.head
     objective = objective_in(path, [head.get("objective") or "time"])
-    unit = unit_ns(path, head.get("timeunit"), head.get("time_unit"))
+    of_file = [*map(head.get, TIME_UNITS)]
+    unit_ns(path, *of_file)
     declared = [str(name) for name in head["tune_params_keys"]]
+    units = [name for name in ("unit", *TIME_UNITS) if name not in declared]
     gathering = Gathering(path, objective, declared)
     for row in file.results():
+        unit = unit_ns(path, *map(row.get, units), *of_file)
         took_s = (
             seconds(row.get("compile_time"), unit),
             seconds(row.get("benchmark_time"), unit) + seconds(row.get("verification_time"), unit),

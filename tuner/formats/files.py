@@ -22,6 +22,10 @@ MOST_MEMBERS = 10_000
 """Of a gzip file: compressors that write in blocks make one of each 64 KiB."""
 
 
+class CutOffError(RecordingError):
+    """A compressed file ends too early: what was yielded of it is right as far as it goes."""
+
+
 def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterator[bytes]:
     """Yield the content of a file in pieces of at most 1 MiB, unpacked if it is gzip; nothing of it is kept.
 
@@ -31,6 +35,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
         again: what to do about a damaged one.
 
     Raises:
+        CutOffError: it is compressed, and has no end.
         RecordingError: it cannot be read, is damaged, or holds more.
     """
     size_bytes = 0
@@ -46,7 +51,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {error.strerror or error}", "name a file") from None
     except EOFError:
-        raise RecordingError(f"{path}: the compressed file is cut off", again) from None
+        raise CutOffError(f"{path}: the compressed file is cut off", again) from None
     except zlib.error:
         raise RecordingError(f"{path}: damaged: it cannot be decompressed", again) from None
     except OverflowError:

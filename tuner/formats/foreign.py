@@ -38,6 +38,7 @@ SAMPLER = "import"
 """The sampler of such a run."""
 TAG = "foreign"
 UNVERIFIED = "another tool's result, which nothing here has verified"
+AGAIN = "fetch it again"
 UNKNOWN_GPU = "unknown GPU"
 CONDITIONS = Conditions(Mode.WARM, Regime.SUSTAINED)
 """How other tools time, unless a file says more: calls in a row, on the same data, without pauses."""
@@ -81,8 +82,10 @@ def read_results(path: Path) -> ForeignRecording:
             if file.late:
                 results = read(file)
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(path, error, "fetch it again") from None
+            raise damaged(path, error, AGAIN) from None
         if note := file.note():
+            if not results.rows:
+                raise RecordingError(f"{path}: {note}", AGAIN)
             results = replace(results, notes=(note, *results.notes))
         check_parameters(path, results)
         return results
@@ -93,6 +96,8 @@ def read_results(path: Path) -> ForeignRecording:
         raise RecordingError(
             f"{path}: a recording of this tool", f"replay it: tune --kernel {kernel} --device replay:{path}"
         )
+    if note := file.note():
+        raise RecordingError(f"{path}: {note}", AGAIN)
     raise RecordingError(f"{path}: neither a T4 file nor a Kernel Tuner cache", "name one of those")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import RecordingError
-from tuner.formats.files import pieces
+from tuner.formats.files import CutOffError, pieces
 
 MAX_BYTES = 256 << 20
 """Of a file with results, unpacked."""
@@ -25,10 +25,12 @@ VALUE_CHARS = 4 << 20
 """Of one result, and of all else that a file says: they take up to thirty times as much memory."""
 MEMBERS = {"cache": "{", "results": "["}
 """Which member of a file has the results, and how it begins."""
+TIME_UNITS = ("timeunit", "time_unit", "timeUnit", "TimeUnit")
+"""Names under which a file, or a result, gives the unit of its times."""
 HEAD = frozenset(
     (
-        "format", "kernel", "metadata", "ConfigurationSpace", "device_name", "kernel_name",
-        "problem_size", "tune_params_keys", "tune_params", "objective", "timeunit", "time_unit",
+        *TIME_UNITS, "format", "kernel", "metadata", "ConfigurationSpace", "device_name", "kernel_name",
+        "problem_size", "tune_params_keys", "tune_params", "objective",
     )
 )  # fmt: skip
 """What is kept of the other members."""
@@ -94,6 +96,7 @@ class JsonResults:
                         self.late |= bool(self._count) and self.head.get(name) != value
                         self.head[name] = value
             text.end()
+            self._cut = text.cut
         except _CutOffError:
             if not text.begun:
                 raise RecordingError(f"{self.path} is empty", FORMATS) from None
@@ -143,13 +146,14 @@ class _Text:
     Attributes:
         begun: whether there was anything but blanks.
         inside: whether an entry has begun and not ended.
+        cut: whether the file is compressed, and has no end.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path, self._pieces = path, pieces(path, most_bytes)
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._text, self._at, self._entries = "", 0, 0
-        self.begun = self.inside = False
+        self.begun = self.inside = self.cut = False
 
     def peek(self) -> str:
         """Return the next character that is no blank."""
@@ -235,6 +239,8 @@ class _Text:
                 size += len(parts[-1])
                 if size >= wanted:
                     break
+        except CutOffError:
+            self.cut = True
         except UnicodeDecodeError as error:
             raise _not_utf8(self._path, error) from None
         self._text, self._at = "".join(parts), 0
