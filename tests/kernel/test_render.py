@@ -175,6 +175,9 @@ def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),
         ("{{ range(a=1, a=2) }}", ("k.cu.j2: keyword argument repeated",)),
         ("{{ '\\ud800' }}", ("k.cu.j2: ", "surrogates")),
+        ("\n{{ '{rows}'.format() }}", ("k.cu.j2:2: there is no 'rows'",)),
+        ("\n{{ 'a'.encode('morse') }}", ("k.cu.j2:2: unknown encoding: morse",)),
+        ("\n{{ cycler() }}", ("k.cu.j2:2: at least one item",)),
     ],
 )
 def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...], tmp_path: Path) -> None:

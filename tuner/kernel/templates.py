@@ -265,7 +265,8 @@ def apart(work: Callable[[], Any], what: str, limit_s: float = RENDER_S + 1.0) -
 
 
 FAILURES = (
-    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError, SyntaxError, OSError, OutOfTimeError,
+    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError, SyntaxError,
+    OSError, OutOfTimeError,
 )  # fmt: skip
 """What a template's text can raise, besides MemoryError, which says nothing about its line."""
 _UNDEFINED, _NO_MEMBER = (
@@ -325,4 +326,6 @@ def said_of(error: BaseException) -> str:
         return f"{nested} are nested too deeply" if deep else error.msg
     if isinstance(error, OSError):
         return error.strerror or str(error)
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
     return str(error.message if isinstance(error, jinja2.TemplateError) else error)
