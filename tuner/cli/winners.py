@@ -164,12 +164,13 @@ def _summary(
 
 def _say(summary: dict[str, Any]) -> None:
     portfolios = summary["portfolios"]
+    name = Path(summary["bundle"]).resolve().name
     also = f" and {counted(portfolios, 'portfolio')}" if portfolios else ""
     for line in (
         f"wrote {counted(summary['winners'], 'winner')}{also} of {summary['kernel']} to {summary['bundle']}:"
         f" {counted(summary['cubins'], 'cubin')}, {summary['bytes'] / 1e6:.2f} MB",
         f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
-        f"  Python   import {Path(summary['bundle']).name}; op = {Path(summary['bundle']).name}.load()",
+        f"  Python   import {name}; op = {name}.load()",
         f"  C++      find_package(kernel_tune_{summary['kernel']}), kernel_tune::Bundle::open",
         "  more     README.md in it",
     ):
