@@ -265,8 +265,8 @@ def apart(work: Callable[[], Any], what: str, limit_s: float = RENDER_S + 1.0) -
 
 
 FAILURES = (
-    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError, SyntaxError,
-    OSError, OutOfTimeError,
+    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError,
+    SyntaxError, OSError, OutOfTimeError,
 )  # fmt: skip
 """What a template's text can raise, besides MemoryError, which says nothing about its line."""
 _UNDEFINED, _NO_MEMBER = (
