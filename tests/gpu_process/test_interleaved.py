@@ -22,7 +22,7 @@ class Kernel:
 
     def __init__(self, *, damages: bool = False, wrong: bool = False) -> None:
         self.damages, self.wrong = damages, wrong
-        self.regions, self.trusted = (), False
+        self.regions, self.trusted, self.launches = (), False, 1
 
     def keeps(self) -> str:
         return ""

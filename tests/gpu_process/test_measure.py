@@ -53,6 +53,7 @@ class Kernel:
     def __init__(self, keeps: str = "") -> None:
         self.regions = [Region("scratch sums", 64, 8), Region("scratch keep", 128, 8)]
         self._keeps = keeps
+        self.launches = 1
 
     def keeps(self) -> str:
         return self._keeps

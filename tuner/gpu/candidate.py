@@ -51,6 +51,8 @@ class Timed(ABC):
 
     regions: Sequence[Region] = ()
     """Memory of its own that lives from launch to launch."""
+    launches = 1
+    """Of one run."""
     trusted = False
     """Whether it is the tuner's own, which leans on no earlier launch."""
 
@@ -171,6 +173,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             if not buffer.zeroed:
                 byte = 0 if buffer.zeroed_once else 0xFF
                 loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
+        loaded.launches = len(candidate.plan.launches)
         for cubin in candidate.cubins:
             loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
             loaded.allocates |= calls_malloc(cubin)
