@@ -86,10 +86,10 @@ def admitted_problems(
     numbers of the constraints; each dimension has those that are valid beside the other sizes. Then follow equal
     lengths, the own sizes scaled, exchanged or made longer and shorter in turn, and the presets.
     """
-    divisors, others = _said(kernel, problem, configuration) if kernel is not None else (set(), [])
+    said, _, others = _said(kernel, problem, configuration) if kernel is not None else (set(), [], [])
     numbers = _numbers(configuration)
     products = {math.prod(some) for count in (1, 2, 3) for some in combinations(numbers, count)}
-    steps = sorted(step for step in {*products, math.prod(numbers), *divisors} if 1 < step <= MAX_LENGTH)
+    steps = sorted(step for step in {*products, math.prod(numbers), *said} if 1 < step <= MAX_LENGTH)
     own, draw = problem.sizes, random.Random(0)
     longest = 2 * max(*own.values(), *steps, 1)
     lengths = {count * step for step in steps for count in (1, 2, 3, 5)} | {1 << power for power in range(23)}
@@ -127,22 +127,23 @@ def _valid_lengths(
 
 def _said(
     kernel: KernelSpec, problem: Problem, configuration: Configuration
-) -> tuple[set[int], list[Mapping[str, int]]]:
-    """Return numbers and divisors of a variant's conditions and grids, and the sizes of the kernel's presets."""
+) -> tuple[set[int], list[int], list[Mapping[str, int]]]:
+    """Return numbers and divisors of a variant's conditions and grids, the divisors alone, and the presets' sizes."""
     variant = kernel.variants[configuration.variant]
     names = {**problem.dtypes, **problem.options, **problem.sizes, **configuration.values}
     found: set[int] = set()
+    divisors: set[int] = set()
 
     def collect(tree: Tree) -> None:
-        value = tree
+        value, by = tree, False
         if isinstance(tree, tuple) and tree[0] != "text":
             for part in tree[1:]:
                 collect(part)
             if tree[0] in DIVIDING and tree[2] not in problem.sizes:
                 with contextlib.suppress(ArithmeticError, KeyError, TypeError, ValueError, TunerError):
-                    value = WIDE.evaluator(tree[2])(names)
+                    value, by = WIDE.evaluator(tree[2])(names), True
         if isinstance(value, int) and not isinstance(value, bool):
-            found.add(value)
+            (divisors if by else found).add(value)
 
     conditions = [variant.requires, *(condition for _, condition in variant.constraints_before)]
     for expression in (
@@ -150,7 +151,8 @@ def _said(
         *(side for launch in variant.launches for side in launch.grid),
     ):
         collect(expression.tree)
-    return found, [kernel.problem(preset=name).sizes for name in kernel.presets]
+    presets = [kernel.problem(preset=name).sizes for name in kernel.presets]
+    return found | divisors, sorted((n for n in divisors if n > 1), reverse=True), presets
 
 
 def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) -> Problem | None:
@@ -222,30 +224,35 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
 
 def whole_problems(
     problem: Problem, configuration: Configuration, usable: Callable[[Problem], bool], kernel: KernelSpec
-) -> Iterator[Problem]:
-    """Yield problems of whole tiles, powers of two, even lengths, and the presets: the first usable one of each kind.
+) -> list[Problem]:
+    """Return problems of whole tiles, powers of two, even lengths, and the presets: the first usable one of each kind.
 
     What a kernel does without a rest at the end is other code than with one, and most of its work.
 
     Args:
         problem: what is tuned.
-        configuration: its integer parameters are tile lengths, see :func:`tile_edge_problems`.
+        configuration: its integer parameters are tile lengths, and so are divisors in its grids.
         usable: whether a problem may be one of them.
         kernel: whose presets count.
     """
     numbers = _numbers(configuration) or [32]
+    _, divisors, presets = _said(kernel, problem, configuration)
     tiles = dict.fromkeys([math.prod(numbers), math.lcm(*numbers), max(numbers), min(numbers)])
     kinds: list[list[tuple[int, ...]]] = [
         [(2 * tile, 3 * tile) for tile in tiles],
+        [(2 * divisor, 3 * divisor) for divisor in divisors],
         [(tile, 2 * tile) for tile in (128, 64, 32)],
-        *([tuple(kernel.problem(preset=name).sizes.values())] for name in kernel.presets),
+        *([tuple(sizes.values())] for sizes in presets),
         [(2 * tile,) for tile in tiles],
         [(3 * tile + 2, 2 * tile + 2) for tile in tiles],
         [(tile,) for tile in tiles],
     ]
+    first: list[Mapping[str, int]] = []
     for kind in kinds:
         sizes = (dict(zip(problem.sizes, cycle(lengths), strict=False)) for lengths in kind)
-        yield from islice(filter(usable, _distinct(problem, sizes, MAX_ELEMENTS)), 1)
+        cases = filter(usable, _distinct(problem, sizes, MAX_ELEMENTS))
+        first += [case.sizes for case in islice(cases, 1)]
+    return list(_distinct(problem, first))
 
 
 def near_problems(problem: Problem) -> list[Problem]:
