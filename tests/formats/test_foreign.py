@@ -182,3 +182,13 @@ def test_it_is_stored_as_foreign_and_ranks_nowhere(tune: Tune, tmp_path: Path) -
     assert (status, err.count("\n")) == (1, 1)
     status, _, err = tune("export", "--replayed", "--format", "t1", "-o", "b.T1.json")
     assert (status, err.count("\n")) == (1, 1)
+
+
+def test_that_a_sample_was_tried_is_not_called_all(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.kernel.enumeration.MAX_ROWS", 8)
+    path = written(tmp_path / "a.json", cache())
+    space = written(tmp_path / "a.T1.json", t1())
+    _, out, _ = tune("--space", space, "--device", f"replay:{path}", "--trials", 100, "--sampler", "random")
+    assert "configurations of the sample were tried" in out

@@ -22,6 +22,7 @@ from tuner.kernel.edge_sizes import (
     near_problems,
     tile_edge_problems,
     tile_product_problems,
+    whole_problems,
 )
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import invalid_reason
@@ -227,3 +228,17 @@ def test_sizes_are_found_that_constraints_admit(
     assert len(found) >= fewest and bool(found) == bool(fewest)
     if fewest == VERIFIED_PROBLEMS:
         assert min(math.prod(case.values()) for case in found) < math.prod(of.sizes.values()) / 8
+
+
+def test_of_what_leaves_no_rest_there_is_each_kind() -> None:
+    """Whole tiles that are not square, powers of two, and each length of 1 beside longer ones."""
+    tile = next(
+        c for c in SearchSpace.from_kernel(GEMM, product(100, 100, 100), HOPPER, ["tiled"]).configurations()
+    )
+    cases = whole_problems(product(100, 100, 100), tile, lambda _: True, GEMM)
+    sizes = [tuple(case.sizes.values()) for case in cases]
+    assert len(set(sizes)) == len(sizes)
+    lengths = [value for _, value in tile.parameters if isinstance(value, int) and value > 1]
+    assert any(len(set(one)) > 1 and not any(side % n for side in one for n in lengths) for one in sizes)
+    assert any(min(one) > 1 and all(side & side - 1 == 0 for side in one) for one in sizes)
+    assert all(any(one[i] == 1 < min(one[:i] + one[i + 1 :]) for one in sizes) for i in range(3))

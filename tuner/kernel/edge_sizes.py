@@ -225,7 +225,7 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
 def whole_problems(
     problem: Problem, configuration: Configuration, usable: Callable[[Problem], bool], kernel: KernelSpec
 ) -> list[Problem]:
-    """Return problems of whole tiles, powers of two, even lengths, and the presets: the first usable one of each kind.
+    """Return problems of whole tiles, powers of two, presets, single rows, even lengths: the first usable of each kind.
 
     What a kernel does without a rest at the end is other code than with one, and most of its work.
 
@@ -237,12 +237,14 @@ def whole_problems(
     """
     numbers = _numbers(configuration) or [32]
     _, divisors, presets = _said(kernel, problem, configuration)
+    names = [*problem.sizes] if len(problem.sizes) > 1 else []
     tiles = dict.fromkeys([math.prod(numbers), math.lcm(*numbers), max(numbers), min(numbers)])
     kinds: list[list[tuple[int, ...]]] = [
         [(2 * tile, 3 * tile) for tile in tiles],
         [(2 * divisor, 3 * divisor) for divisor in divisors],
         [(tile, 2 * tile) for tile in (128, 64, 32)],
         *([tuple(sizes.values())] for sizes in presets),
+        *([tuple(1 if other == name else 40 for other in names)] for name in names),
         [(2 * tile,) for tile in tiles],
         [(3 * tile + 2, 2 * tile + 2) for tile in tiles],
         [(tile,) for tile in tiles],

@@ -149,12 +149,8 @@ def _stopped(state: State) -> str:
     if state.stopped is None:
         tried = {trial.configuration for trial in state.trials}
         all_tried = len(state.trials) < state.budget and len(tried) + state.known_before >= len(state.space)
-        sample = " of the sample" if state.space.sampled else ""
-        return (
-            f"all {len(state.space)} {state.space.kind} configurations{sample} were tried"
-            if all_tried
-            else ""
-        )
+        of = "of the sample " if state.space.sampled else ""
+        return f"all {len(state.space)} {state.space.kind} configurations {of}were tried" if all_tried else ""
     floor = f"{100 * state.stopped.noise_floor:.2g} %"
     return (
         f"stopped after {len(state.trials)} of {state.budget} trials: "

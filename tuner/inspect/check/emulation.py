@@ -31,7 +31,7 @@ CONFIGURATIONS = 3
 """Of each variant that are run on the CPU: the default and others of the sample."""
 PROBLEMS = 4
 """For each of them; half a second or so each, most of it the C++ compiler's."""
-WHOLE, OF_OTHERS = 6, 3
+WHOLE, OF_OTHERS = 8, 3
 """Besides, of whole tiles, powers of two, presets and the like: for a variant's first configuration, and for others."""
 SPARE = 8
 """Further ones, in place of those for which the reference has no answer."""
