@@ -388,3 +388,12 @@ def test_a_start_that_fails_leaves_no_process(tmp_path: Path, monkeypatch: pytes
     said = call("start", "--folder", str(tmp_path / "c"), *options, code=1)
     assert said == f"{tmp_path}/c: No space left on device; name another --folder"
     assert not [pid for pid in children(os.getpid()) if str(tmp_path) in command_of(pid)]
+
+
+def test_a_pipe_or_a_device_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
+    settings = tmp_path / f"{socket.gethostname()}.json"
+    os.mkfifo(settings)
+    assert read_settings(tmp_path) is None
+    settings.unlink()
+    settings.symlink_to("/dev/zero")
+    assert read_settings(tmp_path) is None

@@ -19,10 +19,13 @@ import msgspec
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import make_private, refusal, whole_file
 from tuner.core.messages import Record
+from tuner.core.reading import read_at_most
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
+MOST_BYTES = 1 << 20
+"""Of a file in the folder: they have some hundreds."""
 CERTIFICATE, KEY, LOG = "cluster.pem", "cluster-key.pem", "cluster.log"
 MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
@@ -146,7 +149,7 @@ def security_of(folder: Path, address: str) -> Security | None:
 def _validity_of(certificate: Path) -> tuple[datetime, datetime]:
     from cryptography import x509
 
-    read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    read = x509.load_pem_x509_certificate(read_at_most(certificate, MOST_BYTES))
     return read.not_valid_before_utc, read.not_valid_after_utc
 
 
@@ -180,7 +183,7 @@ def write_settings(folder: Path, settings: HostSettings) -> None:
 def read_settings(folder: Path) -> HostSettings | None:
     """Return what runs on this host; None if nothing was started, or it has ended."""
     with suppress(OSError, msgspec.MsgspecError):
-        settings = msgspec.json.decode(_settings_file(folder).read_bytes(), type=HostSettings)
+        settings = msgspec.json.decode(read_at_most(_settings_file(folder), MOST_BYTES), type=HostSettings)
         return settings if running(folder) else None
     return None
 
