@@ -216,6 +216,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "forbidden reference": ('"alpha * x"', '"x.tofile(alpha)"', ("not allowed", "use + -")),
     "reference of no output": ('numpy = "alpha * x"', 'numpy = { x = "y" }', ("numpy.x is not an output",)),
     "tolerance of nothing": ('"alpha * x"', '"alpha * x"\ntolerance = 0', ("tolerance = 0.0", "above 0")),
+    "golden of no file": ('"alpha * x"', '"alpha * x"\ngolden.y = "."', ("golden.y = '.' is no plain file",)),
     "golden of no tensor": ('"alpha * x"', '"alpha * x"\ngolden.z = "z.npy"', ("golden.z is not a tensor",)),
     "pipe that no GPU has": (
         'bytes = "2',

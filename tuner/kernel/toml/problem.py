@@ -244,6 +244,8 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorEntry], f
     for name, file in table.get("golden", dict, {}).items():
         table.require(name, tensors, f"golden.{name} is not a tensor")
         golden[name] = folder / str(file)
+        if exists(golden[name]) and not golden[name].is_file():
+            table.fail(f"golden.{name} = {file!r} is no plain file", "save it with numpy.save")
     default = "accumulate" if "accumulate" in names.dtypes else "float32"
     accumulate = dtype(table, names.dtypes, "accumulate", default)
     tolerance = expression(table, "tolerance", names, 1)
