@@ -163,7 +163,14 @@ def small_problems(
         fitting += [candidate for candidate in candidates if fits(candidate)]
         if small := [one for one in fitting if _work(one) <= MOST_WORK]:
             break
-    small = sorted(small or sorted(fitting or [problem], key=_work)[:count], key=_balance)
+    if not small:
+        tile = max((int(n) for n in configuration.values.values() if not isinstance(n, str)), default=1)
+        # Of the smallest, what ends beside its tiles, whose last ones are only partly full.
+        smallest = sorted(fitting or [problem], key=_work)[: 2 * count]
+        small = sorted(smallest, key=lambda one: sum(size % tile != 0 for size in one.sizes.values()))[
+            -count:
+        ]
+    small.sort(key=_balance)
     long = [[one for one in _long(problem, name) if fits(one)][:1] for name in problem.sizes]
     wide = [one for one in _wide(problem) if fits(one)][:1]
     between = [small[len(small) * i // count] for i in range(count)]
