@@ -8,7 +8,7 @@ alone, and that these are equal helps it no more.
 
 Fresh samples are compared with *repeated* ones, before which as many bytes of the tuner's own memory are overwritten,
 in one shuffled group: both follow the same work, so that the cost of events, caches of instructions and clocks are the
-same, and honest kernels take as long in both. *Plain* samples, before which nothing is overwritten, are in the group,
+same, and honest kernels take about as long in both. *Plain* samples, with nothing overwritten before, are in the group,
 too: what is overwritten for the others may take a kernel's own mark away, in shared memory or in the clock. A kernel
 that leans on earlier launches only after dozens of them does so in no group: its fresh samples are also compared with
 the time that it would be ranked by.
@@ -45,8 +45,8 @@ EACH = 5
 LIMIT = 0.03
 """Share by which fresh launches may take longer: some noise floors of a kernel of any length."""
 LIMIT_NS = 750.0
-"""The same as a time, for each of a configuration's launches. Of 105 honest kernels of 1.5 us to 31 ms on an H100, each
-compared three times and more, one of two launches took 0.8 us longer fresh, and none of one launch 0.5 us."""
+"""The same as a time, for each of a configuration's launches: events resolve 0.5 us (documentation of
+cuEventElapsedTime), and a launch may find the caches of instructions and addresses in another state."""
 PLAIN_FACTOR = 4.0
 """How many times as much longer than plain ones: behind other work an SM's L1 may be smaller."""
 RESET_NS, RESET_BYTES_PER_NS = 5e3, 500.0

@@ -38,7 +38,8 @@ CONTENDER_NS = 80e6
 CONTENDER_SAMPLES = 100
 """After which more samples of a kernel say little more: the interval narrows with their root."""
 SMALL_FACTOR = 16
-"""As long as this in milliseconds a reference may take for users' own code to be verified on further contents."""
+"""Times the largest problem whose references are compared with each other: up to it users' own code is verified on
+further contents, for each of which a reference on the host takes a second at most."""
 FRESH_ROUNDS = 2
 """Rounds of a race in which fresh launches are compared with repeated ones."""
 NARROW = 0.0025
