@@ -1,0 +1,64 @@
+"""How often honest kernels are refused because their fresh launches take longer: the default of every variant.
+
+    scripts/run python scripts/measuring/honest.py --out results/evidence/honest.json [--runs 3]
+
+The kernels are those of the library, of docs/examples and of ``tests/gpu/referee/honest.toml``; cold and rotating.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from scripts.lab import Lab, keep, parser
+from tuner.core.conditions import Mode
+from tuner.core.model import Status
+from tuner.gpu.measure import CandidateMeasurement
+from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.space import SearchSpace
+
+ROOT = Path(__file__).parents[2]
+OWN = (*sorted((ROOT / "docs/examples").glob("*/*.toml")), ROOT / "tests/gpu/referee/honest.toml")
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=3)
+    given = options.parse_args()
+    rows: list[dict[str, Any]] = []
+    with Lab() as lab:
+        for name in (*builtin_kernels(), *OWN):
+            kernel = load_kernel(str(name))
+            problem = kernel.problem({}, {}, {})
+            space = SearchSpace.from_kernel(kernel, problem, lab.gpu)
+            for mode in (Mode.COLD, Mode.ROTATING):
+                with lab.session(kernel, problem, mode) as session:
+                    for variant in space.variants:
+                        if not len(variant):
+                            continue
+                        default = variant.configuration(variant.nearest_to({}))
+                        with closing(lab.candidate(session, kernel, problem, default)) as loaded:
+                            found = [
+                                CandidateMeasurement(session, lambda: False).measure(
+                                    loaded, 0.0, thorough=True, verify_only=False
+                                )
+                                for _ in range(given.runs)
+                            ]
+                        row = {
+                            "kernel": kernel.name,
+                            "variant": variant.name,
+                            "mode": str(mode),
+                            "statuses": Counter(str(one.status) for one in found),
+                            "reasons": [one.error for one in found if one.status is not Status.OK],
+                        }
+                        print(row, flush=True)
+                        rows.append(row)
+        refused = sum(row["statuses"][str(Status.REPEATS)] for row in rows)
+        print(f"{len(rows)} configurations, {given.runs} runs each: {refused} refused")
+        keep(given.out, lab.gpu, runs=given.runs, refused=refused, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
