@@ -82,6 +82,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "races-mean_matvec": races.mean_matvec,
     "races-overview": races.overview,
     "freshness": measuring.freshness,
+    "honest": measuring.honest,
     "modes": measuring.modes,
     "race-cost": measuring.race_cost,
     "spread": measuring.spread,

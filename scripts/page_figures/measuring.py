@@ -78,6 +78,12 @@ def freshness() -> str:
     return f"{table([heads, *costs])}\n\n{read}"
 
 
+def honest() -> str:
+    """Return how many measurements of honest kernels were refused because their fresh launches take longer."""
+    found = load("honest")
+    return f"{found['refused']} of {len(found['rows']) * found['runs']} measurements were refused"
+
+
 def worst_claim() -> str:
     """Return how far the worst of ten claims was from what was measured again."""
     return f"{100 * load('ten-runs')['worst']:.2f} %"
