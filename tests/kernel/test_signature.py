@@ -1,0 +1,154 @@
+"""What is read of a kernel's source: signatures in the spellings that people use, launches, macros, constant memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.errors import KernelError
+from tuner.kernel.signature import read_signatures
+
+
+def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str | None]]:
+    """Return the parameters of a kernel: element type, pointers, whether const, dtype."""
+    return {
+        one.name: (one.type.base, one.type.pointers, one.type.const, one.type.dtype)
+        for one in read_signatures(text).kernel(name).parameters
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "read"),
+    [
+        ("const float* x", "x", ("float", 1, True, "float32")),
+        ("float const *__restrict__ x", "x", ("float", 1, True, "float32")),
+        ("float * const x", "x", ("float", 1, False, "float32")),
+        ("const volatile double x[]", "x", ("double", 1, True, "float64")),
+        ("unsigned x", "x", ("unsigned int", 0, False, "uint32")),
+        ("const long long int x = 3", "x", ("long long", 0, False, "int64")),
+        ("int unsigned long x", "x", ("unsigned long", 0, False, "int64")),
+        ("std::size_t x", "x", ("size_t", 0, False, "int64")),
+        ("const __half* x", "x", ("__half", 1, True, "float16")),
+        ("__nv_bfloat16 *x", "x", ("__nv_bfloat16", 1, False, "bfloat16")),
+        ("const std::uint8_t *x", "x", ("uint8_t", 1, True, "uint8")),
+        ("real* x", "x", ("double", 1, False, "float64")),
+        ("const number* x", "x", ("float", 1, True, "float32")),
+        ("TYPE x", "x", ("int", 0, False, "int32")),
+        ("float** x", "x", ("float", 2, False, None)),
+        ("const struct Point* x", "x", ("Point", 1, True, None)),
+        ("bool* x", "x", ("bool", 1, False, None)),
+        ("float*", "argument1", ("float", 1, False, "float32")),
+        ("unsigned long long", "argument1", ("unsigned long long", 0, False, "int64")),
+    ],
+)
+def test_spellings_of_parameters(written: str, name: str, read: tuple[str, int, bool, str | None]) -> None:
+    head = "typedef double real; using number = float;\n#define TYPE int\nstruct Point { float x, y; };\n"
+    assert parameters(f"{head}__global__ void k({written}) {{}}") == {name: read}
+
+
+def test_vectors_are_several_numbers_of_a_dtype() -> None:
+    (of_four, by_value) = read_signatures("__global__ void k(float4* x, int2 y);").kernel().parameters
+    assert (of_four.type.dtype, of_four.type.lanes) == ("float32", 4)
+    assert by_value.type.dtype is None  # a launch passes numbers
+
+
+def test_kernels_are_found_whatever_stands_around_them() -> None:
+    source = read_signatures(
+        r"""
+        #include <cstdio>
+        // __global__ void in_a_comment(int x) { {
+        /* __global__ void in_another() { */
+        const char* text = "__global__ void in_a_text() {", letter = '{';
+        const char* raw = R"x(__global__ void in_a_raw_text() " } )x";
+        #if 0
+        __global__ void not_compiled(int x) { { {
+        #else
+        extern "C" __global__ void __launch_bounds__(BLOCK * 2, 2) bounded(void) { /* } */ }
+        #endif
+        namespace solver { namespace {
+        __global__ void inner(int n) { if (n > 1) { n = 2; } }
+        } }
+        namespace a::b { static __global__ void deep(float*); }
+        extern "C" {
+        __global__ void plain_c(int n)
+        {
+        }
+        }
+        #define KERNEL extern "C" __global__ void
+        KERNEL by_macro(float* x) {}
+        template <typename T, int N = 4, class U = Pair<int, 3>>
+        __global__ void generic(T* x) {}
+        template __global__ void generic<float, 4>(float* x);
+        struct Class { __device__ void member() {} };
+        __device__ float helper(float x) { return x; }
+        int main() { return 0; }
+        """
+    )
+    found = {kernel.name: kernel for kernel in source.kernels}
+    assert list(found) == ["bounded", "solver::inner", "a::b::deep", "plain_c", "by_macro", "generic"]
+    assert {name for name, kernel in found.items() if kernel.extern_c} == {"bounded", "plain_c", "by_macro"}
+    assert found["bounded"].launch_bounds == ("BLOCK * 2", "2")
+    assert found["bounded"].parameters == ()
+    assert found["generic"].template == (("typename", "T"), ("int", "N"), ("class", "U"))
+    assert source.kernel("inner") is found["solver::inner"]
+    assert source.host_lines == (28,)
+
+
+def test_a_kernel_is_named_where_there_are_several() -> None:
+    two = read_signatures(
+        "__global__ void a(); __global__ void b(int); namespace n { __global__ void b(int); }"
+    )
+    with pytest.raises(KernelError, match="the source has 3 kernels; name one: a, b, n::b"):
+        two.kernel()
+    with pytest.raises(KernelError, match="no kernel 'c'; choose from: a, b, n::b"):
+        two.kernel("c")
+    with pytest.raises(KernelError, match=r"b is overloaded \(2 kernels"):
+        read_signatures("__global__ void b(int) {} __global__ void b(float) {}").kernel("b")
+    with pytest.raises(KernelError, match="no __global__ function"):
+        read_signatures("int main() {}").kernel()
+    assert len(read_signatures("__global__ void a(int n); __global__ void a(int m) { m = 1; }").kernels) == 1
+
+
+def test_macros_constant_memory_and_launches() -> None:
+    source = read_signatures(
+        r"""
+        #ifndef BLOCK
+        #define BLOCK 128  // threads
+        #endif
+        #define RADIUS 2
+        #define AT(i, j) ((i) * \
+            n + (j))
+        __constant__ float filter[2 * RADIUS + 1][3];
+        __device__ int counter;
+        __constant__ int table[2] = {1, 2};
+        #pragma unroll UNROLL
+        #if TILE > 4
+        #endif
+        __global__ void step(float* x, int n) {}
+        void run(float* x) {
+            int n = 1 << 20;
+            dim3 block(BLOCK, 4), grid((n + BLOCK - 1) / BLOCK);
+            step<<<grid, block, 2 * sizeof(float) * BLOCK, stream>>>(x, n);
+            other<float, 4><<<64, 32>>>(x);
+        }
+        """
+    )
+    macros = {name: (macro.value, macro.guarded, macro.parameters) for name, macro in source.macros.items()}
+    assert macros["BLOCK"] == ("128", True, False)
+    assert macros["RADIUS"] == ("2", False, False)
+    assert macros["AT"][2]
+    assert {"UNROLL", "TILE"} <= source.asked
+    symbols = [(one.name, one.extents, one.constant, one.initialised) for one in source.symbols]
+    assert symbols == [
+        ("filter", ("2 * RADIUS + 1", "3"), True, False),
+        ("counter", (), False, False),
+        ("table", ("2",), True, True),
+    ]
+    first, second = source.launches
+    assert (first.kernel, first.shape[2:], first.arguments) == (
+        "step",
+        ("2 * sizeof(float) * BLOCK", "stream"),
+        ("x", "n"),
+    )
+    assert first.variables["grid"] == "dim3((n + BLOCK - 1) / BLOCK)"
+    assert first.variables["block"] == "dim3(BLOCK, 4)"
+    assert (second.kernel, second.template, second.shape) == ("other", ("float", "4"), ("64", "32"))

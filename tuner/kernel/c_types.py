@@ -1,0 +1,100 @@
+"""C types as sources write them, and what a launch can pass for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+DTYPE_OF = {
+    "float": "float32", "double": "float64",
+    "half": "float16", "__half": "float16", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16",
+    "char": "int8", "signed char": "int8", "unsigned char": "uint8", "uchar": "uint8",
+    "int": "int32", "unsigned int": "uint32", "uint": "uint32",
+    "long": "int64", "long long": "int64",
+    "int8_t": "int8", "uint8_t": "uint8", "int32_t": "int32", "uint32_t": "uint32", "int64_t": "int64",
+    "ptrdiff_t": "int64", "ssize_t": "int64",
+}  # fmt: skip
+"""The dtype of each C type that a tensor's elements may have."""
+PASSED_AS = {
+    **DTYPE_OF,
+    "unsigned long": "int64",
+    "unsigned long long": "int64",
+    "uint64_t": "int64",
+    "size_t": "int64",
+}
+"""The dtype as which a number of each C type is passed: eight bytes are the same whether signed or not."""
+_VECTOR = re.compile(
+    r"(?P<of>float|double|int|uint|char|uchar|longlong|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
+)
+_SHORT = {"longlong": "long long"}
+NUMBERS = frozenset(("signed", "unsigned", "char", "short", "int", "long", "float", "double", "bool"))
+NO_TYPE = frozenset(
+    (
+        "const", "volatile", "restrict", "__restrict__", "__restrict", "__grid_constant__", "register", "struct",
+        "class", "enum", "union", "typename", "static", "constexpr",
+    )
+)  # fmt: skip
+"""Words of a declaration that do not change what its type is to a launch."""
+_SIGNS = frozenset(("signed", "unsigned"))
+
+
+@dataclass(frozen=True)
+class CType:
+    """A C type as it is written, and what a launch can pass for it."""
+
+    text: str
+    """Without qualifiers, such as ``float*`` or ``unsigned int``."""
+    base: str
+    """What a pointer points to in the end, aliases of the file replaced: ``float``."""
+    pointers: int = 0
+    const: bool = False
+    """Of a pointer: whether what it points to is."""
+
+    @property
+    def lanes(self) -> int:
+        """The numbers in one element: 4 of ``float4``, else 1."""
+        vector = _VECTOR.match(self.base)
+        return int(vector["lanes"]) if vector else 1
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of a pointer's elements, or as which a number is passed; None if the tuner has none for it."""
+        if self.pointers > 1:
+            return None
+        if vector := _VECTOR.match(self.base):
+            of = vector["of"]
+            return DTYPE_OF[_SHORT.get(of, of)] if self.pointers else None
+        return (DTYPE_OF if self.pointers else PASSED_AS).get(self.base)
+
+    @property
+    def role(self) -> str:
+        """The dtype role whose type this is, as ``input`` of ``input_type``; empty for none."""
+        return (
+            self.base.removesuffix("_type") if self.base.endswith("_type") and "::" not in self.base else ""
+        )
+
+
+def base_of(words: Sequence[str]) -> str:
+    """Return a type's words in one order: ``unsigned int`` for ``unsigned`` and for ``int unsigned``."""
+    if not words or not set(words) <= NUMBERS:
+        return (
+            re.sub(r"(?<=\w) (?=\w)", " ", "".join(_spaced(words)))
+            .removeprefix("cuda::")
+            .removeprefix("std::")
+        )
+    kind = [word for word in words if word not in _SIGNS and word != "int"] or ["int"]
+    sign = "unsigned" if "unsigned" in words else "signed" if "signed" in words and kind == ["char"] else ""
+    return " ".join([*([sign] if sign else []), *kind])
+
+
+def _spaced(words: Sequence[str]) -> Iterator[str]:
+    for before, word in zip(("", *words), words, strict=False):
+        yield f" {word}" if before.isidentifier() and word.isidentifier() else word
+
+
+def is_type(text: str) -> bool:
+    """Return whether an alias may stand for a number's type or a pointer to one."""
+    words = [word for word in text.replace("*", " * ").replace("std::", "").split() if word not in NO_TYPE]
+    base = base_of([word for word in words if word != "*"])
+    return bool(base) and re.fullmatch(r"[A-Za-z_][\w:]*(?: \w+)*", base) is not None
