@@ -1,4 +1,4 @@
-"""Records complete sub-lattices of the built-in kernels on the GPU of this machine, for replay.
+"""Records complete sub-lattices of the built-in kernels and of two examples on the GPU of this machine, for replay.
 
     scripts/run python scripts/record.py --out results/recorded
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 def _record(name: str, plans: Sequence[Plan], db: Path, out: Path, until: float) -> None:
     kernel = load_kernel(name)
-    device = open_device("cuda", name, None, paths.cubins())
+    device = open_device("cuda", kernel.name, None, paths.cubins())
     wanted = [(problem_of(kernel, text), plan.lattices) for plan in plans for text in plan.problems]
     try:
         recorded = {one.problem.key: one for one in _partial(kernel, device, out)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.model import Problem
@@ -112,7 +113,14 @@ mma_sync_split_k split_k=2,4,8 block_m=64,128 block_n=64,128,256 warps_m=1,2 war
 
 CUBE = "groups=1024,vectors=1024,length=1024,dtype=float32,product="
 PRODUCTS = ("4096 float16 nn", "4096 float16 nt", "2048 float16 nn", "1024 bfloat16 nn", "1024 bfloat16 nt")
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 PLANS = {
+    str(EXAMPLES / "rms_norm" / "rms_norm.toml"): (
+        Plan(("rows=8192,columns=1024", "rows=65536,columns=512"), lattices("warp\n\nvectors")),
+    ),
+    str(EXAMPLES / "softmax" / "softmax.toml"): (
+        Plan(("dtype=float16", "dtype=bfloat16"), lattices("strided\n\nin_registers")),
+    ),
     "vector_add": (
         Plan(
             (
@@ -136,7 +144,7 @@ PLANS = {
         Plan(("m=4096,n=4096,k=4096,dtype=float32,layout=nn",), GEMM_FLOAT32),
     ),
 }
-"""By kernel; a problem of the first is what a replay takes where none is named."""
+"""By kernel's name or file; a problem of the first is what a replay takes where none is named."""
 
 
 def problem_of(kernel: KernelSpec, text: str) -> Problem:

@@ -1,10 +1,11 @@
-"""What `tune` finds beside what Triton's autotuner finds, each from nothing, timed in one interleaved comparison.
+"""What `tune` finds beside what the autotuners of Triton and Helion find, each from nothing, timed in one comparison.
 
     scripts/run python scripts/compare_triton/compare.py --out results/evidence/triton.json
 
-Needs a GPU, torch and Triton. Each problem: `tune` with an empty database and no cached cubin; Triton's first call in a
-fresh process with an empty cache; then both and torch by `tune bench`, in turn, outputs verified. Triton's lists of
-configurations are in kernels.py; a user would write them by hand.
+Needs a GPU, torch and Triton; Helion, where it is installed, takes part. Each problem: `tune` with an empty database
+and no cached cubin; the others' first calls in fresh processes with empty caches; then all and torch by `tune bench`,
+in turn, outputs verified. Triton's lists of configurations are in kernels.py; a user would write them by hand. Helion's
+kernels are in helion_kernels.py; its search has an effort (its own default, full, takes minutes).
 
 A problem that ``--out`` has is not measured again: with ``--seconds`` it can be started again for the others. Exit
 status 1 if one is left.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ PROBLEMS = (
 FIRST_CALL = """
 import sys, time, torch
 sys.path.insert(0, sys.argv[1])
-import kernels
+kernels = __import__(sys.argv[5])
 dtype, shapes = getattr(torch, sys.argv[3]), eval(sys.argv[4])
 tensors = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
 torch.cuda.synchronize()
@@ -67,26 +69,43 @@ def tune(environment: Mapping[str, str], *words: str) -> Any:
     return json.loads(output_of([*TUNE, *words, "--json", "--quiet"], environment))
 
 
-def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int) -> dict[str, Any]:
-    """Return how long both took to tune a problem, and the bench of what they found."""
+def compared(
+    kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int, effort: str
+) -> dict[str, Any]:
+    """Return how long each took to tune a problem, and the bench of what they found."""
     size = ",".join(f"{name}={value}" for name, value in sizes.items())
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "TRITON_CACHE_DIR": folder}
+        environment = {
+            **os.environ,
+            "TRITON_CACHE_DIR": f"{folder}/triton",
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "HELION_CACHE_DIR": f"{folder}/helion",
+            "HELION_AUTOTUNE_EFFORT": effort,
+            "HELION_AUTOTUNE_PROGRESS_BAR": "0",
+        }
         words = [str(HERE), function, dtype, repr(shapes_of(sizes))]
-        first = output_of([sys.executable, "-c", FIRST_CALL, *words], environment).split("\t")
+        first = output_of([sys.executable, "-c", FIRST_CALL, *words, "kernels"], environment).split("\t")
+        helion = {}
+        if importlib.util.find_spec("helion"):
+            call = [sys.executable, "-c", FIRST_CALL, *words, "helion_kernels"]
+            seconds, best = output_of(call, environment).splitlines()[-1].split("\t")
+            helion = {"seconds": float(seconds), "effort": effort, "best": best}
         database = str(Path(folder) / "tuning.db")
         problem = ["--kernel", kernel, "--size", size, "--dtype", dtype, "--db", database]
         began = time.monotonic()
         tune(environment, "run", *problem, "--trials", str(trials), "--no-cache")
         tuned_s = time.monotonic() - began
         against = ["--against", f"{HERE / 'kernels.py'}:{function}", "--against", "torch"]
-        bench = tune(
-            environment, "bench", *problem, *against
-        )  # Triton tunes again, with what it has compiled
+        against += ["--against", f"{HERE / 'helion_kernels.py'}:{function}"] if helion else []
+        # Triton tunes again, with what it has compiled; Helion takes what it has found.
+        bench = tune(environment, "bench", *problem, *against)
     return {
         "kernel": Path(kernel).stem, "sizes": sizes, "dtype": dtype,
         "tune": {"seconds": tuned_s, "trials": trials},
         "triton": {"seconds": float(first[0]), "configurations": int(first[1]), "best": first[2].strip()},
+        **({"helion": helion} if helion else {}),
+        "versions": {name: version(name) for name in ("triton", "torch", "helion") if importlib.util.find_spec(name)},
+        "date": harness.today(),
         "bench": bench,
     }  # fmt: skip
 
@@ -95,6 +114,8 @@ def main() -> int:
     options = harness.parser(__doc__)
     add = options.add_argument
     add("--trials", type=int, default=200)
+    add("--helion-effort", default="quick", help="none, quick or full.")
+    add("--only", default="", help="Only problems of this function: product or softmax.")
     add("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
     add("--out", type=Path)
     arguments = options.parse_args()
@@ -105,20 +126,29 @@ def main() -> int:
     results = json.loads(arguments.out.read_text()) if arguments.out and arguments.out.is_file() else []
     done = [(one["kernel"], one["sizes"], one["dtype"]) for one in results]
     for kernel, function, sizes, dtype in PROBLEMS:
-        if (Path(kernel).stem, sizes, dtype) in done:
+        if (Path(kernel).stem, sizes, dtype) in done or arguments.only not in function:
             continue
         if arguments.seconds and time.monotonic() - began + PROBLEM_S > arguments.seconds:
             left += 1
             continue
         try:
-            results.append(compared(kernel, function, sizes, dtype, arguments.trials))
+            results.append(
+                compared(kernel, function, sizes, dtype, arguments.trials, arguments.helion_effort)
+            )
         except (RuntimeError, ValueError) as error:
             say(f"{function} {sizes} {dtype}: {error}")
             left += 1
             continue
         one = results[-1]
         print(
-            json.dumps({key: one[key] for key in ("kernel", "sizes", "dtype", "tune", "triton")}), flush=True
+            json.dumps(
+                {
+                    key: one[key]
+                    for key in ("kernel", "sizes", "dtype", "tune", "triton", "helion")
+                    if key in one
+                }
+            ),
+            flush=True,
         )
         if arguments.out:
             harness.write_json(arguments.out, results)
