@@ -18,6 +18,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
+EXAMPLES = {path.stem: path for path in (Path(__file__).parents[2] / "docs/examples").glob("*/*.toml")}
 SAMPLE = 8
 
 
@@ -25,7 +26,8 @@ SAMPLE = 8
 def replayed(path: Path) -> tuple[Recording, KernelSpec, list[SearchSpace]]:
     """Return a recording, the kernel that is replayed, and what the space of each problem has of the recorded rows."""
     recording = read_recording(path)
-    kernel = load_kernel(recorded_kernel(path, recording.kernel))
+    example = EXAMPLES.get(recording.kernel)
+    kernel = load_kernel(str(example) if example else recorded_kernel(path, recording.kernel))
     spaces = [
         SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
         for recorded in recording.problems
