@@ -51,6 +51,29 @@ def test_commas_in_parentheses_belong_to_the_value() -> None:
         assignments(["a=1,x"], "--option")
 
 
+def test_a_size_needs_no_name_where_there_is_one(kernel: KernelSpec, tmp_path: Path) -> None:
+    (one,) = make_problems(kernel, ProblemTexts(sizes=["2**12"]))
+    assert one.sizes == {"n": 4096}
+    (tmp_path / "two").mkdir()
+    two = read_kernel(write(tmp_path / "two", MAP.replace("sizes = { n = ", "sizes = { m = 8, n = ")))
+    with pytest.raises(UsageError, match="--size '4096'; write --size m=8,n="):
+        make_problems(two, ProblemTexts(sizes=["4096"]))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("half", "float16"), ("FP16", "float16"), ("float", "float32")])
+def test_dtypes_have_the_names_that_people_give_them(kernel: KernelSpec, name: str, dtype: str) -> None:
+    texts = (
+        ProblemTexts(dtypes=[name]),
+        ProblemTexts(dtypes=[f"input={name}"]),
+        ProblemTexts(problem_texts=[f"dtype={name}"]),
+    )
+    for given in texts:
+        assert make_problems(kernel, given)[0].dtype == dtype
+    assert problem_filter([name], [])(make_problems(kernel, texts[0])[0])
+    with pytest.raises(UsageError, match="has no dtype of input 'bfloat16'"):
+        make_problems(kernel, ProblemTexts(dtypes=["bf16"]))
+
+
 @pytest.mark.parametrize("text", ["maximum(x,0)", " maximum( x, 0.0 )", "maximum(x, (0))"])
 def test_one_expression_is_one_problem(kernel: KernelSpec, text: str, tmp_path: Path) -> None:
     file = tmp_path / "problems.csv"

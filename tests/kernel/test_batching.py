@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.kernel_files import GOOD, write
+from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Gpu
+from tuner.devices.requests import Requests
 from tuner.kernel.batching import (
     BATCH_NS,
     COLD_FACTOR,
@@ -23,7 +28,7 @@ from tuner.kernel.batching import (
     choose_conditions,
     footprint,
 )
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.roofline import ARCHITECTURES, Roof, roof_of
 from tuner.runtime.launches import Buffer
@@ -210,3 +215,21 @@ def test_slow_candidates_get_fewer_calls() -> None:
     assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 160) == 160
     assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 10) == 10
     assert batch.calls_for(1e12) == 1
+
+
+def test_a_kernel_that_needs_fewer_bytes_than_its_tensors_have_is_not_too_fast(tmp_path: Path) -> None:
+    """A gather reads a part of its table: only what is written must be moved, unless the file says more."""
+    work = GOOD[GOOD.index("[work]") : GOOD.index("[variants.plain]")]
+    large = GOOD.replace("n = 1024", 'n = "2**28"').replace(
+        'shape = ["n"], dtype = "input"', 'shape = ["8 * n"], dtype = "input"'
+    )
+    gpu = replace(ARCHITECTURES[90], memory_bytes_per_s=1e12, l2_bytes=0)
+    floors = []
+    for text in (large.replace(work, ""), large.replace('bytes = "2 *', 'bytes = "9 *')):
+        kernel = read_kernel(write(tmp_path, text.replace('numpy = "alpha * x"', 'numpy = "alpha * x[:n]"')))
+        with closing(CompilePool(1)) as pool:
+            setup = Requests(kernel, gpu, pool).setup(
+                kernel.problem(), 0, Conditions(Mode.COLD, Regime.RESTED)
+            )
+        floors.append(setup.limits.floor_ns)
+    assert floors[1] == pytest.approx(9 * floors[0], rel=1e-6)

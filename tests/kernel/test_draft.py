@@ -42,7 +42,7 @@ def test_a_draft_is_read_as_what_it_says(tmp_path: Path) -> None:
     assert (kernel.name, kernel.sizes, kernel.summary) == ("scale", {"n": 2**20}, draft.summary)
     assert kernel.tensors["x"].between[1].text == "1.5"
     (launch,) = kernel.variants["main"].launches
-    assert [argument.name for argument in launch.arguments] == ["x", "y", "a", None]
+    assert [argument.name for argument in launch.arguments] == ["x", "y", "a", ""]
     assert launch.shared_bytes.text == "4 * BLOCK"
     assert dict(kernel.variants["main"].constraints)['a "block" of 64 or more'].text == "BLOCK >= 64"
     assert text.startswith("# Two lines\n# of a comment.\n")

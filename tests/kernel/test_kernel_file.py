@@ -39,6 +39,20 @@ def test_sizes_may_be_powers(tmp_path: Path) -> None:
     assert KernelIdentity(kernel).text == KernelIdentity(same).text
 
 
+def test_work_that_is_left_out_is_every_tensor_once(tmp_path: Path) -> None:
+    work = GOOD[GOOD.index("[work]") : GOOD.index("[variants.plain]")]
+    text = GOOD.replace(work, "").replace('"input" }\ny', '"input", role = "inout", when = "n > 4" }\ny')
+    text = text.replace('shape = ["n"], dtype = "output"', 'shape = ["n + 1", 3], dtype = "int8"')
+    kernel = read_kernel(write(tmp_path, text.replace('numpy = "alpha * x"', 'numpy = { y = "x", x = "x" }')))
+    gpu = ARCHITECTURES[90]
+    assert roof_of(kernel, kernel.problem(), gpu).bytes == 2 * 1024 * 4 + 1025 * 3
+    assert roof_of(kernel, kernel.problem({"n": 4}, {"": "float16"}), gpu).bytes == 5 * 3
+    assert roof_of(kernel, kernel.problem(), gpu).flops == 0
+    half = read_kernel(write(tmp_path, GOOD.replace(work, '[work]\nflops = "n"\n\n')))
+    assert roof_of(half, half.problem(), gpu).bytes == 2 * 4096
+    assert roof_of(half, half.problem(), gpu).flops == 1024
+
+
 def test_baselines_are_read(tmp_path: Path) -> None:
     text = GOOD.replace("[work]", 'cupy_scaled = """\ncupy.multiply(x,\n  alpha, out=y)"""\n[work]')
     assert read_kernel(write(tmp_path, text)).baselines == {

@@ -29,6 +29,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _OBJECT = 1
 _VARIABLES = (".nv.global", ".nv.global.init")
 """Of ``__device__`` variables: without and with an initial value. Constant ones lie there, too."""
+_MANGLED, _NAME_LENGTH = re.compile(r"_Z(N?)"), re.compile(r"L?(\d+)")
 _NUMBER = re.compile(r"\d+")
 """Before a name in a mangled one: its length (Itanium C++ ABI, 5.1.2)."""
 _INFO = ".nv.info."
@@ -103,6 +104,17 @@ def source_name(symbol: str) -> str:
         if at <= len(symbol):
             last = symbol[number.end() : at]
     return last
+
+
+def function_name(symbol: str) -> str:
+    """Return what C++ calls a function, without its parameters: ``solver::step`` for ``_ZN6solver4stepEPf``."""
+    if not (mangled := _MANGLED.match(symbol)):
+        return symbol
+    names, at = list[str](), mangled.end()
+    while (number := _NAME_LENGTH.match(symbol, at)) and (mangled[1] or not names):
+        at = number.end() + int(number[1])
+        names.append(symbol[number.end() : at])
+    return "::".join(name for name in names if not name.startswith("_GLOBAL__N_"))  # of no name
 
 
 def refused_launch(cubin: bytes, entry: str, launch: Launch) -> str:

@@ -10,10 +10,12 @@ import importlib.util
 import os
 import re
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.children.cubin import function_name
 from tuner.core.errors import CompileError
 from tuner.core.model import Resources
 
@@ -128,7 +130,8 @@ def compile_source(
 
     Args:
         source: CUDA C++.
-        entry: name of the kernel; with ``<`` or ``::`` it is a C++ name expression that NVRTC instantiates.
+        entry: name of the kernel, as C or C++ has it; with ``<`` or ``::`` it is a C++ name expression that NVRTC
+            instantiates.
         arch: NVRTC's target, such as ``sm_90a``.
         options: further NVRTC options.
         include: folders of the kernel's own headers.
@@ -161,15 +164,38 @@ def compile_source(
         bindings.nvrtcDestroyProgram(program)
     parts = _ENTRY.split(log)
     blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
-    if lowered not in blocks:
-        names = ", ".join(blocks) or "none"
-        raise SourceRejected(
-            f'error: no kernel named {entry!r} in the source (found: {names}); is it extern "C"?'
-        )
+    lowered = _symbol(lowered, blocks)
     barriers = _BARRIERS.search(blocks[lowered]) if listing else None
     return Cubin(
         cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
     )
+
+
+def _symbol(entry: str, kernels: Collection[str]) -> str:
+    """Return the symbol of the kernel that an entry names: by its C name, or else by its C++ name.
+
+    Args:
+        entry: a symbol, or the name of a function.
+        kernels: the symbols of a cubin's kernels.
+
+    Raises:
+        SourceRejected: there is no such kernel, or several.
+    """
+    if entry in kernels:
+        return entry
+    names = {symbol: function_name(symbol) for symbol in kernels}
+    found = [symbol for symbol, name in names.items() if name == entry]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SourceRejected(
+            f"error: {entry!r} names {len(found)} kernels ({', '.join(found)}); rename them, or write a template's "
+            "arguments: NAME<...>"
+        )
+    choices = (
+        ", ".join(dict.fromkeys(names.values())) or "none; a template is compiled if its arguments are named"
+    )
+    raise SourceRejected(f"error: no kernel named {entry!r} in the source (found: {choices})")
 
 
 def _read(bindings: Any, program: Any, what: str) -> bytes:

@@ -13,6 +13,7 @@ import click
 
 from tuner.cli.loader import flag, kernel_argument, kernel_option, option, texts
 from tuner.core import paths
+from tuner.runtime.dtypes import dtype_named
 
 if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
@@ -174,7 +175,14 @@ def stored_filter(spelling: str, metavar: str, help_: str) -> Any:
 
 
 gpu_filter = partial(stored_filter, "--gpu", "TEXT", "Only GPUs whose name contains this.")
-dtype_filter = partial(stored_filter, "--dtype", "DTYPE", "Only problems of this dtype.")
+dtype_filter = partial(
+    option,
+    "--dtype",
+    default="",
+    metavar="DTYPE",
+    callback=lambda _, __, text: dtype_named(text),
+    help="Only problems of this dtype.",
+)
 mode_filter = partial(option, "--mode", type=MODES, help="Only times of this mode.")
 regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of this regime.")
 

@@ -23,6 +23,7 @@ from tuner.core.reading import read_at_most
 from tuner.expressions.arithmetic import whole_number
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say
+from tuner.runtime.dtypes import dtype_named
 from tuner.tuning.accuracy import dtypes_to_try
 
 MOST_PROBLEMS = 65_536
@@ -38,13 +39,16 @@ def size_of(name: str, text: str) -> int:
     return value
 
 
-def assignments(texts: Iterable[str], what: str, example: str = "name=value") -> list[tuple[str, str]]:
-    """Return the pairs of ``name=value,name=value`` texts; a comma within parentheses belongs to the value."""
+def assignments(
+    texts: Iterable[str], what: str, example: str = "name=value", only: str = ""
+) -> list[tuple[str, str]]:
+    """Return the pairs of ``name=value,...`` texts, in which a value alone is that of the name ``only``."""
     pairs, names = [], set()
     for text in texts:
         for part in _parts(text):
-            name, equals, value = (word.strip() for word in part.partition("="))
-            if not equals or not name or not value:
+            before, equals, after = map(str.strip, part.partition("="))
+            name, value = (before, after) if equals or not only else (only, before)
+            if not (equals or only) or not name or not value:
                 raise UsageError(f"{what} {text!r}", f"write {what} {example}")
             if name in names:
                 raise UsageError(f"{what} {text!r} gives {name} twice", "give it once")
@@ -254,7 +258,8 @@ def _say_what_is_replaced(kernel: KernelSpec, preset: str | None, problem: Probl
 def _named(kernel: KernelSpec, given: ProblemTexts, dtypes: Mapping[str, str]) -> list[_Named]:
     """Return what is given of each problem, with the dtypes of all roles but the first."""
     example = ",".join(f"{name}={size}" for name, size in kernel.sizes.items())
-    sizes = {name: size_of(name, value) for name, value in assignments(given.sizes, "--size", example)}
+    pairs = assignments(given.sizes, "--size", example, kernel.only_size)
+    sizes = {name: size_of(name, value) for name, value in pairs}
     options = {
         name: option_value(kernel, name, value) for name, value in assignments(given.options, "--option")
     }
@@ -285,15 +290,10 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
         elif name in kernel.options:
             options[name] = option_value(kernel, name, value)
         elif name == "dtype" or name in kernel.dtypes:
-            dtypes["" if name == "dtype" else name] = value
+            dtypes["" if name == "dtype" else name] = dtype_named(value)
         elif name not in COLUMNS or not common.where:
-            names = [
-                *kernel.sizes,
-                *kernel.options,
-                *kernel.dtypes,
-                "dtype",
-                *(COLUMNS if common.where else ()),
-            ]
+            columns = COLUMNS if common.where else ()
+            names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype", *columns]
             raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names))
     worth = amounts(row, {*kernel.sizes, *kernel.options, *kernel.dtypes}) if common.where else {}
     return _Named(sizes, dtypes, options, where=common.where, amounts=worth)
@@ -334,7 +334,7 @@ def named_dtypes(text: str) -> list[tuple[str, str]]:
     for part in text.split(","):
         name, equals, dtype = part.rpartition("=")
         role = name.strip() if equals else role
-        pairs.append((role, dtype.strip()))
+        pairs.append((role, dtype_named(dtype.strip())))
     return pairs
 
 

@@ -168,7 +168,8 @@ def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Ca
             small = small_problems(problem, configuration, fits, asked.edge_sizes, asked.seed)
             cases += [Case(other, configuration) for other in small]
         for text in asked.size_texts:
-            sizes = {name: size_of(name, value) for name, value in assignments([text], "--at")}
+            pairs = assignments([text], "--at", only=kernel.only_size)
+            sizes = {name: size_of(name, value) for name, value in pairs}
             settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
             other = Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options)
             case, reason = Case(other, configuration), invalid_reason(kernel, other, gpu, configuration)

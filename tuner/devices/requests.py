@@ -86,9 +86,16 @@ class Requests:
             seed,
             conditions,
             self.batch(problem, conditions),
-            _limits(roof, gpu, conditions),
+            _limits(replace(roof, bytes=self._needed_bytes(problem, roof)), gpu, conditions),
             timed,
         )
+
+    def _needed_bytes(self, problem: Problem, roof: Roof) -> float:
+        """Return the bytes without which no kernel can do its work: those of outputs, unless the file says more."""
+        if not self._kernel.work.assumed:
+            return roof.bytes
+        tensors = tensors_of(self._kernel, problem, self._gpu)
+        return float(sum(tensor.size_bytes for tensor in tensors if tensor.role == "output"))
 
     def batch(self, problem: Problem, conditions: Conditions) -> Batch:
         """Return the calls between two events, and the copies of the tensors."""

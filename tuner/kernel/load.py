@@ -30,6 +30,8 @@ from tuner.kernel.toml.table import (
     read_definitions,
 )
 from tuner.kernel.toml.variants import conjunction, read_variants
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.entries import TensorEntry
 
 COMPILE_OPTIONS = (
     "std", "use_fast_math", "ftz", "prec-sqrt", "prec-div", "fmad", "maxrregcount",
@@ -111,7 +113,7 @@ def kernel_of(file: KernelFile) -> KernelSpec:
     name, summary = _head(top.table("kernel"))
     problem = read_problem(top, folder)
     names = read_definitions(top, problem.names)
-    work = _work(top.table("work"), names)
+    work = _work(top.table("work"), names, problem.tensors)
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
     compile_options, include = _compile(top.table("compile"), folder)
     variants = read_variants(top, folder, names)
@@ -185,13 +187,28 @@ def _compile(table: Table, folder: Path) -> tuple[tuple[str, ...], tuple[Path, .
     return table.done((options, include))
 
 
-def _work(table: Table, names: Names) -> WorkSpec:
+def _work(table: Table, names: Names, tensors: Mapping[str, TensorEntry]) -> WorkSpec:
+    given = table.has("bytes")
     work = WorkSpec(
         expression(table, "flops", names, "0"),
-        expression(table, "bytes", names),
+        expression(table, "bytes", names, _every_byte(names, tensors)),
         choice(table, "pipe", ("vector", "matrix"), "vector"),
+        assumed=not given,
     )
     return table.done(work)
+
+
+def _every_byte(names: Names, tensors: Mapping[str, TensorEntry]) -> str:
+    """Return the expression of the bytes that are moved if each tensor is read or written once, an inout both."""
+    terms = []
+    for tensor in tensors.values():
+        itemsize = (
+            f"itemsize({tensor.dtype})" if tensor.dtype in names.dtypes else str(ITEMSIZE[tensor.dtype])
+        )
+        factors = [f"({extent.text})" for extent in tensor.shape] + [itemsize]
+        term = " * ".join(["2", *factors] if tensor.role == "inout" else factors)
+        terms.append(term if tensor.when is None else f"({term} if {tensor.when.text} else 0)")
+    return " + ".join(terms)
 
 
 def _compile_option(table: Table, option: Any) -> str:

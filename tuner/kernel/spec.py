@@ -60,6 +60,8 @@ class WorkSpec:
     bytes: Expression
     pipe: str = "vector"
     """``vector`` or ``matrix``: the units whose peak rate is the ceiling."""
+    assumed: bool = False
+    """Whether the file does not say the bytes: then they are those of all tensors, and a kernel may need fewer."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,11 @@ class KernelSpec:
         return self.ladder or tuple(
             StepSpec(variant.name, variant.name, doc=variant.summary) for variant in self.variants.values()
         )
+
+    @property
+    def only_size(self) -> str:
+        """The name of the only size; empty where there are several."""
+        return next(iter(self.sizes)) if len(self.sizes) == 1 else ""
 
     def option(self, name: str, value: Value) -> Value:
         """Return an option's value as a problem holds it: one of its values, or a canonical element expression.
