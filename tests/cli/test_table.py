@@ -91,12 +91,16 @@ def test_the_choice_of_most_cards_is_the_winner_and_the_counts_say_so(add: Add, 
     assert (other["runs"], other["cards"], other["seeds"]) == (3, 1, 3)  # type: ignore[index]
 
 
-def test_what_a_later_race_found_slower_beyond_the_margin_has_no_vote(add: Add, show: Show) -> None:
+@pytest.mark.parametrize(("slower", "winner", "agreeing"), [(0.01, 2, 1), (0.005, 1, 3)])
+def test_what_a_later_race_found_slower_beyond_the_margin_has_no_vote(
+    slower: float, winner: int, agreeing: int, add: Add, show: Show
+) -> None:
+    """The margin is 0.75 %."""
     for seed in range(3):
         add(1, seed, race={1: 900.0})
-    add(2, 9, race={2: 870.0, 1: 900.0})
+    add(2, 9, race={2: 900.0, 1: 900.0 * (1 + slower)})
     (record,) = records(show)
-    assert (chosen(record), record["runs_agreeing"]) == (2, 1)
+    assert (chosen(record), record["runs_agreeing"]) == (winner, agreeing)
 
 
 def test_of_winners_each_slower_than_another_the_one_that_is_least_slower_is_chosen(

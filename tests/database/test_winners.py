@@ -38,6 +38,15 @@ def test_best_known_prefers_exportable_winners_then_verified_trials(path: Path) 
         assert database.trial(trials[3].id or 0).trial.status is Status.UNSTABLE
 
 
+def test_a_winners_rates_are_those_of_its_time_in_the_race(path: Path) -> None:
+    """Its trial took 1000 ns at half of the speed of light, and it 900 in the race."""
+    filled(path)
+    with Database.open(path) as database:
+        (stored,) = database.winners(Filters()).rows
+    rates = stored.metrics.tflops, stored.metrics.gbytes_per_s, stored.metrics.speed_of_light
+    assert rates == pytest.approx((100.0 / 0.9, 2000.0 / 0.9, 0.5 / 0.9))
+
+
 def test_earlier_trials_are_of_the_same_kernel_problem_and_gpu(path: Path) -> None:
     filled(path, replace(make_run("b" * 32), kernel_digest="other"))
     filled(path, make_run("c" * 32, gpu=replace(GPU, name="NVIDIA A100")))

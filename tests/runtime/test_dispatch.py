@@ -72,6 +72,20 @@ def test_distance_is_in_doublings() -> None:
     assert distance(("m", "n", "k"), sizes, {"m": 1024, "n": 8, "k": 3}) == 5
 
 
+@pytest.mark.parametrize(("m", "slowdown"), [(4096, 1.0), (4097, 2 ** (85 / 1024)), (8192, 2**0.5)])
+def test_only_at_the_very_sizes_a_measured_slowdown_counts_alone(m: int, slowdown: float) -> None:
+    """From 4097 the first point is no part of an octave away, and the second one: their weights are 5 and 1."""
+    points = [({"m": m, "n": 4096, "k": 4096}, residual) for m, residual in ((4096, 0), (8192, 512))]
+    portfolio = {
+        "computation": 0, "gpu": H200, "bound": 1.05, "neighbours": 2, "reach": 512, "cost_weight": 0,
+        "members": [{"configuration": 0}],
+        "points": [{"sizes": sizes, "residuals": [residual]} for sizes, residual in points],
+    }  # fmt: skip
+    manifest = read_manifest(manifest_with(("winners", []), ("portfolios", [portfolio])))
+    found = dispatch(manifest, 0, {"m": m, "n": 4096, "k": 4096}, LIMITS, H200)
+    assert found.expected_slowdown == pytest.approx(slowdown, rel=1e-9)
+
+
 def test_the_default_is_the_first_that_can_run() -> None:
     assert outcome(chosen([], 4096)) == (1, "default", None)
     odd = chosen([], 4096, k=4095)

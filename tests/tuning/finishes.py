@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.faults.stub_device import StubDevice, good
@@ -51,14 +51,18 @@ def finish(device: Track, trials: list[Trial], default: Trial | None = None, **c
 
 
 def finish_and_rejected(
-    device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any
+    device: Track,
+    trials: list[Trial],
+    default: Trial | None = None,
+    say: Callable[[str], None] = lambda what: None,
+    **changes: Any,
 ) -> tuple[Finish | None, list[tuple[Trial, str]]]:
     rejected: list[tuple[Trial, str]] = []
 
     def reject(trial: Trial, reason: str, status: Status) -> None:
         rejected.append((trial, reason))
 
-    ended = FinalRace(device, PROBLEM, default, lambda what: None, reject, **changes).run(trials)
+    ended = FinalRace(device, PROBLEM, default, say, reject, **changes).run(trials)
     assert ended is None or ended.unstable == rejected
     return ended, rejected
 

@@ -57,6 +57,38 @@ def test_default_that_was_not_verified_does_not_race(status: Status) -> None:
     assert ended.verdict is Verdict.AMBIGUOUS
 
 
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({}, "racing 2 finalists"),
+        ({"default": 1}, "racing 2 finalists, the default among them"),
+        (
+            {"default": 0, "incumbent": 1},
+            "racing 2 finalists, the default and the best known before among them",
+        ),
+        ({"incumbent": 2}, "racing 2 finalists"),
+    ],
+)
+def test_what_races_is_said(known: dict[str, int], said: str) -> None:
+    trials = [trial(0, 1000.0), trial(1, 1010.0), trial(2, None, Status.HANG)]
+    phases: list[str] = []
+    ended = finish(
+        Track(),
+        trials,
+        say=phases.append,
+        **{"default": None, **{name: trials[i] for name, i in known.items()}},
+    )
+    assert ended is not None
+    assert phases[0] == said
+
+
+def test_one_that_races_alone_is_not_named() -> None:
+    phases: list[str] = []
+    default = trial(0, 1000.0)
+    finish(Track(), [default], default, say=phases.append)
+    assert phases[0] == "racing 1 finalist"
+
+
 def test_nothing_verified() -> None:
     device = Track()
     assert finish(device, [trial(0, None, Status.HANG), trial(1, 5.0, Status.UNVERIFIED)]) is None

@@ -15,7 +15,7 @@ from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Problem, Resources, Status, Trial
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.finalists import FINALISTS, TIMED_WARM
+from tuner.tuning.finalists import FINALISTS, TIMED_WARM, time_warm
 from tuner.tuning.race import FinalRace
 from tuner.tuning.state import Finish
 
@@ -167,16 +167,32 @@ def test_the_default_is_compared_in_both_modes() -> None:
 
 
 def test_few_are_timed_warm_and_fewer_race() -> None:
-    """The fastest, the best of each variant, and what was tried first; the fastest of each mode is among the last."""
+    """The fastest, two of each variant, and what was tried first; the fastest of each mode is among the last."""
     device = TwoModes({number: (10.0 + 0.02 * number, 9.0 - 0.001 * number) for number in range(60)})
     trials = [trial(number, times[0]) for number, times in device.times.items()]
-    trials[40] = trial(40, device.times[40][0], "other")
+    for number in (40, 42, 44):
+        trials[number] = trial(number, device.times[number][0], "other")
     finish(device, trials, initial={trials[50].configuration})
-    assert sorted(device.warm_races[0]) == [*range(TIMED_WARM), 40, 50]
+    assert sorted(device.warm_races[0]) == [*range(TIMED_WARM), 40, 42, 50]
     raced = set(numbers(device.races[1]))
     assert {0, 50} <= raced
     assert len(raced) <= FINALISTS + 2
     assert device.modes[:3] == [Mode.WARM, None, None] or device.modes[:3] == [Mode.WARM, None, Mode.WARM]
+
+
+def test_what_disturbs_a_round_or_a_sample_of_each_changes_no_time_by_which_finalists_are_chosen() -> None:
+    class Disturbed(TwoModes):
+        def _race(self, request: RaceRequest) -> Raced | RaceFailed:
+            raced = super()._race(request)
+            assert isinstance(raced, Raced)
+            whole, *others = raced.rounds
+            slower = [[[2 * sample for sample in group] for group in whole]]
+            return Raced(slower + [[[2 * first, *rest] for first, *rest in groups] for groups in others])
+
+    device = Disturbed({0: (10.0, 8.0), 1: (10.1, 9.0)})
+    trials = [trial(number, times[0]) for number, times in device.times.items()]
+    found = time_warm(device, trials, seed=0)
+    assert [found[one.configuration] for one in trials] == pytest.approx([8e3, 9e3], rel=1e-3)
 
 
 def test_an_initial_configuration_races_if_it_is_near_the_best_in_both_modes_together() -> None:
