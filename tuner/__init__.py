@@ -6,16 +6,28 @@ from typing import TYPE_CHECKING
 from tuner.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tuner.api.result import Result as Result
+    from tuner.api.tune import Kernel as Kernel
+    from tuner.api.tune import tune as tune
     from tuner.program.calls import record as record
     from tuner.program.replace import replace as replace
     from tuner.winners.load import load as load
 
 _LAZY = {
+    "Kernel": "tuner.api.tune",
+    "Result": "tuner.api.result",
     "load": "tuner.winners.load",
     "record": "tuner.program.calls",
     "replace": "tuner.program.replace",
+    "tune": "tuner.api.tune",
 }
 """Functions of the package, and where they are defined."""
+
+__all__ = [*_LAZY, "__version__"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:

@@ -60,6 +60,8 @@ def edge_case_problems(
         fits: whether it claims to work at other sizes.
         kernel: whose presets and constraints say which sizes there may be.
     """
+    if not problem.sizes:
+        return
     around = chain(
         tile_edge_problems(problem, configuration),
         tile_product_problems(problem, configuration),

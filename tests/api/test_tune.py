@@ -1,0 +1,102 @@
+"""A call of ``tuner.tune`` from its arguments to its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.api.conftest import STENCIL, STENCIL_CALL, Tune, X
+from tuner.core.errors import TunerError
+
+
+def test_five_lines(tune: Tune, capfd: pytest.CaptureFixture[str]) -> None:
+    result = tune()
+    assert result.best.keys() == {"BLOCK", "TILE"}
+    assert result.best["BLOCK"] * result.best["TILE"] <= 512  # type: ignore[operator]
+    assert result.confirmed
+    assert [trial["trial"] for trial in result.trials] == [1, 2, 3, 4, 5]
+    assert result.time_us == pytest.approx(min(trial["time_us"] for trial in result.trials), rel=1e-3)
+    if result.speedup is not None:
+        assert result.speedup.low <= result.speedup <= result.speedup.high
+    assert "winner" in repr(result)
+    assert "<pre>" in result._repr_html_()
+    assert capfd.readouterr() == ("", "")  # neither a terminal nor a notebook
+
+
+def test_a_file_and_functions(tune: Tune, tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text(STENCIL)
+    call = {
+        **STENCIL_CALL,
+        "grid": lambda n, BLOCK, TILE: -(-n // (BLOCK * TILE)),
+        "block": lambda p: p.BLOCK,
+    }
+    call["where"] = lambda BLOCK, TILE: BLOCK * TILE <= 512
+    result = tune(tmp_path / "own.cu", **call)
+    assert result.confirmed
+    saved = result.save(tmp_path / "saved" / "stencil.toml")
+    again = tune(str(saved), trials=5)
+    assert again._state.run.kernel_digest == result._state.run.kernel_digest
+    assert again._state.run.computation == result._state.run.computation
+
+
+def test_a_kernel_by_name(tune: Tune) -> None:
+    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": [128, 256]}, trials=4)
+    assert {trial["block_size"] for trial in result.trials} <= {128, 256}
+    assert result._state.run.problem.sizes == {"n": 4096}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"args": [X, X]}, ["takes 3 arguments", "const float* x, float* y, int n"]),
+        ({"args": [list(X), X, 5000]}, ["x is a list", "pass an array"]),
+        ({"args": [X[::2], X, 5000]}, ["x is not contiguous", "ascontiguousarray(x)"]),
+        ({"args": [X.astype(float), X, 5000]}, ["x is float64", "float*", "x.astype('float32')"]),
+        ({"args": [X[:0], X, 5000]}, ["x has no elements"]),
+        ({"args": [X, X, 5000.5]}, ["n is 5000.5", "whole number"]),
+        ({"args": {"x": X, "y": X, "m": 5000}}, ["no argument 'm'", "choose from: x, y, n"]),
+        ({"params": {"BLOCK": [64], "TILES": [1]}}, ["TILES", "did you mean TILE?"]),
+        ({"params": {"BLOCK": [64, "128"]}}, ["BLOCK = [64, '128']", "one type"]),
+        ({"params": {"BLOCK": []}}, ["no values of BLOCK"]),
+        ({"outputs": ["z"]}, ["outputs names 'z'", "choose from: x, y"]),
+        ({"outputs": ["x"]}, ["takes as const"]),
+        ({"grid": None}, ["grid is missing"]),
+        ({"grid": lambda m: -(-m // 4)}, ["grid", "m is a mapping of n, BLOCK, TILE"]),
+        ({"where": lambda BLOCK, TILES: True}, ["wants 'TILES'", "did you mean TILE?"]),
+        ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
+        ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
+        ({"kernel": "gem"}, ["no kernel named 'gem'"]),
+        ({"kernel": "own.cu"}, ["no file own.cu"]),
+    ],
+)
+def test_refused_in_one_line(tune: Tune, changes: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(TunerError) as refused:
+        tune(**changes)
+    (line,) = str(refused.value).splitlines()
+    for word in words:
+        assert word in line
+
+
+def test_equal_sizes_are_asked_for(tune: Tune) -> None:
+    source = """extern "C" __global__ void copy(const float* a, float* b, int n, int m) {
+        b[blockIdx.x * m + threadIdx.x] = a[blockIdx.x * m + threadIdx.x] * B;
+    }"""
+    a = np.ones((64, 64), np.float32)
+    call = {
+        "args": [a, a, 64, 64],
+        "params": {"B": [1, 2]},
+        "grid": "n",
+        "block": "m",
+        "trials": 2,
+        "reference": "a",
+    }
+    with pytest.raises(TunerError, match=r"n and m are all 64, .*shapes="):
+        tune(source, **call)
+    assert tune(source, **call, shapes={"a": ("n", "m"), "b": ("n", "m")})._state.run.problem.sizes == {
+        "n": 64,
+        "m": 64,
+    }
+    alone = tune(source, **call, sizes=())
+    assert alone._state.run.problem.sizes == {}

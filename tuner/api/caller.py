@@ -1,0 +1,209 @@
+"""A reference that is a function of the program that tunes: the measuring process asks for its results.
+
+A lambda or closure cannot be sent to another process. So the kernel's folder has a ``caller.py``, an ordinary Python
+reference, that connects to a thread of the calling program, which runs the function. Deadlines, repeated calls and
+other inputs are those of every Python reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import os
+import pickle
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+CALLERS = "callers"
+"""Folder beside ``caller.py``: a file for each program that answers now."""
+_TEXT = '''"""The reference is a function of the program that called tuner.tune, which this file asks for results."""
+
+from tuner.api.caller import ask
+
+CODE = {code!r}
+
+
+def reference({parameters}):
+    return ask(__file__, {{{pairs}}})
+'''
+
+
+class FailedInCallerError(RuntimeError):
+    """The function failed in the program that it belongs to."""
+
+
+def ask(file: str, values: Mapping[str, Any]) -> Any:
+    """Return what the calling program's function makes of some values.
+
+    Args:
+        file: the ``caller.py``.
+        values: by the function's parameters.
+
+    Raises:
+        FailedInCallerError: it fails, or that program has ended.
+    """
+    for path in sorted((Path(file).parent / CALLERS).glob("*.json"), key=os.path.getmtime, reverse=True):
+        where = json.loads(path.read_text())
+        try:
+            with Client(where["address"], "AF_UNIX", authkey=bytes.fromhex(where["key"])) as connection:
+                connection.send(dict(values))
+                failed, result = connection.recv()
+        except (OSError, EOFError):
+            continue
+        if failed:
+            raise FailedInCallerError(result)
+        return result
+    raise FailedInCallerError("the program whose function this is has ended; tune from it again")
+
+
+def caller_file(function: Callable[..., Any], available: Sequence[str]) -> str:
+    """Return the text of ``caller.py``.
+
+    Args:
+        function: the reference.
+        available: names of what it may take.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        names = list(available)
+    else:
+        names = [
+            one.name for one in parameters if one.kind is not one.VAR_POSITIONAL and one.name in available
+        ]
+    pairs = ", ".join(f"{name!r}: {name}" for name in names)
+    return _TEXT.format(code=code_digest(function), parameters=", ".join(names), pairs=pairs)
+
+
+def code_digest(function: Callable[..., Any]) -> str:
+    """Return a digest of a function's code and of all that it refers to; another each time if that cannot be had."""
+    seen: set[int] = set()
+    content = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, ModuleType):
+            content.update(f"module {value.__name__}".encode())
+        elif isinstance(value, CodeType):
+            content.update(repr((value.co_code, value.co_names, value.co_varnames)).encode())
+            for constant in value.co_consts:
+                add(constant)
+        elif isinstance(value, FunctionType):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+            add(value.__code__)
+            used = inspect.getclosurevars(value)
+            for name, other in (
+                *used.nonlocals.items(),
+                *used.globals.items(),
+                ("defaults", value.__defaults__),
+            ):
+                content.update(name.encode())
+                add(other)
+        else:
+            content.update(pickle.dumps(value))
+
+    try:
+        add(function)
+    except Exception:  # noqa: BLE001 - what a closure holds may refuse to be written down in any way
+        return secrets.token_hex(16)
+    return content.hexdigest()[:32]
+
+
+class Answering:
+    """A thread that answers with a function's results, as long as the block lasts.
+
+    Args:
+        function: of the calling program.
+        folder: of the kernel's file.
+        outputs: names of the kernel's outputs, in order.
+        library: whose arrays the function gets: ``torch``, ``cupy`` or ``numpy``.
+
+    Attributes:
+        error: what the function raised last.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], folder: Path, outputs: Sequence[str], library: str
+    ) -> None:
+        self._function, self._outputs, self._library = function, outputs, library
+        self.error: BaseException | None = None
+        self._key = secrets.token_bytes(32)
+        self._listener = Listener(family="AF_UNIX", authkey=self._key)
+        (folder / CALLERS).mkdir(exist_ok=True, mode=0o700)
+        self._file = folder / CALLERS / f"{secrets.token_hex(8)}.json"
+        self._closing = False
+
+    def __enter__(self) -> Answering:
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"address": self._listener.address, "key": self._key.hex()}, file)
+        threading.Thread(target=self._serve, daemon=True, name="reference").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing = True
+        self._file.unlink(missing_ok=True)
+        with contextlib.suppress(Exception):  # the thread waits for a connection
+            Client(self._listener.address, "AF_UNIX", authkey=self._key).close()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            with contextlib.suppress(Exception), self._listener.accept() as connection:
+                self._answer(connection)
+
+    def _answer(self, connection: Connection[Any, Any]) -> None:
+        values = connection.recv()
+        try:
+            given = {name: self._given(value) for name, value in values.items()}
+            answer = False, self._result(self._function(**given), given)
+        except BaseException as error:  # noqa: BLE001 - whatever a user's function throws
+            self.error = error
+            answer = True, _where(error, self._function)
+        connection.send(answer)
+
+    def _given(self, value: Any) -> Any:
+        if self._library == "numpy" or not hasattr(value, "shape"):
+            return value
+        library = sys.modules[self._library]
+        return library.from_numpy(value) if self._library == "torch" else library.asarray(value)
+
+    def _result(self, result: Any, given: Mapping[str, Any]) -> Any:
+        """Return results by output, on the host; of a function that returns nothing what it has written."""
+        if result is None and all(name in given for name in self._outputs):
+            result = {name: given[name] for name in self._outputs}
+        if isinstance(result, tuple | list) and len(result) == len(self._outputs) > 1:
+            result = dict(zip(self._outputs, result, strict=True))
+        if isinstance(result, Mapping):
+            return {name: _plain(one) for name, one in result.items()}
+        return tuple(map(_plain, result)) if isinstance(result, tuple) else _plain(result)
+
+
+def _plain(array: Any) -> Any:
+    """Return an array of torch or CuPy as one of NumPy."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        return (array.double() if array.is_floating_point() else array).numpy()
+    return array.get() if hasattr(array, "get") and hasattr(array, "shape") else array
+
+
+def _where(error: BaseException, function: Callable[..., Any]) -> str:
+    """Return an exception in one line, with the line of the function that it came from."""
+    import traceback
+
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if code and frame.filename == code.co_filename
+    ]
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}: {text}" if lines else text

@@ -1,0 +1,444 @@
+"""A call of ``tuner.tune`` as a kernel file: arrays give shapes, dtypes and values, the C signature gives the names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.api.arrays import is_array, number, on_host, require_pointer
+from tuner.api.tracing import traced
+from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.model import Value
+from tuner.expressions.arithmetic import parse
+from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft
+from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.toml.table import IDENTIFIER
+
+Texts = str | int | Callable[..., Any] | Sequence[str | int]
+"""Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A kernel's file, what lies beside it, and what a call of the result needs to know."""
+
+    draft: Draft
+    files: Mapping[str, bytes | NDArray[Any]]
+    """Sources, headers and values by their names in the folder."""
+    reference: Callable[..., Any] | None
+    """That of the caller, if it is a function."""
+    arguments: tuple[str, ...]
+    """The kernel's parameters in the order of its C signature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What ``tuner.tune`` was called with to describe a kernel; its docstring says what each is."""
+
+    source: str
+    file: Path | None = None
+    """Where the source was read from."""
+    args: Sequence[Any] | Mapping[str, Any] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    grid: Texts | None = None
+    block: Texts | None = None
+    where: Any = ()
+    reference: Any = "default"
+    outputs: Sequence[str] | Mapping[str, str] | None = None
+    sizes: Mapping[str, int] | Sequence[str] | None = None
+    shapes: Mapping[str, Any] = field(default_factory=dict)
+    entry: str = ""
+    name: str = ""
+    default: Mapping[str, Value] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    shared_memory: Texts | None = None
+    tolerance: float | str | None = None
+    reduction: int | str | None = None
+    compile_options: Sequence[str] = ()
+
+
+def described(call: Call) -> Described:
+    """Return the kernel's file that a call stands for.
+
+    Raises:
+        UsageError: an argument does not fit; the text says which, and what to pass instead.
+        KernelError: the source has no such kernel.
+    """
+    source = read_signatures(call.source)
+    entry = call.entry or source.kernel().name
+    signature = source.kernel(re.split(r"[<{(]", entry)[0].strip())
+    return _Reader(call, source, signature, entry).described()
+
+
+class _Reader:
+    def __init__(self, call: Call, source: Source, signature: KernelSignature, entry: str) -> None:
+        self.call, self.source, self.signature, self.entry = call, source, signature, entry
+        self.name = call.name or signature.short_name
+        self.types = {one.name: one.type for one in signature.parameters}
+        self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
+        self.numbers: dict[str, tuple[str, Value]] = {}
+        self.parameters = {name: _values(name, values) for name, values in call.params.items()}
+        self.files: dict[str, bytes | NDArray[Any]] = {}
+        self.fixed: list[str] = []
+        """Why nothing can be said of other sizes."""
+
+    def described(self) -> Described:
+        """Return all of it."""
+        self._take_arguments()
+        self.sizes = self._sizes()
+        shapes = {name: self._shape(name) for name in self._tensor_names()}
+        self._check_parameters()
+        roles = self._roles()
+        tensors = {name: self._tensor(name, shapes[name], roles[name]) for name in shapes}
+        launch = LaunchDraft(
+            self._source_file(),
+            self.entry,
+            [self._argument(name) for name in self.types],
+            self._texts("grid", self.call.grid),
+            self._texts("block", self.call.block),
+            ""
+            if self.call.shared_memory is None
+            else self._texts("shared_memory", self.call.shared_memory)[0],
+            {symbol: symbol for symbol in self.call.constants},
+        )
+        constraints = self._constraints()
+        reference, function = self._reference([name for name, role in roles.items() if role != "input"])
+        scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
+        compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}
+        draft = Draft(
+            name=self.name,
+            sizes=self.sizes,
+            tensors=tensors,
+            launches=[launch],
+            parameters=self._parameter_drafts(),
+            constraints=constraints,
+            scalars=scalars,
+            reference=reference,
+            compile=compiling,
+        )
+        return Described(draft, self.files, function, tuple(self.types))
+
+    # -- arguments, sizes and shapes
+
+    def _take_arguments(self) -> None:
+        args, names = self.call.args, list(self.types)
+        shown = ", ".join(f"{'const ' * of.const}{of.text} {name}" for name, of in self.types.items())
+        if args is None:
+            args = {}
+        elif not isinstance(args, Mapping):
+            if len(args) != len(names):
+                raise UsageError(
+                    f"{self.name} takes {len(names)} arguments, and args has {len(args)}", f"pass [{shown}]"
+                )
+            args = dict(zip(names, args, strict=True))
+        if unknown := [name for name in args if name not in self.types]:
+            raise UsageError(f"{self.name} has no argument {unknown[0]!r}", suggestion(unknown[0], names))
+        for name, of in self.types.items():
+            if name not in args:
+                if not (name in self.call.shapes if of.pointers else name in (self.call.sizes or ())):
+                    what = f"shapes={{{name!r}: ...}}" if of.pointers else f"sizes={{{name!r}: ...}}"
+                    raise UsageError(f"args has no {name}", f"pass [{shown}], or say {what}")
+            elif not of.pointers:
+                self.numbers[name] = number(name, args[name], of)
+            elif is_array(args[name]):
+                self.arrays[name] = on_host(name, args[name])
+                require_pointer(name, *self.arrays[name], of)
+            else:
+                what = type(args[name]).__name__
+                raise UsageError(
+                    f"{name} is a {what}, and the kernel takes {of.text}",
+                    "pass an array, such as one of NumPy",
+                )
+        for name, array in self.call.constants.items():
+            self.arrays[name] = on_host(name, np.atleast_1d(array))
+
+    def _tensor_names(self) -> list[str]:
+        return [*(name for name, of in self.types.items() if of.pointers), *self.call.constants]
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the sizes by name: integers that the call names, or that are an extent of an array."""
+        given, values = self.call.sizes, {name: value for name, (_, value) in self.numbers.items()}
+        if isinstance(given, Mapping):
+            sizes = {name: int(size) for name, size in given.items()}
+            for name, size in sizes.items():
+                if values.get(name, size) != size:
+                    raise UsageError(f"sizes has {name}={size}, and args {values[name]}", "say the same")
+            return sizes
+        whole = {name: value for name, value in values.items() if isinstance(value, int) and value > 0}
+        if given is not None:
+            for name in given:
+                if name not in whole:
+                    raise UsageError(
+                        f"sizes names {name!r}, which is no positive integer of args", suggestion(name, whole)
+                    )
+            return {name: whole[name] for name in given}
+        named = {
+            word
+            for shape in self.call.shapes.values()
+            for part in _sequence(shape)
+            for word in re.findall(r"[A-Za-z_]\w*", str(part))
+        }
+        extents = {extent for array, _ in self.arrays.values() for extent in array.shape}
+        return {name: value for name, value in whole.items() if name in named or value in extents}
+
+    def _shape(self, name: str) -> list[str]:
+        """Return a tensor's shape as expressions; the array takes it on."""
+        array = self.arrays[name][0] if name in self.arrays else None
+        if name in self.call.shapes:
+            shape = [self._literal(str(part)) for part in _sequence(self.call.shapes[name])]
+            extents = tuple(int(self._evaluated(f"shapes[{name!r}]", part)) for part in shape)
+            if array is not None:
+                if math.prod(extents) != array.size:
+                    raise UsageError(
+                        f"shapes says {name} is {extents}, and the array is {array.shape}",
+                        "say its shape by sizes",
+                    )
+                self.arrays[name] = array.reshape(extents), self.arrays[name][1]
+            return shape
+        assert array is not None
+        return [self._extent(name, extent) for extent in array.shape]
+
+    def _extent(self, tensor: str, extent: int) -> str:
+        fitting = [name for name, size in self.sizes.items() if size == extent]
+        if len(fitting) > 1 and self.call.sizes is None:
+            example = ", ".join(fitting)
+            raise UsageError(
+                f"{' and '.join(fitting)} are all {extent}, and so is an extent of {tensor}",
+                f"say which it is: shapes={{{tensor!r}: ({example})}}, or sizes=() for this problem alone",
+            )
+        if len(fitting) == 1:
+            return fitting[0]
+        if extent > 1 and tensor not in self.call.constants:
+            self.fixed.append(f"no size says the {extent} of {tensor}")
+        return str(extent)
+
+    def _evaluated(self, what: str, text: str) -> Any:
+        try:
+            return parse(text).evaluate(self.sizes)
+        except TunerError as error:
+            raise UsageError(f"{what}: {error.problem}", error.remedy) from None
+
+    # -- tensors, launch, constraints
+
+    def _roles(self) -> dict[str, str]:
+        """Return the role of each tensor: what outputs says, else inout for each pointer that is not const."""
+        names, outputs = self._tensor_names(), self.call.outputs
+        if outputs is None:
+            roles = {name: "inout" for name, of in self.types.items() if of.pointers and not of.const}
+        elif isinstance(outputs, Mapping):
+            roles = dict(outputs)
+        else:
+            roles = dict.fromkeys(_sequence(outputs), "output")
+        for name in roles:
+            if name not in names:
+                raise UsageError(
+                    f"outputs names {name!r}, which is no array of {self.name}", suggestion(name, names)
+                )
+            if name in self.types and self.types[name].const:
+                raise UsageError(
+                    f"outputs names {name}, which {self.name} takes as const", "name what it writes"
+                )
+        if not roles:
+            raise UsageError(
+                f"{self.name} takes only const pointers, so that it writes nothing",
+                "drop the const of its output",
+            )
+        return {name: roles.get(name, "input") for name in names}
+
+    def _tensor(self, name: str, shape: Sequence[str], role: str) -> TensorDraft:
+        if name not in self.arrays:
+            dtype = self.types[name].dtype
+            if dtype is None:
+                raise UsageError(
+                    f"{name} is {self.types[name].text}, whose dtype is not known", f"pass {name} in args"
+                )
+            return TensorDraft(shape, dtype, role, "zeros" if role == "inout" else None)
+        array, dtype = self.arrays[name]
+        return TensorDraft(shape, dtype, role, None if role == "output" else self._init(name, array))
+
+    def _init(self, name: str, array: NDArray[Any]) -> Any:
+        """Return what gives a tensor the values of an array: a number for equal ones, else a file."""
+        first = array.flat[0].item()
+        if not math.isnan(first) and (array == array.flat[0]).all():
+            return first if first else "zeros"
+        self.files[f"{name}.npy"] = array
+        return f"{name}.npy"
+
+    def _argument(self, name: str) -> Any:
+        of = self.types[name]
+        if not of.pointers and name in self.sizes and of.dtype != "int32":
+            return {"value": name, "dtype": of.dtype}
+        return name
+
+    def _texts(self, what: str, given: Texts | None) -> list[str]:
+        """Return numbers of a launch as expressions."""
+        if given is None:
+            example = next(iter(self.parameters), "256")
+            raise UsageError(
+                f"{what} is missing",
+                f"for example {what}={example!r}"
+                if what == "block"
+                else "for example grid='ceil_div(n, BLOCK)'",
+            )
+        if callable(given):
+            return traced(what, given, self._known(), self.parameters)
+        texts = [self._literal(str(part)) for part in _sequence(given)]
+        if not 1 <= len(texts) <= 3:
+            raise UsageError(f"{what} has {len(texts)} dimensions", "give one to three")
+        return texts
+
+    def _known(self) -> dict[str, Any]:
+        """Return what functions may use beside parameters: sizes, and numbers that stay as they are."""
+        return {**{name: value for name, (_, value) in self.numbers.items()}, **self.sizes}
+
+    def _literal(self, text: str) -> str:
+        """Return an expression in which numbers that are no sizes stand as they are."""
+        return re.sub(r"[A-Za-z_]\w*", lambda m: self._number_of(m.group()), text)
+
+    def _number_of(self, name: str) -> str:
+        return str(self.numbers[name][1]) if name in self.numbers and name not in self.sizes else name
+
+    def _constraints(self) -> dict[str, str]:
+        given = self.call.where
+        conditions = {}
+        for condition in [given] if isinstance(given, str) or callable(given) else given:
+            if callable(condition):
+                (text,) = traced("where", condition, self._known(), self.parameters)
+            else:
+                text = self._literal(str(condition))
+            conditions[" ".join(text.split())] = text
+        if self.fixed and self.sizes:
+            alone = " and ".join(f"{name} == {size}" for name, size in self.sizes.items())
+            conditions[f"this problem alone: {self.fixed[0]}"] = alone
+        return conditions
+
+    def _parameter_drafts(self) -> dict[str, ParameterDraft]:
+        """Return the parameters; without a given default, the first values that meet the constraints."""
+        for name, value in self.call.default.items():
+            if name not in self.parameters:
+                raise UsageError(
+                    f"default names {name!r}, which is no parameter", suggestion(name, self.parameters)
+                )
+            if value not in self.parameters[name]:
+                raise UsageError(
+                    f"default has {name}={value!r}, which is none of its values",
+                    f"choose from {self.parameters[name]}",
+                )
+        return {
+            name: ParameterDraft(values, self.call.default.get(name))
+            for name, values in self.parameters.items()
+        }
+
+    def _check_parameters(self) -> None:
+        """Refuse a parameter that nothing uses: it would only cost trials."""
+        used = (
+            {token.text for token in self.source.tokens}
+            | set(re.findall(r"\w+", self.entry))
+            | set(self.source.asked)
+        )
+        if "{{" in self.call.source or "{%" in self.call.source or "#include" in self.call.source:
+            return
+        for name in self.parameters:
+            if not IDENTIFIER.match(name):
+                raise UsageError(f"params has {name!r}, which is no name", "name a macro of the source")
+            texts = [self.call.grid, self.call.block, self.call.shared_memory]
+            if any(callable(text) for text in texts) or name in used:
+                continue
+            if not any(re.search(rf"\b{name}\b", str(text)) for text in texts):
+                known = sorted(word for word in used if word.isidentifier() and word.isupper())
+                raise UsageError(
+                    f"params has {name}, which neither the source nor grid and block use",
+                    suggestion(name, known),
+                )
+
+    def _source_file(self) -> str:
+        jinja = "{{" in self.call.source or "{%" in self.call.source
+        name = f"{self.name}.cu{'.j2' if jinja else ''}"
+        self.files[name] = self.call.source.encode()
+        if self.call.file is not None:
+            folder = self.call.file.resolve().parent
+            for header in own_headers([self.call.source], [folder]):
+                if header.is_relative_to(folder):
+                    self.files[str(header.relative_to(folder))] = read_source(header).encode()
+        return name
+
+    # -- reference
+
+    def _reference(self, outputs: Sequence[str]) -> tuple[Any, Callable[..., Any] | None]:
+        """Return what the file says of the reference, and the function if it is one of the caller's."""
+        given, bound = (
+            self.call.reference,
+            {"tolerance": self.call.tolerance, "reduction": self.call.reduction},
+        )
+        more = {
+            key: value if isinstance(value, int | float) else str(value)
+            for key, value in bound.items()
+            if value is not None
+        }
+        if given is None or given == "default" if isinstance(given, str | None) else False:
+            return (given if not more else {**({"python": "default"} if given else {}), **more}), None
+        if callable(given):
+            return {"python": "caller.py:reference", **more}, given
+        if isinstance(given, str | Path):
+            file, colon, function = str(given).rpartition(":")
+            if not (colon and file.endswith(".py")):
+                return {"numpy": str(given), **more}, None
+            path = Path(file).expanduser()
+            if not path.is_file():
+                raise UsageError(
+                    f"reference = {str(given)!r}: there is no file {file}", "give its path, or a function"
+                )
+            self.files[path.name] = path.read_bytes()
+            return {"python": f"{path.name}:{function}", **more}, None
+        expected = (
+            given
+            if isinstance(given, Mapping)
+            else dict(zip(outputs, given if isinstance(given, list | tuple) else [given], strict=False))
+        )
+        golden = {}
+        for name, array in expected.items():
+            if name not in outputs or not is_array(array):
+                raise UsageError(
+                    f"reference has {name!r}: {type(array).__name__}",
+                    f"pass arrays of {', '.join(outputs)}, a function, or 'default'",
+                )
+            golden[name] = f"{name}.expected.npy"
+            self.files[golden[name]] = on_host(name, array)[0].reshape(
+                self.arrays[name][0].shape if name in self.arrays else -1
+            )
+        return {"golden": golden, **more}, None
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+
+
+def _values(name: str, given: Any) -> list[Value]:
+    """Return a parameter's values.
+
+    Raises:
+        UsageError: there are none, they are of several types, or something else than numbers and text.
+    """
+    values = [given] if isinstance(given, str | int | float) else list(given)
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not values:
+        raise UsageError(f"params has no values of {name}", f"for example {{{name!r}: [64, 128, 256]}}")
+    kinds = {
+        bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value)
+        for value in values
+    }
+    if len(kinds) > 1 or not kinds <= {bool, float, str}:
+        shown = ", ".join(map(repr, itertools.islice(values, 4)))
+        raise UsageError(
+            f"params has {name} = [{shown}]", "give values of one type: numbers, text, or True and False"
+        )
+    return list(dict.fromkeys(values))

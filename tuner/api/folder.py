@@ -1,0 +1,113 @@
+"""The folder of a kernel that was described by a call: its file, the sources, and the values of its tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.api.caller import CALLERS, caller_file
+from tuner.api.description import Described
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.files import temporary_folder, whole_folder
+from tuner.kernel.draft import Draft
+
+KERNELS = "kernels"
+"""Folder beside a database, with one for each kernel that was described by a call."""
+
+
+def contents(described: Described) -> dict[str, Any]:
+    """Return what the folder holds: bytes, or an array, by name; the kernel's file comes first."""
+    files = {
+        f"{described.draft.name}.toml": _until_the_language_has_it(described.draft).toml().encode(),
+        **described.files,
+    }
+    if described.reference is not None:
+        available = [*described.draft.sizes, *described.draft.scalars]
+        available += [name for name, tensor in described.draft.tensors.items() if tensor.role != "output"]
+        files["caller.py"] = caller_file(described.reference, available).encode()
+    return files
+
+
+def _until_the_language_has_it(draft: Draft) -> Draft:
+    """Return a draft without values, the default's results, and work that the kernel file's language lacks as yet."""
+    tensors = {
+        name: replace(tensor, init=None if str(tensor.init).endswith(".npy") else tensor.init)
+        for name, tensor in draft.tensors.items()
+    }
+    moved = "+".join(f"{'*'.join(tensor.shape)}*itemsize('{tensor.dtype}')" for tensor in tensors.values())
+    reference = None if draft.reference == "default" else draft.reference
+    return replace(draft, tensors=tensors, work={"bytes": moved}, reference=reference)
+
+
+def kept(described: Described, database: Path) -> Path:
+    """Return the kernel's file in a folder beside the database: equal calls have the same one.
+
+    Raises:
+        TunerError: it cannot be written.
+    """
+    files = contents(described)
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{getattr(content, 'dtype', '')}{getattr(content, 'shape', '')}\0".encode())
+        digest.update(content if isinstance(content, bytes) else np.ascontiguousarray(content).data)
+    name = described.draft.name
+    folder = database.absolute().parent / KERNELS / f"{name}-{digest.hexdigest()[:12]}"
+    if not (folder / f"{name}.toml").is_file():
+        write(folder, files)
+    return folder / f"{name}.toml"
+
+
+def write(folder: Path, files: Mapping[str, Any]) -> None:
+    """Write a folder: all of it or nothing; one of this name that is there is replaced.
+
+    Raises:
+        TunerError: it cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with whole_folder(folder) as partial:
+            for name, content in files.items():
+                path = partial / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, bytes):
+                    path.write_bytes(content)
+                else:
+                    np.save(path, content)
+    except OSError as error:
+        raise TunerError(f"{folder}: {error.strerror}", "name another folder, with db=") from None
+
+
+def write_as(described: Described, target: Path) -> Path:
+    """Write a described kernel to a file of this name, and what lies beside it; return that."""
+    with temporary_folder() as new:
+        write(new / "kernel", contents(described))
+        return save(new / "kernel" / f"{described.draft.name}.toml", target)
+
+
+def save(file: Path, target: Path) -> Path:
+    """Copy a kernel's file, and what lies beside it, to a file of another name; return that.
+
+    Raises:
+        UsageError: the target is no ``.toml``.
+        TunerError: it cannot be written.
+    """
+    if target.suffix != ".toml":
+        raise UsageError(f"{target} is no .toml", f"write to a file such as {file.name}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for path in sorted(file.parent.rglob("*")):
+            inside = path.relative_to(file.parent)
+            if path.is_file() and CALLERS not in inside.parts and "__pycache__" not in inside.parts:
+                to = target if path == file else target.parent / inside
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, to)
+    except OSError as error:
+        raise TunerError(f"{target}: {os.strerror(error.errno or 0)}", "name another file") from None
+    return target

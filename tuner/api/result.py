@@ -1,0 +1,211 @@
+"""What ``tuner.tune`` returns: the winner, what it was compared with, all trials; callable, and shown in notebooks."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.api import folder
+from tuner.core.errors import CallError, UsageError
+from tuner.core.model import Configuration, Trial, Value
+from tuner.core.stats import Ratio
+from tuner.kernel.spec import KernelSpec
+from tuner.report.summary import best_so_far, summary, why_nothing
+from tuner.tuning import state
+from tuner.tuning.state import State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tuner.runtime.operation import Operation
+
+
+class Speedup(float):
+    """The default's time over the winner's, as a number with its 95 % interval: ``low`` and ``high``."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ratio: Ratio) -> Speedup:
+        """Return a ratio of two times as a speedup."""
+        speedup = cls(ratio.median)
+        speedup.low, speedup.high = ratio.low, ratio.high
+        return speedup
+
+    def __repr__(self) -> str:
+        if not math.isfinite(self.high):
+            return f"{float(self):.3f}x"
+        return f"{float(self):.3f}x ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Result of a run.
+
+    Attributes:
+        kernel: as it was read from :attr:`file`.
+        database: the file that has all of it.
+        stopped: whether Ctrl-C ended the search: then the best so far was neither raced nor confirmed.
+    """
+
+    kernel: KernelSpec
+    database: Path
+    arguments: tuple[str, ...]
+    """The parameters of the C function in order; empty for a kernel that was given by its file or name."""
+    stopped: bool
+    _state: State
+    _result: state.Result | None
+
+    @property
+    def file(self) -> Path:
+        """The kernel's file: what ``tune --kernel`` takes."""
+        return self.kernel.file
+
+    @property
+    def _winner(self) -> Trial | None:
+        return self._result.finish.winner if self._result and self._result.finish else self._state.incumbent
+
+    @property
+    def best(self) -> dict[str, Value]:
+        """The winner's parameters by name, and its variant if the kernel has several.
+
+        Raises:
+            CallError: no configuration was verified; the text says how most of them ended.
+        """
+        if self._winner is None:
+            raise CallError(self.verdict, "look at trials, which has the error of each")
+        return self._values(self._winner.configuration)
+
+    def _values(self, configuration: Configuration) -> dict[str, Value]:
+        variant = {"variant": configuration.variant} if len(self.kernel.variants) > 1 else {}
+        return {**variant, **configuration.values}
+
+    @property
+    def time_us(self) -> float:
+        """The winner's time in microseconds, as raced; NaN where there is none."""
+        if self._result and self._result.finish:
+            return self._result.finish.time_ns / 1e3
+        return ((self._winner and self._winner.time_ns) or math.nan) / 1e3
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """The default's time over the winner's, with its interval; None where they were not raced."""
+        finish = self._result.finish if self._result else None
+        return Speedup.of(finish.ratio) if finish and finish.ratio else None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a fresh process reproduced the winner's time and result, so that it can be called and bundled."""
+        finish = self._result.finish if self._result else None
+        return bool(finish and finish.exportable)
+
+    @property
+    def checked_against(self) -> str:
+        """What results were compared with: ``reference``, ``default`` (the default configuration) or ``nothing``."""
+        reference = self.kernel.reference
+        if getattr(reference, "default", False):
+            return "default"
+        return "reference" if reference.exists else "nothing"
+
+    @property
+    def verdict(self) -> str:
+        """How sure the result is, in a line."""
+        if self.stopped:
+            return "stopped: the best so far, neither raced nor confirmed"
+        assert self._result is not None
+        finish = self._result.finish
+        if finish is None:
+            return why_nothing(self._result, self.database)
+        default = finish.default is not None and finish.default.configuration == finish.winner.configuration
+        parts = ["the default configuration" if default else f"{finish.verdict} than the default"]
+        if not default and finish.verdict in ("same", "ambiguous"):
+            parts = [f"{finish.verdict}: no certain difference from the default"]
+        if self._state.run.replayed:
+            parts.append("replayed from a recording")
+        else:
+            parts.append(
+                "confirmed in a fresh process" if finish.exportable else f"not confirmed: {finish.reason}"
+            )
+            if not finish.edge_cases:
+                parts.append(
+                    f"no other size was verified{': ' if finish.edge_note else ''}{finish.edge_note}"
+                )
+        if self.checked_against == "default":
+            parts.append("checked against the default only")
+        return "; ".join(parts)
+
+    @cached_property
+    def trials(self) -> list[dict[str, Any]]:
+        """A record for each trial: its number, parameters, status, error, and ``time_us``: None for a failure."""
+        return [
+            {
+                "trial": number,
+                **self._values(trial.configuration),
+                "time_us": trial.time_ns / 1e3 if trial.time_ns else None,
+                "status": str(trial.status),
+                "error": trial.error,
+                "registers": trial.resources.registers if trial.resources else None,
+                "spill_bytes": trial.resources.spill_bytes if trial.resources else None,
+                "shared_bytes": trial.resources.static_shared_bytes + trial.resources.dynamic_shared_bytes
+                if trial.resources
+                else None,
+            }
+            for number, trial in enumerate(self._state.trials, 1)
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return :attr:`trials` as a table of pandas."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise UsageError(
+                "to_pandas needs pandas", "install it, or use trials, a list of dictionaries"
+            ) from None
+        return pd.DataFrame(self.trials)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the kernel's file, with what lies beside it, to a ``.toml`` of this name; return its path.
+
+        What is tuned from there has the same digests, so that these results count for it.
+        """
+        return folder.save(self.file, Path(path))
+
+    @cached_property
+    def operation(self) -> Operation:
+        """The winner as a function of arrays on the GPU: see ``tuner.load``.
+
+        Raises:
+            CallError: no winner was confirmed.
+        """
+        from tuner.winners.load import load
+
+        self._require_confirmed()
+        return load(self.file, db=self.database)
+
+    def _require_confirmed(self) -> None:
+        if not self.confirmed:
+            raise CallError(
+                f"there is no confirmed winner: {self.verdict}",
+                "only a confirmed one can be called or written",
+            )
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Launch the winner with the arguments of the call of ``tuner.tune``, in the order of the C function."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return summary(self._result, self.database) if self._result else best_so_far(self._state)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        raise TypeError("a result holds its run: keep its database and file, and open them with tuner.open")
