@@ -12,15 +12,18 @@ import hashlib
 import inspect
 import json
 import os
-import pickle
 import secrets
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
+
+import msgspec
+import numpy as np
 
 CALLERS = "callers"
 """Folder beside ``caller.py``: a file for each program that answers now."""
@@ -34,6 +37,12 @@ CODE = {code!r}
 def reference({parameters}):
     return ask(__file__, {{{pairs}}})
 '''
+
+
+_Part = tuple[str, tuple[int, ...], bytes] | int | float
+"""A number; or an array's dtype, shape and bytes."""
+_Parts = dict[str, list[_Part]]
+_Answer = tuple[str, _Parts]
 
 
 class FailedInCallerError(RuntimeError):
@@ -54,14 +63,41 @@ def ask(file: str, values: Mapping[str, Any]) -> Any:
         where = json.loads(path.read_text())
         try:
             with Client(where["address"], "AF_UNIX", authkey=bytes.fromhex(where["key"])) as connection:
-                connection.send(dict(values))
-                failed, result = connection.recv()
+                connection.send_bytes(_packed({name: [value] for name, value in values.items()}))
+                failed, results = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
         except (OSError, EOFError):
             continue
         if failed:
-            raise FailedInCallerError(result)
-        return result
+            raise FailedInCallerError(failed)
+        return {
+            name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in _unpacked(results).items()
+        }
     raise FailedInCallerError("the program whose function this is has ended; tune from it again")
+
+
+def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> bytes:
+    """Return a message: the values, or an answer that has them behind what failed, which may be nothing."""
+    parts: _Parts = {name: [_part(one) for one in of] for name, of in values.items()}
+    return msgspec.msgpack.encode(parts if failed is None else (failed, parts))
+
+
+def _part(value: Any) -> _Part:
+    if isinstance(value, int | float):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"it returns {array.dtype} values: return an array of numbers")
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _unpacked(parts: _Parts) -> dict[str, list[Any]]:
+    return {
+        name: [
+            np.frombuffer(bytearray(part[2]), part[0]).reshape(part[1]) if isinstance(part, tuple) else part
+            for part in of
+        ]
+        for name, of in parts.items()
+    }
 
 
 def caller_file(function: Callable[..., Any], available: Sequence[str]) -> str:
@@ -107,12 +143,25 @@ def code_digest(function: Callable[..., Any]) -> str:
             ):
                 content.update(name.encode())
                 add(other)
+        elif isinstance(value, Mapping):
+            for pair in value.items():
+                add(pair)
+        elif isinstance(value, list | tuple):
+            content.update(f"{type(value).__name__} {len(value)}".encode())
+            for item in value:
+                add(item)
+        elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+            content.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+        elif value is None or isinstance(value, str | bytes | int | float | complex):
+            content.update(repr(value).encode())
+        elif isinstance(value, type | BuiltinFunctionType | np.ufunc):
+            content.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
         else:
-            content.update(pickle.dumps(value))
+            raise TypeError(type(value).__name__)
 
     try:
         add(function)
-    except Exception:  # noqa: BLE001 - what a closure holds may refuse to be written down in any way
+    except (TypeError, ValueError, RecursionError):
         return secrets.token_hex(16)
     return content.hexdigest()[:32]
 
@@ -161,14 +210,14 @@ class Answering:
                 self._answer(connection)
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
-        values = connection.recv()
+        values = _unpacked(msgspec.msgpack.decode(connection.recv_bytes(), type=_Parts))
         try:
-            given = {name: self._given(value) for name, value in values.items()}
-            answer = False, self._result(self._function(**given), given)
+            given = {name: self._given(part) for name, (part,) in values.items()}
+            answer = _packed(self._results(self._function(**given), given), "")
         except BaseException as error:  # noqa: BLE001 - whatever a user's function throws
             self.error = error
-            answer = True, _where(error, self._function)
-        connection.send(answer)
+            answer = _packed({}, _where(error, self._function))
+        connection.send_bytes(answer)
 
     def _given(self, value: Any) -> Any:
         if self._library == "numpy" or not hasattr(value, "shape"):
@@ -176,15 +225,24 @@ class Answering:
         library = sys.modules[self._library]
         return library.from_numpy(value) if self._library == "torch" else library.asarray(value)
 
-    def _result(self, result: Any, given: Mapping[str, Any]) -> Any:
-        """Return results by output, on the host; of a function that returns nothing what it has written."""
+    def _results(self, result: Any, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Return values, and perhaps magnitudes, by output; of a function that returns nothing what it has written."""
         if result is None and all(name in given for name in self._outputs):
             result = {name: given[name] for name in self._outputs}
-        if isinstance(result, tuple | list) and len(result) == len(self._outputs) > 1:
+        if len(self._outputs) == 1 and not isinstance(result, Mapping):
+            result = {self._outputs[0]: result}
+        if isinstance(result, tuple | list) and len(result) == len(self._outputs):
             result = dict(zip(self._outputs, result, strict=True))
-        if isinstance(result, Mapping):
-            return {name: _plain(one) for name, one in result.items()}
-        return tuple(map(_plain, result)) if isinstance(result, tuple) else _plain(result)
+        if not isinstance(result, Mapping):
+            raise TypeError(
+                f"it returns {type(result).__name__}: return a dict of {', '.join(self._outputs)}"
+            )
+        return {
+            name: [
+                _plain(one) for one in (value if isinstance(value, tuple) and len(value) == 2 else [value])
+            ]
+            for name, value in result.items()
+        }
 
 
 def _plain(array: Any) -> Any:
@@ -197,8 +255,6 @@ def _plain(array: Any) -> Any:
 
 def _where(error: BaseException, function: Callable[..., Any]) -> str:
     """Return an exception in one line, with the line of the function that it came from."""
-    import traceback
-
     code = getattr(inspect.unwrap(function), "__code__", None)
     lines = [
         frame

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import is_array, number, on_host, require_pointer
+from tuner.api.call import Call, Texts, reference_of, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.model import Value
@@ -22,9 +21,6 @@ from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.signature import KernelSignature, Source, read_signatures
 from tuner.kernel.toml.table import IDENTIFIER
-
-Texts = str | int | Callable[..., Any] | Sequence[str | int]
-"""Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
 
 
 @dataclass(frozen=True)
@@ -38,32 +34,6 @@ class Described:
     """That of the caller, if it is a function."""
     arguments: tuple[str, ...]
     """The kernel's parameters in the order of its C signature."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """What ``tuner.tune`` was called with to describe a kernel; its docstring says what each is."""
-
-    source: str
-    file: Path | None = None
-    """Where the source was read from."""
-    args: Sequence[Any] | Mapping[str, Any] | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
-    grid: Texts | None = None
-    block: Texts | None = None
-    where: Any = ()
-    reference: Any = "default"
-    outputs: Sequence[str] | Mapping[str, str] | None = None
-    sizes: Mapping[str, int] | Sequence[str] | None = None
-    shapes: Mapping[str, Any] = field(default_factory=dict)
-    entry: str = ""
-    name: str = ""
-    default: Mapping[str, Value] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    shared_memory: Texts | None = None
-    tolerance: float | str | None = None
-    reduction: int | str | None = None
-    compile_options: Sequence[str] = ()
 
 
 def described(call: Call) -> Described:
@@ -86,7 +56,7 @@ class _Reader:
         self.types = {one.name: one.type for one in signature.parameters}
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
-        self.parameters = {name: _values(name, values) for name, values in call.params.items()}
+        self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
         self.files: dict[str, bytes | NDArray[Any]] = {}
         self.fixed: list[str] = []
         """Why nothing can be said of other sizes."""
@@ -111,7 +81,11 @@ class _Reader:
             {symbol: symbol for symbol in self.call.constants},
         )
         constraints = self._constraints()
-        reference, function = self._reference([name for name, role in roles.items() if role != "input"])
+        extents = {
+            name: [int(self._evaluated(name, text)) for text in shape] for name, shape in shapes.items()
+        }
+        outputs = {name: extents[name] for name, role in roles.items() if role != "input"}
+        reference, function = reference_of(self.call, outputs, self.files)
         scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
         compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}
         draft = Draft(
@@ -184,7 +158,7 @@ class _Reader:
         named = {
             word
             for shape in self.call.shapes.values()
-            for part in _sequence(shape)
+            for part in sequence(shape)
             for word in re.findall(r"[A-Za-z_]\w*", str(part))
         }
         extents = {extent for array, _ in self.arrays.values() for extent in array.shape}
@@ -194,7 +168,7 @@ class _Reader:
         """Return a tensor's shape as expressions; the array takes it on."""
         array = self.arrays[name][0] if name in self.arrays else None
         if name in self.call.shapes:
-            shape = [self._literal(str(part)) for part in _sequence(self.call.shapes[name])]
+            shape = [self._literal(str(part)) for part in sequence(self.call.shapes[name])]
             extents = tuple(int(self._evaluated(f"shapes[{name!r}]", part)) for part in shape)
             if array is not None:
                 if math.prod(extents) != array.size:
@@ -237,7 +211,7 @@ class _Reader:
         elif isinstance(outputs, Mapping):
             roles = dict(outputs)
         else:
-            roles = dict.fromkeys(_sequence(outputs), "output")
+            roles = dict.fromkeys(sequence(outputs), "output")
         for name in roles:
             if name not in names:
                 raise UsageError(
@@ -291,7 +265,7 @@ class _Reader:
             )
         if callable(given):
             return traced(what, given, self._known(), self.parameters)
-        texts = [self._literal(str(part)) for part in _sequence(given)]
+        texts = [self._literal(str(part)) for part in sequence(given)]
         if not 1 <= len(texts) <= 3:
             raise UsageError(f"{what} has {len(texts)} dimensions", "give one to three")
         return texts
@@ -370,75 +344,3 @@ class _Reader:
                 if header.is_relative_to(folder):
                     self.files[str(header.relative_to(folder))] = read_source(header).encode()
         return name
-
-    # -- reference
-
-    def _reference(self, outputs: Sequence[str]) -> tuple[Any, Callable[..., Any] | None]:
-        """Return what the file says of the reference, and the function if it is one of the caller's."""
-        given, bound = (
-            self.call.reference,
-            {"tolerance": self.call.tolerance, "reduction": self.call.reduction},
-        )
-        more = {
-            key: value if isinstance(value, int | float) else str(value)
-            for key, value in bound.items()
-            if value is not None
-        }
-        if given is None or given == "default" if isinstance(given, str | None) else False:
-            return (given if not more else {**({"python": "default"} if given else {}), **more}), None
-        if callable(given):
-            return {"python": "caller.py:reference", **more}, given
-        if isinstance(given, str | Path):
-            file, colon, function = str(given).rpartition(":")
-            if not (colon and file.endswith(".py")):
-                return {"numpy": str(given), **more}, None
-            path = Path(file).expanduser()
-            if not path.is_file():
-                raise UsageError(
-                    f"reference = {str(given)!r}: there is no file {file}", "give its path, or a function"
-                )
-            self.files[path.name] = path.read_bytes()
-            return {"python": f"{path.name}:{function}", **more}, None
-        expected = (
-            given
-            if isinstance(given, Mapping)
-            else dict(zip(outputs, given if isinstance(given, list | tuple) else [given], strict=False))
-        )
-        golden = {}
-        for name, array in expected.items():
-            if name not in outputs or not is_array(array):
-                raise UsageError(
-                    f"reference has {name!r}: {type(array).__name__}",
-                    f"pass arrays of {', '.join(outputs)}, a function, or 'default'",
-                )
-            golden[name] = f"{name}.expected.npy"
-            self.files[golden[name]] = on_host(name, array)[0].reshape(
-                self.arrays[name][0].shape if name in self.arrays else -1
-            )
-        return {"golden": golden, **more}, None
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-
-
-def _values(name: str, given: Any) -> list[Value]:
-    """Return a parameter's values.
-
-    Raises:
-        UsageError: there are none, they are of several types, or something else than numbers and text.
-    """
-    values = [given] if isinstance(given, str | int | float) else list(given)
-    values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    if not values:
-        raise UsageError(f"params has no values of {name}", f"for example {{{name!r}: [64, 128, 256]}}")
-    kinds = {
-        bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value)
-        for value in values
-    }
-    if len(kinds) > 1 or not kinds <= {bool, float, str}:
-        shown = ", ".join(map(repr, itertools.islice(values, 4)))
-        raise UsageError(
-            f"params has {name} = [{shown}]", "give values of one type: numbers, text, or True and False"
-        )
-    return list(dict.fromkeys(values))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
+from tuner.api.call import Call
 from tuner.api.caller import Answering
-from tuner.api.description import Call, Described, described
+from tuner.api.description import Described, described
 from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths

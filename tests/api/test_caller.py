@@ -1,0 +1,80 @@
+"""References that are functions of the calling program, run for another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.api.caller import Answering, caller_file, code_digest
+
+ASK = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from caller import reference
+try:
+    answer = reference(np.arange(3.0), 2)
+    print({name: np.asarray(value).tolist() for name, value in answer.items()})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def answer(folder: Path, function: Callable[..., Any], outputs: list[str]) -> str:
+    (folder / "caller.py").write_text(caller_file(function, ["x", "n"]))
+    with Answering(function, folder, outputs, "numpy"):
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK, str(folder)], capture_output=True, text=True, check=True
+        )
+    return asked.stdout.strip()
+
+
+def test_a_closure_answers_another_process(tmp_path: Path) -> None:
+    shift = np.array([10.0])
+    assert answer(tmp_path, lambda x, n: x * n + shift, ["y"]) == "{'y': [10.0, 12.0, 14.0]}"
+    assert (
+        answer(tmp_path, lambda x, n: (x, -x), ["y", "z"])
+        == "{'y': [0.0, 1.0, 2.0], 'z': [-0.0, -1.0, -2.0]}"
+    )
+
+
+def test_results_may_be_written_in_place(tmp_path: Path) -> None:
+    def double(x: Any, n: int) -> None:
+        x *= n
+
+    assert answer(tmp_path, double, ["x"]) == "{'x': [0.0, 2.0, 4.0]}"
+
+
+def test_what_fails_names_its_line(tmp_path: Path) -> None:
+    def fails(x: Any, n: int) -> Any:
+        return x[n + 7]
+
+    said = answer(tmp_path, fails, ["y"])
+    assert said.startswith(f"test_caller.py:{fails.__code__.co_firstlineno + 1}: IndexError")
+    assert "'NoneType'" in answer(tmp_path, lambda x, n: None + x, ["y"])
+    assert "a dict of y, z" in answer(tmp_path, lambda x, n: x, ["y", "z"])
+
+
+def test_a_program_that_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "caller.py").write_text(caller_file(lambda x, n: x, ["x", "n"]))
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert "has ended" in asked.stdout
+
+
+@pytest.mark.parametrize("other", [lambda x: x + 2, lambda x: x - 1])
+def test_a_digest_names_code_and_what_it_uses(other: Callable[..., Any]) -> None:
+    def adding(value: Any) -> Callable[..., Any]:
+        return lambda x: x + value
+
+    assert code_digest(adding(1)) == code_digest(adding(1)) != code_digest(adding(2))
+    assert code_digest(adding(np.zeros(2))) == code_digest(adding(np.zeros(2)))
+    assert code_digest(adding(object())) != code_digest(adding(object()))  # what it holds cannot be compared
+    assert code_digest(other) != code_digest(lambda x: x + 1)

@@ -1,0 +1,119 @@
+"""What ``tuner.tune`` was called with to describe a kernel; and what it says of values and the reference."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.api.arrays import is_array, on_host
+from tuner.core.errors import UsageError
+from tuner.core.model import Value
+
+Texts = str | int | Callable[..., Any] | Sequence[str | int]
+"""Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What ``tuner.tune`` was called with to describe a kernel; its docstring says what each is."""
+
+    source: str
+    file: Path | None = None
+    """Where the source was read from."""
+    args: Sequence[Any] | Mapping[str, Any] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    grid: Texts | None = None
+    block: Texts | None = None
+    where: Any = ()
+    reference: Any = "default"
+    outputs: Sequence[str] | Mapping[str, str] | None = None
+    sizes: Mapping[str, int] | Sequence[str] | None = None
+    shapes: Mapping[str, Any] = field(default_factory=dict)
+    entry: str = ""
+    name: str = ""
+    default: Mapping[str, Value] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    shared_memory: Texts | None = None
+    tolerance: float | str | None = None
+    reduction: int | str | None = None
+    compile_options: Sequence[str] = ()
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """Return what may be one or several as several."""
+    return [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+
+
+def values_of(name: str, given: Any) -> list[Value]:
+    """Return a parameter's values.
+
+    Raises:
+        UsageError: there are none, they are of several types, or something else than numbers and text.
+    """
+    values = [given] if isinstance(given, str | int | float) else list(given)
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not values:
+        raise UsageError(f"params has no values of {name}", f"for example {{{name!r}: [64, 128, 256]}}")
+    kinds = {
+        bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value)
+        for value in values
+    }
+    if len(kinds) > 1 or not kinds <= {bool, float, str}:
+        shown = ", ".join(map(repr, itertools.islice(values, 4)))
+        raise UsageError(
+            f"params has {name} = [{shown}]", "give values of one type: numbers, text, or True and False"
+        )
+    return list(dict.fromkeys(values))
+
+
+def reference_of(
+    call: Call, outputs: Mapping[str, Sequence[int]], files: dict[str, Any]
+) -> tuple[Any, Callable[..., Any] | None]:
+    """Return what the kernel's file says of the reference, and the function if it is one of the caller's.
+
+    Args:
+        call: has the reference.
+        outputs: extents by name.
+        files: gets what lies beside the kernel's file.
+
+    Raises:
+        UsageError: it is none.
+    """
+    given = call.reference
+    bounds = {"tolerance": call.tolerance, "reduction": call.reduction}
+    more = {
+        name: one if isinstance(one, int | float) else str(one)
+        for name, one in bounds.items()
+        if one is not None
+    }
+    if given is None or (isinstance(given, str) and given == "default"):
+        return given, None
+    if callable(given):
+        return {"python": "caller.py:reference", **more}, given
+    if isinstance(given, str | Path):
+        file, _, function = str(given).rpartition(":")
+        if not file.endswith(".py"):
+            return {"numpy": str(given), **more}, None
+        if not (path := Path(file).expanduser()).is_file():
+            raise UsageError(
+                f"reference = {str(given)!r}: there is no file {file}", "give its path, or a function"
+            )
+        files[path.name] = path.read_bytes()
+        return {"python": f"{path.name}:{function}", **more}, None
+    if not isinstance(given, Mapping):
+        given = dict(zip(outputs, given if isinstance(given, list | tuple) else [given], strict=False))
+    if all(isinstance(one, str) for one in given.values()):
+        return {"numpy": dict(given), **more}, None
+    golden = {}
+    for name, array in given.items():
+        if name not in outputs or not is_array(array):
+            remedy = f"pass an array for each of {', '.join(outputs)}; or a function, text, 'default' or None"
+            raise UsageError(f"reference has a {type(array).__name__} for {name}", remedy)
+        golden[name] = f"{name}.expected.npy"
+        files[golden[name]] = on_host(name, array)[0].reshape(outputs[name])
+    return {"golden": golden, **more}, None
