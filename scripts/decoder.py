@@ -13,7 +13,7 @@ of that folder. ``--db`` names a database whose winners are used; what it lacks 
 | step | does |
 |---|---|
 | record | runs each pass once, and writes `problems.csv` and the calls of each pass |
-| tune | `tune --kernel gemm --problems`, for what the database has no winner of |
+| tune | `tune gemm --problems`, for what the database has no winner of |
 | measure | decides on each product, replaces, and times each pass in turn with the original |
 
 What is asked of the figures stands beside them: at least 90 % of the linear layers' operations replaced or shown not to

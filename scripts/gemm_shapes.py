@@ -4,7 +4,7 @@
     scripts/run python scripts/gemm_shapes.py --layout nn,nt,tn,tt --time 8 --steps search,race,bits --seconds 540
     scripts/run python scripts/gemm_shapes.py --random 40 --random-seed 7 --time 8 --steps search,race --work drawn
 
-For each shape, dtype and layout: `tune --kernel gemm --trials 200 --time 20` in a new database, with the seconds that
+For each shape, dtype and layout: `tune gemm --trials 200 --time 20` in a new database, with the seconds that
 it took; then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list
 (``scripts/rivals/cublaslt.py``), on the same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or
 rotating, and then warm, back to back on the same buffers; rested. What is asked of the figures stands beside them.
@@ -97,7 +97,7 @@ class Study:
             found = json.loads(text or "[]")
             if found and not self._notes.data["where"]:  # a race says more
                 self._notes.data["where"] = {"gpu": found[0]["gpu"], **versions()}
-            how = " ".join(["tune --kernel gemm", *trials])
+            how = " ".join(["tune gemm", *trials])
             if database.is_file():
                 keep_winners(database, self._notes.winners)
                 self._notes.drop(problem)

@@ -106,7 +106,7 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
         "-m", "tuner", "show", "saxpy", cwd=tmp_path, path=path
     )
     script = installed / "bin" / "tune"
-    assert "tune --kernel gemm --trials 200" in command(script, "--help", cwd=tmp_path, path=path)
+    assert "tune gemm --trials 200" in command(script, "--help", cwd=tmp_path, path=path)
     assert not list(tmp_path.iterdir())
 
 

@@ -2,7 +2,7 @@
 
     scripts/run python scripts/measuring/ten_runs.py --out results/evidence/ten-runs.json
 
-Each ``tune --kernel gemm --trials 100`` starts from scratch with a database of its own. Its winner's claimed time is
+Each ``tune gemm --trials 100`` starts from scratch with a database of its own. Its winner's claimed time is
 then compared with a measurement in another process, in which the ten winners run in turn.
 """
 

@@ -8,7 +8,7 @@ import re
 import click
 
 from scripts.page_figures.evidence import table
-from tuner.cli import cli
+from tuner.cli import FORMER, cli
 
 
 def _found(path: tuple[str, ...]) -> tuple[click.Command, click.Context]:
@@ -45,7 +45,9 @@ def _row(option: click.Option, context: click.Context) -> list[str]:
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    return [
+        p for p in command.params if isinstance(p, click.Option) and not (p.hidden or p.name == "help_all")
+    ]
 
 
 def reference(*path: str) -> str:
@@ -62,7 +64,8 @@ def reference(*path: str) -> str:
     names = {option.name for option in options} if path == ("cluster", "run") else set()
     shared = [option for option in of_run if option.name in names]
     own = [option for option in options if option.name not in {one.name for one in shared}]
-    parts = [f"`{' '.join([context.command_path, *arguments])} [OPTIONS]`"] if arguments else []
+    name = FORMER.get(path[0], ("", " ".join(path)))[1].removesuffix(" N")
+    parts = [f"`tune {' '.join([name, *arguments])} [OPTIONS]`"] if arguments else []
     parts += said
     if examples:
         parts.append("\n".join(["```sh", *examples, "```"]))

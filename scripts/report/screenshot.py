@@ -1,6 +1,6 @@
 """Photograph pages that `tune report` wrote, in a headless Chromium, and say how fast they load.
 
-    scripts/run tune --kernel gemm --device replay --db /tmp/gemm.db
+    scripts/run tune gemm --device replay --db /tmp/gemm.db
     scripts/run tune report --db /tmp/gemm.db -o /tmp/gemm.html
     scripts/run python scripts/report/screenshot.py /tmp/gemm.html --height 1400 --png docs/images/report.png
 

@@ -1,7 +1,7 @@
 """Thrust and CUB as contestants, on the same buffers and in the same graphs as the tuned kernels.
 
-    tune bench --kernel vector_add --against scripts/rivals/cccl.py:thrust_vector_add
-    tune bench --kernel reduce --against scripts/rivals/cccl.py:cub_sum
+    tune bench vector_add --against scripts/rivals/cccl.py:thrust_vector_add
+    tune bench reduce --against scripts/rivals/cccl.py:cub_sum
 
 | kernel | functions |
 |---|---|

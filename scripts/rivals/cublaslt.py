@@ -1,6 +1,6 @@
 """The best of cuBLASLt's own list as a contestant, on the same buffers and in the same graphs as the tuned kernels.
 
-    tune bench --kernel gemm --against torch --against scripts/rivals/cublaslt.py:cublaslt
+    tune bench gemm --against torch --against scripts/rivals/cublaslt.py:cublaslt
 
 ``torch.mm`` runs the first algorithm that cuBLASLt's heuristic names. The heuristic has a list, and what stands further
 down is at times faster. :func:`cublaslt` asks for up to 32 algorithms, times each on copies of its own that together do

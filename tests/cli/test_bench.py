@@ -300,7 +300,7 @@ def test_nothing_to_check(bench: Bench, kernel: KernelSpec, device: BenchDevice)
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
-        (("--size", "n=3"), 2, "--kernel"),
+        (("--size", "n=3"), 2, "needs its kernel"),
         (("--kernel", "gem"), 2, "gemm"),
         (("--kernel", "gemm", "--against", "toch"), 2, "torch"),
         (("--kernel", "gemm", "--against", "none", "--against", "torch"), 2, "none"),

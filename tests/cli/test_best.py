@@ -85,7 +85,7 @@ def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> No
 
 
 def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
-    assert "tune --kernel saxpy" in str(fails(best, "--kernel", "saxpy"))
+    assert "tune saxpy" in str(fails(best, "--kernel", "saxpy"))
     result = call(best, "--kernel", "saxpy", "--json", code=1)
     assert json.loads(result.stdout) == []
 
@@ -104,8 +104,8 @@ def test_where_a_run_was_interrupted_the_command_that_finishes_it_is_named(tmp_p
     db = f"--db '{path}'"
     for command in (best, table):
         remedy = fails(command, "--db", str(path)).remedy
-        assert remedy == f"finish the interrupted run: tune --kernel transform --resume {db}"
-        assert fails(command, "--db", str(path), "--kernel", "saxpy").remedy.endswith(f"--kernel saxpy {db}")
+        assert remedy == f"finish the interrupted run: tune transform --resume {db}"
+        assert fails(command, "--db", str(path), "--kernel", "saxpy").remedy.endswith(f"tune saxpy {db}")
 
 
 def test_the_command_that_finishes_a_run_names_its_problem_and_device(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_command_that_finishes_a_run_names_its_problem_and_device(tmp_path: 
     interrupt(tmp_path / "t.db", problem, "replay:transform-H200")
     remedy = fails(best, "--db", str(tmp_path / "t.db"), "--kernel", "transform").remedy
     options = "--size n=2**24 --dtype float32 --device replay:transform-H200"
-    assert f": tune --kernel transform {options} --resume --db " in remedy
+    assert f": tune transform {options} --resume --db " in remedy
 
 
 def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path) -> None:
@@ -125,7 +125,7 @@ def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path
     assert "leave out a filter" in str(fails(best, "--kernel", "mine", "--gpu", "a100"))
     assert "did you mean mine?" in str(fails(best, "--kernel", "min"))
     softmax = str(Path(__file__).parents[2] / "docs/examples/softmax/softmax.toml")
-    assert f"find one with: tune --kernel {softmax}" in str(fails(best, "--kernel", softmax))
+    assert f"find one with: tune {softmax}" in str(fails(best, "--kernel", softmax))
 
 
 def test_an_unconfirmed_winner_says_why(path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_file_of_the_users_own_in_a_bundle_is_named_and_kept(
 def test_without_a_winner_there_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
     said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(example(tmp_path)), "-o", str(output))
-    assert_refused(said, 1, "tune --kernel gemm")
+    assert_refused(said, 1, "tune gemm")
     (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + b"\x07" * 5000)
     assert_refused(bundled(capsys, tmp_path / "damaged.db", output), 1, "damaged.db")
     assert not output.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,10 @@ from click.testing import CliRunner
 from tests.cli.filled_database import call
 from tests.commands import assert_refused, said_by
 from tests.test_imports import HEAVY
-from tuner.cli import cli
+from tuner.cli import ADVANCED, FORMER, GROUPS, cli
+from tuner.cli import COMMANDS as LISTED
 from tuner.cli.commands.results import best, db, query, trial
-from tuner.cli.commands.run import run
+from tuner.cli.commands.run import SECTIONS, run
 from tuner.cli.commands.winners import export
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import TunerError
@@ -109,13 +111,13 @@ def test_options_repeat_what_their_bodies_know() -> None:
     assert namespace.default == NAMESPACE
 
 
-NEEDED = {("bundle",): ("-o", "x"), ("report",): ("-o", "x"), ("export",): ("-o", "x")}
+NEEDED = {("bundle",): ("-o", "x"), ("export",): ("-o", "x")}
 """What a command asks for besides a kernel."""
 WITH_A_KERNEL = {
     words: command
     for words, command in COMMANDS.items()
     if {"kernel", "kernel_name"} & {parameter.name for parameter in command.params}
-    and words != ("import",)  # its arguments are files
+    and words != ("db", "import")  # its arguments are files
 }
 
 
@@ -132,17 +134,17 @@ def test_kernel_is_named_with_and_without_its_option(words: tuple[str, ...]) -> 
         with pytest.raises((TunerError, click.UsageError)):
             given(*twice)
     usage, _, rest = CliRunner().invoke(cli, [*words, "--help"]).output.partition("\n")
-    assert ("KERNEL" in usage) != ("--kernel NAME|FILE" in rest)
+    assert "KERNEL" in usage and "--kernel" not in rest and "-k" not in rest
 
 
 def test_commands_with_a_kernel_are_all_there() -> None:
     of_kernels = (
-        "portfolio bench ladder ablate explain render profile sanitize best table query report export bundle"
+        "portfolio bench ladder ablate explain render profile sanitize best trials report export bundle"
     )
     assert {*of_kernels.split(), "run", "show", "check", "cluster run"} == {*map(" ".join, WITH_A_KERNEL)}
 
 
-@pytest.mark.parametrize("command", ["bundle -o x", "portfolio", "ladder", "show", "check"])
+@pytest.mark.parametrize("command", ["bundle -o x", "portfolio", "ladder", "check"])
 def test_a_kernel_that_is_needed_is_asked_for(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = said_by(capsys, *command.split())
     assert said.code == 2 and said.out == "" and "kernel" in said.err.lower() and "Missing" in said.err
@@ -168,5 +170,79 @@ def test_short_helps_are_whole() -> None:
 def test_help_says_what_it_does(command: click.Command) -> None:
     output = call(command, "--help").output
     assert "Usage:" in output
-    if command in (query, best, trial, export):
+    if command in (best, export):
         assert f"tune {command.name} " in output
+    if command in (query, trial):
+        assert "tune trials " in output
+
+
+def test_first_help_is_short_and_help_all_has_the_rest() -> None:
+    first, everything = (CliRunner().invoke(cli, [word]).output for word in ("--help", "--help-all"))
+    shown = [name for group in GROUPS.values() for name in group]
+    assert len(shown) <= 14
+    for name in LISTED:
+        line = re.compile(rf"(?m)^  {name}  +\S")
+        assert bool(line.search(first)) == (name in shown) and line.search(everything)
+    assert all(name in first for group in ADVANCED.values() for name in group)
+    assert not any(f"\n  {name} " in everything for name in FORMER)
+
+
+def test_help_of_run_is_a_screen_and_help_all_has_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    first, everything = (CliRunner().invoke(cli, ["run", word]).output for word in ("--help", "--help-all"))
+    assert len(first.splitlines()) <= 40
+    options = {
+        parameter.name: parameter.opts[-1]
+        for parameter in run.params
+        if not parameter.opts[-1].endswith("kernel")
+    }
+    options = {name: spelling for name, spelling in options.items() if spelling.startswith("--")}
+    sections = [name for names in SECTIONS.values() for name in names.split()]
+    assert sorted(sections) == sorted(options.keys() - {"help_all"})
+    short = SECTIONS["Options"].split()
+    for name, spelling in options.items():
+        stands = re.compile(rf"(?m)^  (-\w, )?{spelling}\b(?!-)")
+        assert bool(stands.search(first)) == (name in short or name == "help_all"), name
+        assert stands.search(everything), name
+
+
+@pytest.mark.parametrize("words", ["", "best", "run", "db merge", "trials 12", "query"])
+def test_help_is_also_a_command(words: str) -> None:
+    asked = CliRunner().invoke(cli, ["help", *words.split()])
+    assert asked.exit_code == 0 and asked.output == CliRunner().invoke(cli, [*words.split(), "--help"]).output
+
+
+SAME = {"table": "best --agreement", "query": "trials", "trial 7": "trials 7", "import f": "db import f"}
+
+
+@pytest.mark.parametrize("former", SAME)
+def test_former_names_mean_the_same(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same body is given the same."""
+    assert former.split()[0] in FORMER
+    given = []
+    load = importlib.import_module
+
+    class Recorded(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            return lambda record: given.append((self.__name__, name, vars(record)))
+
+    def loaded(name: str) -> ModuleType:
+        return load(name) if "commands" in name else Recorded(name)
+
+    monkeypatch.setattr(importlib, "import_module", loaded)
+    for words in (former, SAME[former]):
+        said = CliRunner().invoke(cli, [*words.split(), "--json"])
+        assert said.exit_code == 0, said.output
+    assert len(given) == 2 and given[0] == given[1]
+
+
+def test_show_without_a_kernel_lists_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = said_by(capsys, "show", "--json")
+    assert listed.code == 0 and listed.out == said_by(capsys, "list", "--json").out
+    assert_refused(said_by(capsys, "show", "--size", "n=4"), 2, "need a kernel")
+
+
+def test_a_number_after_trials_is_one_trial(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(cli, ["trials", "3", "--db", str(tmp_path / "no.db")])
+    assert isinstance(missing.exception, TunerError)
+    assert "--source-dir" in CliRunner().invoke(cli, ["trials", "3", "--help"]).output

@@ -121,7 +121,7 @@ def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
         "no configuration could be verified; 12 of 12 ended as wrong_result: c[5] is 1, expected 2"
         in said.err
     )
-    assert "tune trial 1 --db 'my results.db'" in said.err
+    assert "tune trials 1 --db 'my results.db'" in said.err
     assert "Traceback" not in said.err
 
 

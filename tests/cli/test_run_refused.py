@@ -76,7 +76,7 @@ SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
         ((*SMALL, "--nonsense"), ("--nonsense", "see tune run --help")),
         (("--kernl", "gemm"), ("Did you mean '--kernel'?",)),
         (("gemm", "saxpy"), ("(saxpy)", "name one kernel; for several run the command for each")),
-        ((), ("--kernel", "a recording of this tool")),
+        ((), ("tune vector_add --device", "a recording of this tool")),
     ],
 )  # fmt: skip
 def test_bad_argument_is_one_clear_line(
@@ -88,7 +88,7 @@ def test_bad_argument_is_one_clear_line(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("tabel",), ("tabel", "did you mean table?")),
+        (("tabel",), ("tabel", "did you mean best --agreement?")),
         (("vector_ad",), ("vector_ad", "did you mean vector_add?")),
     ],
 )

@@ -93,11 +93,6 @@ def test_screens_fit_and_no_word_is_broken(name: str, screens: dict[tuple[str, i
             assert wide - words_of(lines) <= EMPTY_COLUMNS
 
 
-def test_help_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = re.findall(r"(?m)^  ([a-z]+)  +\S", said_by(capsys, "--help").out)
-    assert sorted(listed) == sorted(COMMANDS)
-
-
 def test_help_fits_and_no_example_is_broken(tmp_path: Path) -> None:
     groups = {"db": ("check", "merge", "backup", "delete"), "cluster": ("run", "start", "status", "stop")}
     asked = [name for name in COMMANDS if name not in groups]

@@ -175,7 +175,7 @@ def test_problems_without_a_majority_are_written_for_another_search(
     for seed, winner in enumerate((1, 2)):
         add(winner, seed, "GPU-3", problem=problem, gpu_name="another model")
         add(winner, seed, problem=replace(problem, kernel="other"))
-    for more, words in (((), ("gemm", "other", "--kernel")), (("--kernel", "gemm"), ())):
+    for more, words in (((), ("gemm", "other", "tune best gemm")), (("--kernel", "gemm"), ())):
         said = show(*again, *more)
         assert said.code == (2 if words else 0)
         assert all(word in said.err for word in words)

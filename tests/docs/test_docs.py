@@ -13,6 +13,7 @@ import click
 import pytest
 
 from tuner.cli import cli
+from tuner.cli.commands.results import trial
 from tuner.kernel.load import builtin_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +79,7 @@ def command_lines() -> list[tuple[str, str]]:
 def test_command_lines_parse(page: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Go through the real command line with nothing left of the commands but their options."""
     called: list[dict[str, object]] = []
-    for command in {id(command): command for command in COMMANDS.values()}.values():
+    for command in {id(command): command for command in [*COMMANDS.values(), trial]}.values():
         monkeypatch.setattr(command, "callback", lambda **options: called.append(options))
     words = shlex.split(line, comments=True)[1:]
     for stop in ("|", ">", "&&", ";"):

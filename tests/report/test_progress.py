@@ -71,7 +71,7 @@ def test_a_winner_is_to_be_explained_reported_and_once_confirmed_bundled(state: 
     finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0], exportable=True)
     state.run = replace(state.run, kernel_file="/kernels/my scale.toml")
     one, several = Result(state, finish, 1, {}), [Result(state, finish, 1, {})] * 2
-    assert "--kernel '/kernels/my scale.toml' --db x.db" in " ".join(next_steps([one], Path("x.db")))
+    assert "bundle '/kernels/my scale.toml' --db x.db" in " ".join(next_steps([one], Path("x.db")))
     unconfirmed = Result(state, replace(finish, exportable=False), 1, {})
     assert "bundle" not in " ".join(next_steps([unconfirmed], Path("x.db")))
     assert "tune best --db x.db" in next_steps(several, Path("x.db"))[0]

@@ -150,7 +150,7 @@ def test_winners_that_are_not_the_kernels_are_left_out_and_named(
 
 def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
     for arguments, error, words in (
-        ({"db": stored, "gpu": "B200"}, DatabaseError, "tune --kernel vector_add"),
+        ({"db": stored, "gpu": "B200"}, DatabaseError, "tune vector_add"),
         ({"db": tmp_path / "none.db"}, DatabaseError, "none.db"),
         ({"db": stored, "bundle": tmp_path}, CallError, "a bundle, or a database"),
         ({}, CallError, "a bundle, or a database"),

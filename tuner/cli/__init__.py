@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from tuner.cli.loader import all_help, help_all
 from tuner.core import paths, signals
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.version import __version__
@@ -23,50 +24,52 @@ from tuner.report.terminal import escaped_output
 
 GROUPS = {
     "Tune": {
-        "run": ("run:run", "Tune a kernel (the default: tune --kernel gemm)."),
-        "portfolio": ("studies:portfolio", "Choose a few configurations that together run all sizes well."),
-        "cluster": ("cluster:cluster", "Tune on the GPUs of many hosts."),
+        "run": ("run:run", "Tune a kernel: tune KERNEL, such as tune gemm."),
+        "check": ("inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
     },
     "See what was found": {
         "best": ("results:best", "Show the best configuration of each problem."),
-        "table": ("results:table", "Show the winners, and how many runs and cards agree on each."),
-        "query": ("results:query", "List trials: filter, sort, JSON, CSV, SQL."),
-        "trial": ("results:trial", "Show one trial in full, or measure it again."),
-        "report": ("results:report", "Write an HTML report of a run, a kernel or the whole database."),
-        "bench": (
-            "studies:bench",
-            "Time stored winners again, with the default, libraries or your own code.",
-        ),
+        "trials": ("results:trials", "List trials, or show one in full: tune trials 12."),
+        "report": ("results:report", "Write an HTML report with figures."),
+        "bench": ("studies:bench", "Time winners again, beside libraries or your own code. [GPU]"),
     },
     "Understand a kernel": {
+        "show": ("inspection:show", "Show a kernel's parameters; without a name, list the kernels."),
         "explain": ("inspection:explain", "Explain what limits a configuration, without running it."),
         "ladder": ("studies:ladder", "Show what each optimisation step gains, over a sweep of sizes."),
-        "ablate": ("studies:ablate", "Measure what each parameter of a configuration gains."),
-        "profile": ("inspection:profile", "Profile one configuration with Nsight Compute."),
-        "sanitize": ("inspection:sanitize", "Run Compute Sanitizer on configurations."),
         "render": ("inspection:render", "Print the CUDA source and the launches of a configuration."),
     },
     "Use winners": {
         "bundle": ("winners:bundle", "Write winners as a folder that C++ and Python programs call."),
-        "export": ("winners:export", "Write winners as a C++ header, or trials in another tool's format."),
+        "export": ("winners:export", "Write winners as a C++ header, or trials for other tools."),
     },
-    "Kernels": {
-        "list": ("inspection:list_kernels", "List the built-in kernels."),
-        "show": ("inspection:show", "Show a kernel's problem, variants, parameters and constraints."),
-        "check": ("inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
-    },
-    "Database and machine": {
-        "db": ("results:db", "Check, merge or back up the database; delete a run."),
-        "import": ("winners:import_results", "Import results of other tools."),
+    "This machine": {
         "doctor": ("inspection:doctor", "Show what this machine has, what is missing, and how to get it."),
     },
 }
-"""The commands as help lists them, by what people want: module and function in ``commands/``, and what each does."""
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-ON_GPU = ("bench", "portfolio", "ablate", "profile", "sanitize")
-"""Commands that measure, and have nothing to replay."""
+"""The commands of the first help, by what people want: module and function in ``commands/``, and what each does."""
+ADVANCED = {
+    "Advanced": {
+        "ablate": ("studies:ablate", "Measure what each parameter of a configuration gains. [GPU]"),
+        "profile": ("inspection:profile", "Profile a configuration with Nsight Compute. [GPU]"),
+        "sanitize": ("inspection:sanitize", "Run Compute Sanitizer on configurations. [GPU]"),
+        "portfolio": ("studies:portfolio", "Choose a few configurations for all sizes. [GPU]"),
+        "cluster": ("cluster:cluster", "Tune on the GPUs of many hosts."),
+        "db": ("results:db", "Check, merge, import or back up the database; delete a run."),
+    }
+}
+"""Those that ``tune --help-all`` lists as well."""
+FORMER = {
+    "table": ("results:table", "best --agreement"),
+    "query": ("results:query", "trials"),
+    "trial": ("results:trial", "trials N"),
+    "list": ("inspection:list_kernels", "show"),
+    "import": ("winners:import_results", "db import"),
+}
+"""Names of before, which no help lists, and what each is now."""
+COMMANDS = {name: one for group in (GROUPS | ADVANCED).values() for name, one in group.items()}
 READER_LEFT = 141
-"""Exit status when the reader of the output has closed it (``tune query | head``): that of a program ended by SIGPIPE,
+"""Exit status when the reader of the output has closed it (``tune trials | head``): that of a program ended by SIGPIPE,
 as shells and other tools expect it."""
 
 
@@ -74,7 +77,9 @@ class _LazyGroup(click.Group):
     """A group that imports a command's options when it is named. Options without a command belong to ``run``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version"):
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help", "--help-all", "--version"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -82,20 +87,21 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        found = COMMANDS.get(cmd_name) or FORMER.get(cmd_name)
+        if found is None:
             return None
-        module, name = COMMANDS[cmd_name][0].split(":")
+        module, name = found[0].split(":")
         return getattr(importlib.import_module(f"tuner.cli.commands.{module}"), name)  # type: ignore[no-any-return]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
-        if word not in COMMANDS:
+        if word not in COMMANDS | FORMER:
             kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
             if not (word in kernels or word.endswith(".toml") or "/" in word):
-                close = difflib.get_close_matches(word, [*COMMANDS, *kernels], n=1)
-                guess = f"did you mean {close[0]}? " if close else ""
+                close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
+                guess = f"did you mean {FORMER.get(close[0], ('', close[0]))[1]}? " if close else ""
                 raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")
             args = ["run", *args]
         return super().resolve_command(ctx, args)
@@ -107,32 +113,31 @@ class _LazyGroup(click.Group):
             _give_up_output()
             raise click.exceptions.Exit(READER_LEFT) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(map(len, COMMANDS))
-        for title, commands in GROUPS.items():
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown, width = GROUPS | ADVANCED if all_help(ctx) else GROUPS, max(map(len, COMMANDS))
+        for title, commands in shown.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [
-                        (name.ljust(width), text + (" [GPU]" if name in ON_GPU else ""))
-                        for name, (_, text) in commands.items()
-                    ]
-                )
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])
         formatter.write_paragraph()
         with formatter.indentation():
+            if shown is GROUPS:
+                names = ", ".join(sorted(name for group in ADVANCED.values() for name in group))
+                formatter.write_text(f"Advanced, with --help-all: {names}.")
             formatter.write_text("[GPU] needs an NVIDIA GPU. Without one, run and ladder replay a recording.")
 
 
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Start with:  tune --kernel gemm --trials 200",
+    epilog="Start with:  tune gemm --trials 200",
+    params=[help_all("commands")],
 )
 @click.version_option(__version__, prog_name="tune")
 def cli() -> None:
     """Auto-tune CUDA kernels, and verify every result.
 
-    Each configuration is rendered, compiled, verified against a reference, timed, and stored in SQLite. The best
-    are timed in turn with each other and the default, and the winner is confirmed in a fresh process.
+    Each configuration is rendered, compiled, verified against a reference, timed, and stored in SQLite. The best few
+    are timed alternately with the default, the winner again in a new process.
     """
 
 

@@ -39,7 +39,7 @@ def bench(asked: BenchArguments) -> None:
     problems: list[Problem] | None = None
     if asked.sizes or asked.presets or asked.problem_texts:
         if kernel is None:
-            raise UsageError("a problem needs its kernel", "add --kernel")
+            raise UsageError("a problem needs its kernel", "name it: tune bench gemm")
         problems = make_problems(kernel, part(asked, ProblemTexts))
     fits = problem_filter(asked.dtypes, asked.options)
     if asked.history:
@@ -187,8 +187,8 @@ class _Benches:
         if not to_do:
             nothing = f"no confirmed winner on {device.gpu.name} in {database.path} fits"
             if checking:
-                raise UsageError(nothing, f"there is nothing to check; find one with: tune --kernel {name}")
-            raise DatabaseError(nothing, f"find one with: tune --kernel {name}, or give a --size")
+                raise UsageError(nothing, f"there is nothing to check; find one with: tune {name}")
+            raise DatabaseError(nothing, f"find one with: tune {name}, or give a --size")
         modes = [None if mode == "auto" else Mode(mode) for mode in self.options.modes or ("auto",)]
         targets: list[study.Target] = []
         for problem, stored in to_do:

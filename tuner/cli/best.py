@@ -1,4 +1,4 @@
-"""``tune best``, ``tune table``: stored winners, and how far runs agree; which of them a command takes at all."""
+"""``tune best``: stored winners, and how far runs agree; which of them a command takes at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tuner.cli.commands.results import BestArguments, TableArguments
+from tuner.cli.commands.results import BestArguments
 from tuner.cli.filters import (
     filters_of,
     kernel_filters,
@@ -43,16 +43,25 @@ OF_AGREEMENT = (
 )
 
 
-def table(asked: TableArguments) -> None:
-    """Print the table: of replays where nothing that fits was measured.
+def best(asked: BestArguments) -> None:
+    """Print the winners that fit; those of recordings where nothing that fits was measured.
 
     Raises:
-        DatabaseError: no winner fits.
-        UsageError: problems of several kernels cannot be written to one file.
+        DatabaseError: none fits.
+        UsageError: two formats, or problems of several kernels in one file.
         OSError: the file cannot be written.
     """
     if asked.as_markdown and (asked.as_json or asked.as_csv):
         raise UsageError("--markdown excludes --json and --csv", "give one of them")
+    if asked.agreement:
+        _agreement(asked)
+    elif asked.as_markdown or asked.again:
+        raise UsageError("--markdown and --again show how far runs agree", "add --agreement")
+    else:
+        _best(asked)
+
+
+def _agreement(asked: BestArguments) -> None:
     if asked.again:
         refuse_missing_parent(asked.again)
     kernels = Kernels(named_kernel(asked.kernel))
@@ -84,7 +93,7 @@ def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:
     if len(kernels) > 1:
         raise UsageError(
             f"a file has the problems of one kernel, and here are those of {', '.join(kernels)}",
-            "name one with --kernel",
+            "name one: tune best gemm --agreement",
         )
     without = [row.stored.run for row in rows if not row.has_majority]
     problems = {run.problem.key: run.problem for run in without}
@@ -207,7 +216,7 @@ def measured_else_replayed(
 
 
 def listed_winners(
-    asked: BestArguments | TableArguments, read: Callable[[Database, Filters], Selection[Record]]
+    asked: BestArguments, read: Callable[[Database, Filters], Selection[Record]]
 ) -> tuple[Selection[Record], DatabaseError | None]:
     """Return the winners that a command lists, and the error if there is none; say what is left out.
 
@@ -245,7 +254,7 @@ def no_winner(database: Database, filters: Filters, kernel: str | None) -> Datab
     elif resuming := _resuming(database, kernel or ""):
         remedy = f"finish the interrupted run: {resuming}{db}"
     elif not kernel or is_file or kernel in builtin_kernels():
-        remedy = f"find one with: tune --kernel {shlex.quote(kernel or 'gemm')}{db}"
+        remedy = f"find one with: tune {shlex.quote(kernel or 'gemm')}{db}"
     else:
         remedy = suggestion(kernel, sorted({*builtin_kernels(), *stored}))
     return DatabaseError(f"no winner in {database.path} fits", remedy)
@@ -261,7 +270,7 @@ def _resuming(database: Database, kernel: str) -> str:
             last = database.latest_unfinished(run.problem, run.device, same_text)
             if last is not None and same_text(last):
                 builtin = spec.file.parent == paths.search_spaces()
-                words = ["tune --kernel", spec.name if builtin else shlex.quote(str(spec.file))]
+                words = ["tune", spec.name if builtin else shlex.quote(str(spec.file))]
                 default = spec.problem()
                 words += [] if run.problem == default else [as_options(spec, default, run.problem)]
                 words += ["--rules", ",".join(last.options.rules)] if last.options.rules else []
@@ -270,12 +279,7 @@ def _resuming(database: Database, kernel: str) -> str:
     return ""
 
 
-def best(asked: BestArguments) -> None:
-    """Print the best configurations that fit; those of recordings where nothing that fits was measured.
-
-    Raises:
-        DatabaseError: none fits.
-    """
+def _best(asked: BestArguments) -> None:
     named = named_kernel(asked.kernel)
     winners, missing = listed_winners(asked, lambda database, fit: best_winners(database, fit, named))
     if asked.as_json or asked.as_csv:

@@ -46,7 +46,7 @@ def check(asked: CheckArguments) -> None:
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
         say(f"{counted(len(report.findings), 'finding')} in {done}")
         if not report.findings and report.stopped is None:
-            show_next({f"tune --kernel {shlex.quote(asked.kernel_name)}": "tune it"})
+            show_next({f"tune {shlex.quote(asked.kernel_name)}": "tune it"})
     if isinstance(report.stopped, KeyboardInterrupt):
         raise report.stopped
     if report.findings:

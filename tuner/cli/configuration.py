@@ -107,7 +107,7 @@ def refuse_beyond_memory(chosen: ChosenConfiguration) -> None:
 def named_problem(given: ConfigurationArguments) -> tuple[KernelSpec, Problem]:
     """Return the problem that the command line names by kernel, sizes, dtypes, options and preset."""
     if not given.kernel_name:
-        raise UsageError("no kernel is named", "give a kernel (tune list has their names), or --trial N")
+        raise UsageError("no kernel is named", "give a kernel (tune show has their names), or --trial N")
     kernel = load_kernel(given.kernel_name)
     return kernel, make_problem(kernel, given)
 

@@ -1,4 +1,4 @@
-"""The filters that ``tune query`` and ``tune best`` share, as the command line gives them."""
+"""The filters that ``tune trials`` and ``tune best`` share, as the command line gives them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def show_records(listing: Listing, records: Iterable[dict[str, Any]], columns: S
 
 
 def kernel_filters(kernel: str) -> dict[str, Any]:
-    """Return the filters for ``--kernel``: a name, or a kernel's file, which means what that kernel computes.
+    """Return the filters for a kernel: a name, or a kernel's file, which means what that kernel computes.
 
     Raises:
         TunerError: the file cannot be read.
@@ -108,7 +108,7 @@ def kernel_filters(kernel: str) -> dict[str, Any]:
 
 
 def named_kernel(kernel: str | None) -> KernelSpec | None:
-    """Return the kernel whose file ``--kernel`` names; None where it is a name, or nothing.
+    """Return the kernel of a file; None where it is a name, or nothing.
 
     Raises:
         TunerError: the file cannot be read.

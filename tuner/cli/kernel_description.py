@@ -1,5 +1,5 @@
 """A kernel as plain data: its problem, parameters and constraints, and how many configurations are valid. And
-``tune list``: the built-in kernels."""
+``tune show``: the built-in kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.cli.commands.inspection import ListArguments
+from tuner.cli.commands.inspection import ListArguments, ShowArguments
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial import settle
@@ -179,7 +179,7 @@ MOST_PRESETS = 6
 """Of a kernel, in a line that still can be read."""
 
 
-def list_kernels(asked: ListArguments) -> None:
+def list_kernels(asked: ListArguments | ShowArguments) -> None:
     """Print the built-in kernels with their variants."""
     kernels = [load_kernel(name) for name in builtin_kernels()]
     rows = [(kernel.name, kernel.summary, list(kernel.variants), list(kernel.presets)) for kernel in kernels]
@@ -189,7 +189,7 @@ def list_kernels(asked: ListArguments) -> None:
         return
     heads = ("kernel", "what it computes", "variants", "presets")
     show(heads, [(name, text, ", ".join(of), _some(name, presets)) for name, text, of, presets in rows])
-    show_next({"tune show gemm": "what its variants do", "tune --kernel gemm": "tune it"})
+    show_next({"tune show gemm": "what its variants do", "tune gemm": "tune it"})
 
 
 def _some(kernel: str, presets: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """What all commands have in common: a record has the options, and the body that takes it is imported when it runs.
 
-``NAME`` and ``--kernel NAME`` mean the same kernel, and a command's help shows one of them.
+A kernel is the argument ``KERNEL`` of every command; ``--kernel NAME``, which help does not show, means the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ def argument(**attributes: Any) -> Any:
 
 
 def command(
-    record: type[Record], body: str | Callable[[Record], str], name: str | None = None, **attributes: Any
+    record: type[Record],
+    body: str | Callable[[Record], str],
+    name: str | None = None,
+    sections: Mapping[str, str] | None = None,
+    kind: type[Once] | None = None,
+    **attributes: Any,
 ) -> Once:
     """Return the command whose options are the fields of a record, and whose help is the record's docstring.
 
@@ -59,6 +64,8 @@ def command(
         record: a dataclass.
         body: ``module:function`` in this package, or what chooses that by the record; the function is called with it.
         name: of the command, if it is not the function's.
+        sections: the fields whose options help lists, by headings; those behind the first only with ``--help-all``.
+        kind: of command; :class:`Once` by default.
         attributes: of :class:`click.Command`.
     """
 
@@ -74,7 +81,7 @@ def command(
     ]
     if name is None and isinstance(body, str):
         name = body.partition(":")[2]
-    return Once(name, callback=run, params=parameters, help=record.__doc__, **attributes)
+    return (kind or Once)(name, sections, callback=run, params=parameters, help=record.__doc__, **attributes)
 
 
 def part(record: DataclassInstance, of: type[Record], **more: Any) -> Record:
@@ -84,8 +91,68 @@ def part(record: DataclassInstance, of: type[Record], **more: Any) -> Record:
     return of(**same | more)
 
 
+ALL = "all options are shown"
+
+
+def all_help(ctx: click.Context) -> bool:
+    """Return whether ``--help-all`` asks for the help."""
+    return ALL in ctx.meta
+
+
+def help_all(of: str) -> click.Option:
+    """Return the option ``--help-all``, which shows all commands or options."""
+
+    def show(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+        if given and not ctx.resilient_parsing:
+            ctx.meta[ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help=f"Show all {of} and exit.",
+    )
+
+
 class Once(click.Command):
-    """A command that refuses an option that is given twice where one value counts; click takes the last."""
+    """A command that refuses an option that is given twice where one value counts; click takes the last.
+
+    Args:
+        name: of the command.
+        sections: as :func:`command` takes them; without them help lists all options.
+        attributes: of :class:`click.Command`.
+    """
+
+    def __init__(
+        self, name: str | None, sections: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
+        super().__init__(name, **attributes)
+        self.sections = {title: names.split() for title, names in (sections or {}).items()}
+        if sections:
+            self.params.append(help_all("options"))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by sections, of which ``--help`` shows the first."""
+        if not self.sections:
+            super().format_options(ctx, formatter)
+            return
+        first, *others = self.sections
+        later = {name for title in others for name in self.sections[title]}
+        for title, names in self.sections.items():
+            records = [
+                record
+                for parameter in self.get_params(ctx)
+                if isinstance(parameter, click.Option)
+                and (parameter.name not in later if title == first else parameter.name in names)
+                and (record := parameter.get_help_record(ctx))
+            ]
+            if title == first or all_help(ctx):
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line.
@@ -111,62 +178,33 @@ def given_options(*names: str) -> list[str]:
     return [spelled[name] for name in names if source(name) is ParameterSource.COMMANDLINE]
 
 
-SPELLINGS = ("-k", "--kernel")
-OTHER = "kernel_in_other_form"
-"""Under which click's parser keeps the kernel of the form that help does not show."""
+OTHER_FORM = "kernel_in_other_form"
+"""Under which click's parser keeps the kernel that ``--kernel`` names."""
 
 
-def kernel_option(
-    *, required: bool = False, default: str | None = "", help_: str = "Only this kernel."
-) -> Any:
-    """Return ``--kernel``, which a name without the option stands for."""
-    # From click 8.3 on None as the default is a value, which a required option would take when it is left out.
-    otherwise: dict[str, Any] = {"required": True} if required else {"default": default}
-    shown = {"metavar": "NAME|FILE", "help": help_, **otherwise}
-
-    def parameters(name: str) -> list[click.Parameter]:
-        hidden = _HiddenArgument([OTHER], required=False, expose_value=False)
-        return [_ShownOption([*SPELLINGS, name], **shown), hidden]
-
-    return declared(parameters, otherwise)
-
-
-def kernel_argument(*, required: bool) -> Any:
-    """Return ``KERNEL``, for which ``--kernel`` stands as well."""
-    otherwise: dict[str, Any] = {"required": True} if required else {"required": False, "default": ""}
+def kernel_argument(*, required: bool = False) -> Any:
+    """Return the field that the argument ``KERNEL`` sets, for which ``--kernel`` stands as well."""
     metavar = "KERNEL" if required else "[KERNEL]"
+    otherwise: dict[str, Any] = {"required": True} if required else {"required": False, "default": ""}
 
     def parameters(name: str) -> list[click.Parameter]:
-        hidden = click.Option([*SPELLINGS, OTHER], hidden=True, expose_value=False)
-        return [_ShownArgument([name], metavar=metavar, **otherwise), hidden]
+        hidden = click.Option(["-k", "--kernel", OTHER_FORM], hidden=True, expose_value=False)
+        return [_Kernel([name], metavar=metavar, **otherwise), hidden]
 
     return declared(parameters, otherwise)
 
 
-def _in_either_form(name: str | None, opts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what was parsed, with the kernel under its parameter's name whichever form named it.
-
-    Raises:
-        UsageError: both forms name one.
-    """
-    shown, hidden = opts.get(name or ""), opts.get(OTHER)
-    if not isinstance(hidden, str):  # click's mark for what is not given differs between its versions
-        return opts
-    if isinstance(shown, str):
-        raise UsageError(f"the kernel is named twice: {shown!r} and {hidden!r}", "name it once")
-    return {**opts, name or "": hidden}
-
-
-class _ShownOption(click.Option):
+class _Kernel(click.Argument):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        return super().consume_value(ctx, _in_either_form(self.name, opts))
+        """Return the kernel, whichever form names it.
 
-
-class _ShownArgument(click.Argument):
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        return super().consume_value(ctx, _in_either_form(self.name, opts))
-
-
-class _HiddenArgument(click.Argument):
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return []
+        Raises:
+            UsageError: both forms do.
+        """
+        name = str(self.name)
+        shown, hidden = opts.get(name), opts.get(OTHER_FORM)
+        if isinstance(hidden, str):  # click's mark for what is not given differs between its versions
+            if isinstance(shown, str):
+                raise UsageError(f"the kernel is named twice: {shown!r} and {hidden!r}", "name it once")
+            opts = {**opts, name: hidden}
+        return super().consume_value(ctx, opts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.loader import flag, kernel_argument, kernel_option, option, texts
+from tuner.cli.loader import flag, kernel_argument, option, texts
 from tuner.core import paths
 from tuner.runtime.dtypes import dtype_named
 
@@ -110,10 +110,17 @@ def time(help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: 
     return shown(spelling, default=default_s, type=Amount(min=least_s), metavar="SECONDS", help=help_)
 
 
-def output(metavar: str, help_: str = "The file; - for standard output.", *, dash: bool = True) -> Any:
-    """Return ``--output`` of commands that write one file, or a folder."""
+def output(
+    metavar: str,
+    help_: str = "The file; - for standard output.",
+    *,
+    dash: bool = True,
+    default: Path | None = None,
+) -> Any:
+    """Return ``--output`` of commands that write one file, or a folder; required where there is no default."""
+    otherwise: dict[str, Any] = {"default": default, "show_default": True} if default else {"required": True}
     path = click.Path(path_type=Path, allow_dash=dash)
-    return option("-o", "--output", "--out", type=path, required=True, metavar=metavar, help=help_)
+    return option("-o", "--output", "--out", type=path, metavar=metavar, help=help_, **otherwise)
 
 
 def _mode(_: click.Context, __: click.Parameter, text: str | None) -> Mode | None:
@@ -192,7 +199,7 @@ class Listing:
     """Which stored results a command lists, and in what format."""
 
     db: Path = database()
-    kernel: str = kernel_option()
+    kernel: str = kernel_argument()
     gpu: str = gpu_filter()
     dtype: str = dtype_filter()
     sizes: tuple[str, ...] = texts("--size", "NAME=N", "Only this size; repeat for several.")
@@ -209,7 +216,7 @@ class Listing:
 class ProblemArguments:
     """What the command line says about one problem; :func:`tuner.cli.problems.make_problem` settles it."""
 
-    kernel_name: str = kernel_argument(required=False)
+    kernel_name: str = kernel_argument()
     """Empty where a trial is named instead."""
     sizes: tuple[str, ...] = sizes()
     dtypes: tuple[str, ...] = dtypes()

@@ -1,4 +1,4 @@
-"""Formats of other tools: what ``tune export --format`` writes and ``tune import`` reads."""
+"""Formats of other tools: what ``tune export --format`` writes and ``tune db import`` reads."""
 
 from __future__ import annotations
 

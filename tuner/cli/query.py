@@ -1,4 +1,4 @@
-"""``tune query``: trials by filters or SQL."""
+"""``tune trials``: trials by filters or SQL."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ def report(asked: ReportArguments) -> None:
         else:
             ids = [asked.run_id] if asked.run_id else database.run_ids()
             if not ids:
-                raise DatabaseError(
-                    f"there are no runs in {asked.db}", "tune a kernel first: tune --kernel gemm"
-                )
+                raise DatabaseError(f"there are no runs in {asked.db}", "tune a kernel first: tune gemm")
             subjects = read_run(database, database.run_id(ids[0]))
             what = f"Run {subjects.problems[0].run.id[:8]} of {subjects.problems[0].run.problem.kernel}"
     report_damage(subjects.damaged)

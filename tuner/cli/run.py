@@ -41,7 +41,7 @@ from tuner.search import initial as initial_configurations
 from tuner.search.samplers import find_sampler
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best
-from tuner.tuning.request import Request
+from tuner.tuning.request import Request, effort_options
 from tuner.tuning.state import Result, State
 
 
@@ -56,7 +56,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
     if foreign:
         _refuse_recording(foreign, options)
         options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
-    wanted = str(asked.kernel_name) if foreign else kernel_for(asked.device_name, str(asked.kernel_name))
+    wanted = asked.kernel_name if foreign else kernel_for(asked.device_name, asked.kernel_name)
     kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), options.rules)
     listed = make_jobs(kernel, texts, options.max_error)
     if asked.shard is not None:
@@ -91,7 +91,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
             else:
                 with closing(foreign or _opened(asked, kernel.name, tell)) as device:
                     _refuse_recording(device, options)
-                    _introduce(device, request, changed=wanted != str(asked.kernel_name), quiet=asked.quiet)
+                    _introduce(device, request, changed=wanted != asked.kernel_name, quiet=asked.quiet)
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
@@ -125,9 +125,11 @@ def _options_of(given: RunArguments) -> RunOptions:
         given,
         RunOptions,
         fixed=fixed_values(given.fixes),
-        stop_early=given.stop == "auto",
         rules=tuple(parse_rules(given.rules)),
         one_mode=given.mode is not None,
+        **effort_options(
+            given.effort, given.sampler, given.trials, None if given.stop is None else given.stop == "auto"
+        ),
     )
 
 

@@ -149,7 +149,7 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
         pairs.setdefault((kind, configuration), (tuned, configuration))
     if not pairs:
         nothing = f"no winner of {kernel.name} on {gpu.name} in {given.db} can be run"
-        raise DatabaseError(nothing, f"find one with: tune --kernel {kernel.name}")
+        raise DatabaseError(nothing, f"find one with: tune {kernel.name}")
     source = f"{len(pairs)} winners in {given.db}"
     return _Chosen(kernel, problem, list(pairs.values()), source, tuple(notes))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tuner.cli.commands.inspection import ShowArguments
 from tuner.cli.configuration import typical_gpu
-from tuner.cli.kernel_description import describe
+from tuner.cli.kernel_description import describe, list_kernels
 from tuner.cli.problems import make_problem
-from tuner.core.errors import TunerError
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value, value_text
 from tuner.devices.replay import recorded_options
 from tuner.kernel.load import load_kernel
@@ -31,9 +31,17 @@ read in a list."""
 def show(asked: ShowArguments) -> None:
     """Print a kernel and the size of its space; many lines only with ``full``, or of the named variants.
 
+    Without a kernel, the built-in ones are listed.
+
     Raises:
+        UsageError: options of a kernel, and none is named.
         TunerError: no configuration is valid.
     """
+    if not asked.kernel_name:
+        if asked.names_problem or asked.variants or asked.rules or asked.full:
+            raise UsageError("these options need a kernel", "name it: tune show gemm")
+        list_kernels(asked)
+        return
     gpu, kernel = typical_gpu(asked.cc), load_kernel(asked.kernel_name)
     problem = make_problem(kernel, asked)
     narrow(kernel, asked.variants, {})  # refuses what is not there

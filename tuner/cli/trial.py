@@ -1,4 +1,4 @@
-"""``tune trial``: everything about one trial."""
+"""``tune trials N``: everything about one trial."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _write_sources(number: int, sources: Sequence[str], folder: Path) -> None:
     if os.path.lexists(folder):
         raise UsageError(f"{printable(str(folder))} exists already", "name a new folder")
     if not sources:
-        raise UsageError(_no_source(number), "tune query lists others")
+        raise UsageError(_no_source(number), "tune trials lists others")
     files = {f"trial-{number}-launch-{i}.cu": source for i, source in enumerate(sources, 1)}
     try:
         with whole_folder(folder.absolute()) as partial:

@@ -81,8 +81,8 @@ def _find_one(which: Which, otherwise: Sequence[StoredWinner]) -> str:
     if timed := [stored.run.conditions for stored in otherwise if which.replayed or not stored.run.replayed]:
         more = f", or take what there is with --mode {timed[0].mode} --regime {timed[0].regime}"
     if kernel and named_kernel(kernel) is None and kernel not in builtin_kernels():
-        return f"name the kernel's .toml file with --kernel{more}"
-    return f"find one with: tune --kernel {kernel or 'gemm'}{more}"
+        return f"name the kernel by its .toml file{more}"
+    return f"find one with: tune {kernel or 'gemm'}{more}"
 
 
 def export_header(asked: ExportArguments) -> None:

@@ -228,7 +228,7 @@ class DatabaseFile:
         """
         for row in self.rows_where("trials", "id = ?", trial_id):
             return row
-        raise DatabaseError(f"there is no trial {trial_id} in {self.path}", "tune query lists the trials")
+        raise DatabaseError(f"there is no trial {trial_id} in {self.path}", "tune trials lists the trials")
 
     def _sources(self, digests: list[str], trial_id: int) -> tuple[str, ...]:
         among = f"digest IN ({', '.join('?' * len(digests))})"
@@ -239,7 +239,9 @@ class DatabaseFile:
         return tuple(texts[key] for key in digests)
 
     def _no_run(self, run_id: str) -> DatabaseError:
-        return DatabaseError(f"there is no run {run_id!r} in {self.path}", "tune query --json names the runs")
+        return DatabaseError(
+            f"there is no run {run_id!r} in {self.path}", "tune trials --json names the runs"
+        )
 
     def _or_damaged(self, decode: Callable[[], T]) -> T:
         try:

@@ -117,12 +117,12 @@ def noise_floor_of(rows: Sequence[ForeignRow]) -> float:
 
 
 def open_foreign(
-    kernel: str | None, device: str, space: Path | None, say: Callable[[str], None] = say_nothing
+    kernel: str, device: str, space: Path | None, say: Callable[[str], None] = say_nothing
 ) -> ForeignDevice | None:
     """Open another tool's file if that is what the command line means: it names no kernel.
 
     Args:
-        kernel: ``--kernel``.
+        kernel: as the command line names it; empty where it names none.
         device: ``--device``.
         space: ``--space``.
         say: told how the file and the space differ.
@@ -132,21 +132,21 @@ def open_foreign(
         RecordingError: the file cannot be read.
         ExpressionError: a condition of the space cannot be.
     """
-    if kernel is not None:
+    if kernel:
         if space is not None:
             raise UsageError(
                 "--space goes with another tool's recording, which has no kernel",
-                "leave out --kernel, or --space",
+                "leave out the kernel, or --space",
             )
         return None
     kind, _, file = device.partition(":")
     if kind != "replay" or not file:
         raise UsageError(
             "nothing says what to tune",
-            "name a kernel with --kernel (see tune list), or a T4 or cache file with --device replay:FILE",
+            "name a kernel (tune show lists them), or a T4 or cache file with --device replay:FILE",
         )
     if not Path(file).is_file():
         raise UsageError(
-            f"there is no file {file!r}", "name a T4 or a Kernel Tuner cache file, or add --kernel"
+            f"there is no file {file!r}", "name a T4 or a Kernel Tuner cache file, or add a kernel"
         )
     return ForeignDevice(read_foreign(Path(file), space), say)

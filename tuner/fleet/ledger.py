@@ -80,7 +80,7 @@ class Ledger:
             named = f"trial {winner.trial_id}: {winner.configuration}"
             text = f"{run.problem} on {run.gpu.name}\n  winner     {named}; its searcher ended before it said more"
             return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")
-        nothing = f"{run.problem}: no winner; tune query --run {run.id[:8]} shows its trials"
+        nothing = f"{run.problem}: no winner; tune trials --run {run.id[:8]} shows its trials"
         return TaskDone(task, run.id, None, nothing, json.dumps(record).encode(), nothing)
 
     def take_back(self, task: str, *, innocent: bool) -> Run | None:

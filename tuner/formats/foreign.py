@@ -94,7 +94,7 @@ def read_results(path: Path) -> ForeignRecording:
     if file.head.get("format") == FORMAT:
         kernel = _plain(str(file.head.get("kernel")))
         raise RecordingError(
-            f"{path}: a recording of this tool", f"replay it: tune --kernel {kernel} --device replay:{path}"
+            f"{path}: a recording of this tool", f"replay it: tune {kernel} --device replay:{path}"
         )
     if note := file.note():
         raise RecordingError(f"{path}: {note}", AGAIN)

@@ -43,7 +43,7 @@ MAX_VALUES = 2_500_000
 memory, also an empty one of three characters."""
 DIGEST_LENGTH = 12
 AGAIN = "fetch it again, or record it anew"
-OTHERS = "leave out --kernel if it is a T4 or a Kernel Tuner cache file"
+OTHERS = "leave out the kernel if it is a T4 or a Kernel Tuner cache file"
 
 
 @dataclass(frozen=True)

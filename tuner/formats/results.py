@@ -99,7 +99,7 @@ def results_of(database: Database, filters: Filters) -> Results:
     newest = database.query(filters, "-id", 1).rows
     if not newest:
         more = "" if filters.replayed is None else ", or add --replayed"
-        raise DatabaseError(f"no trial in {database.path} fits", f"tune query lists what there is{more}")
+        raise DatabaseError(f"no trial in {database.path} fits", f"tune trials lists what there is{more}")
     run = newest[0].run
     if not filters.run:
         filters = replace(

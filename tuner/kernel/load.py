@@ -238,7 +238,7 @@ def kernel_of_run(run: Run) -> KernelSpec:
     if run.foreign:
         raise TunerError(
             f"run {run.id[:8]} comes from another tool's file ({run.foreign}), which has no kernel to run",
-            "tune the kernel itself: tune --kernel FILE.toml",
+            "tune the kernel itself: tune FILE.toml",
         )
     name = run.problem.kernel
     builtin = name in builtin_kernels() and not Path(run.kernel_file).is_file()

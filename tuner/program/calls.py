@@ -61,7 +61,7 @@ class Calls:
                     self.time_ns[kind, mode] = median(samples)
 
     def save(self, path: str | Path, kernel: str = "gemm") -> None:
-        """Write the problems of one kernel as a file for ``tune --kernel gemm --problems``, the heaviest first.
+        """Write the problems of one kernel as a file for ``tune gemm --problems``, the heaviest first.
 
         Beside sizes, options and dtype it says how often each is called and, where it was measured, how long
         torch takes for one call.

@@ -50,7 +50,7 @@ def _of_one(result: Result, db: str) -> dict[str, str]:
         builtin = Path(run.kernel_file).parent == paths.search_spaces()
         kernel = run.problem.kernel if builtin else shlex.quote(run.kernel_file)
         folder = shlex.quote(f"{run.problem.kernel}_bundle")
-        steps[f"tune bundle --kernel {kernel}{db} -o {folder}"] = "call it from C++ and Python"
+        steps[f"tune bundle {kernel}{db} -o {folder}"] = "call it from C++ and Python"
     return steps
 
 

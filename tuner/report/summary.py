@@ -118,7 +118,7 @@ def how_it_ended(result: Result, database: Path) -> str:
     trials = [trial for trial in result.state.trials if trial.status is status]
     said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
     ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
-    command = f"tune trial {trials[0].id} --db {shlex.quote(str(database))}"
+    command = f"tune trials {trials[0].id} --db {shlex.quote(str(database))}"
     return f"{ended}{': ' if said else ''}{said}; see: {command}"
 
 

@@ -114,6 +114,7 @@ def eliminate(
     noise_floor: float,
     *,
     heats: Sequence[int] = HEATS,
+    seconds: float = SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Standing:
     """Race until one contestant is left, all that are left are the same, or rounds or time are used up.
@@ -122,8 +123,8 @@ def eliminate(
         count: number of contestants; they are called 0, 1, 2 and so on.
         measure: gives the next rounds.
         noise_floor: how far from 1 the ratio of a kernel to itself gets.
-        heats: rounds of each. After ``SECONDS`` no further one begins, and a later one is shortened to what is left of
-            them. The first is never shortened: kernels that take very long take longer.
+        heats: rounds of each. The first is never shortened: kernels that take very long take longer.
+        seconds: after these no further heat begins, and a later one is shortened to what is left of them.
         clock: seconds.
 
     Returns:
@@ -139,7 +140,7 @@ def eliminate(
         heat_began, rounds = clock(), planned
         if heat:
             group_s = (heat_began - last_began) / last_groups  # with loading and verifying
-            affordable = (SECONDS - (heat_began - began)) / max(group_s * len(left), 1e-9)
+            affordable = (seconds - (heat_began - began)) / max(group_s * len(left), 1e-9)
             rounds = int(min(planned, affordable))
             if rounds < min(FEWEST_ROUNDS, planned):
                 break

@@ -19,8 +19,9 @@ from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
 from tuner.tuning.decision import Preference, alike, choose, margin_of
-from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
+from tuner.tuning.elimination import Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, time_warm, worth_timing_warm
+from tuner.tuning.request import EFFORTS, Effort
 from tuner.tuning.state import Finish, InRace, WarmFinish, fastest
 
 SAMPLES, FEWEST_SAMPLES = 8, 3
@@ -44,6 +45,7 @@ def compete(
     seed: int,
     reject: Reject,
     warm_ns: Mapping[Configuration, float] | None = None,
+    effort: Effort = EFFORTS["normal"],
 ) -> tuple[Standing, list[Trial]]:
     """Race trials; one that fails is left out, and the heat is run again.
 
@@ -53,6 +55,7 @@ def compete(
         seed: of the order within the rounds.
         reject: told of what fails.
         warm_ns: the race is in the mode warm; times there, as far as they are known.
+        effort: says how long it may be.
 
     Returns:
         The standing after the last heat, and the trials that failed.
@@ -73,8 +76,9 @@ def compete(
         answer = device.race(RaceRequest(entered, rounds, samples, seed + heat, mode), failing)
         return {left[index]: timed.groups_ns for index, timed in answer.timed.items()}
 
-    heats = RECORDED_HEATS if device.recorded else HEATS if mode is None else HEATS[:WARM_HEATS]
-    standing = eliminate(len(contestants), measure, device.noise_floor(best_ns, mode), heats=heats)
+    heats = RECORDED_HEATS if device.recorded else effort.heats if mode is None else effort.heats[:WARM_HEATS]
+    noise_floor = device.noise_floor(best_ns, mode)
+    standing = eliminate(len(contestants), measure, noise_floor, heats=heats, seconds=effort.race_s)
     return standing, failed
 
 
@@ -109,6 +113,7 @@ class FinalRace:
     """As a share: see :func:`tuner.tuning.decision.choose`."""
     kernel: KernelSpec | None = None
     """That is tuned; it says at which other sizes a winner may be verified."""
+    effort: Effort = EFFORTS["normal"]
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
         """Race until a winner among the trials of the run is confirmed.
@@ -132,14 +137,14 @@ class FinalRace:
             if not contestants:
                 break
             self.say(self.announcement(contestants))
-            standing, failed = compete(self.device, contestants, self.seed, refuse)
+            standing, failed = compete(self.device, contestants, self.seed, refuse, effort=self.effort)
             # A contestant eliminated by one that failed later is unranked: race again.
             if not standing.left or (failed and (standing.heats > 1 or warm_ns)):
                 continue
             warm: Standing | None = None
             if warm_ns:
                 self.say("racing them warm, back to back")
-                warm, failed = compete(self.device, contestants, self.seed, refuse, warm_ns)
+                warm, failed = compete(self.device, contestants, self.seed, refuse, warm_ns, self.effort)
                 if failed:
                     continue
             finish = self.finish(contestants, standing, warm)

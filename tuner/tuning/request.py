@@ -1,11 +1,14 @@
-"""What a user asks of a run."""
+"""What a user asks of a run, and how much effort it takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Problem, RunOptions
 from tuner.kernel.spec import KernelSpec
+from tuner.tuning.elimination import HEATS, SECONDS
 
 
 @dataclass(frozen=True)
@@ -19,3 +22,45 @@ class Request:
     """Go on with the newest interrupted run of the problem, as that began."""
     expected_ns: float | None = None
     """What candidates take, roughly, where the time is short for them: then few are begun ahead."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done to find a winner, and to be sure of it."""
+
+    trials: int
+    stop_early: bool
+    """Whether the search ends once no improvement beyond the noise floor is expected."""
+    heats: tuple[int, ...]
+    """Rounds of each heat of the race at the end (:mod:`tuner.tuning.elimination`)."""
+    race_s: float
+    """After so many seconds no further heat begins."""
+
+
+EFFORTS = {
+    "quick": Effort(60, True, HEATS[:1], SECONDS),
+    "normal": Effort(200, False, HEATS, SECONDS),
+    "thorough": Effort(1000, False, (*HEATS, 2 * HEATS[-1]), 4 * SECONDS),
+}
+
+
+def effort_options(
+    effort: str, sampler: str = RunOptions.sampler, trials: int | None = None, stop_early: bool | None = None
+) -> dict[str, Any]:
+    """Return the fields of :class:`RunOptions` that an effort sets; what is given wins.
+
+    Args:
+        effort: one of :data:`EFFORTS`.
+        sampler: only the default one is stopped early, unless that is given: others may not say what they expect.
+        trials: None for as many as the effort takes.
+        stop_early: None for what the effort does.
+
+    Raises:
+        UsageError: there is no such effort.
+    """
+    if effort not in EFFORTS:
+        raise UsageError(f"there is no effort {effort!r}", suggestion(effort, EFFORTS))
+    chosen = EFFORTS[effort]
+    if stop_early is None:
+        stop_early = chosen.stop_early and sampler == RunOptions.sampler
+    return {"effort": effort, "trials": trials or chosen.trials, "sampler": sampler, "stop_early": stop_early}

@@ -19,7 +19,7 @@ from tuner.tuning.finalists import warm_matters
 from tuner.tuning.loop import SearchLoop
 from tuner.tuning.opening import open_run
 from tuner.tuning.race import FinalRace
-from tuner.tuning.request import Request
+from tuner.tuning.request import EFFORTS, Request
 from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State, winner_of
 from tuner.tuning.store import Store
 
@@ -136,6 +136,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         prefer=alike if run.foreign else prefer,  # no card has to agree on those
         margin=margin,
         kernel=kernel,
+        effort=EFFORTS[run.options.effort],
     )
     if (finish := race.run(trials)) is None:
         return None, None

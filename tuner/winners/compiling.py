@@ -205,7 +205,7 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
         portfolios = portfolios_of(database, filters, kernels, choice.winners, named)
         names = sorted({*builtin_kernels(), *database.names("kernel")})
     if not choice.winners and not portfolios:
-        remedy = f"find one with: tune --kernel {kernel}; a replay does not count"
+        remedy = f"find one with: tune {kernel}; a replay does not count"
         reasons = [f"{where}: {state}" for where, state in choice.left_out.items()]
         if not reasons and named is None and kernel not in builtin_kernels():
             remedy = f"{suggestion(kernel, names)}, or give the path of a .toml file"

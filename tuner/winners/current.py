@@ -193,7 +193,7 @@ def refuse_namesakes(winners: Sequence[StoredWinner], kernels: Kernels) -> None:
         if len(of_name) > 1:
             raise DatabaseError(
                 f"two kernels named {run.problem.kernel} compute different things: {' and '.join(of_name.values())}",
-                "name one of the files with --kernel",
+                "name one of the files in place of the kernel",
             )
 
 

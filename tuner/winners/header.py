@@ -57,7 +57,7 @@ def identifier(name: object, what: str) -> str:
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(text) or reserved:
         raise DatabaseError(
             f"{what} {text[:80]!r} cannot be a name in C++",
-            "rename it in the kernel, or leave it out with --kernel",
+            "rename it in the kernel, or export the other kernels by name",
         )
     return text
 
@@ -102,7 +102,7 @@ class _Member:
     def _refused(self, value: Value) -> DatabaseError:
         return DatabaseError(
             f"{self.name} = {str(value)[:80]!r} cannot be exported",
-            "a header holds numbers, yes or no, names and element expressions; leave it out with --kernel",
+            "a header holds numbers, yes or no, names and element expressions; export the other kernels by name",
         )
 
 
@@ -115,7 +115,8 @@ def _members(values: Iterable[tuple[str, Value]]) -> list[_Member]:
     for name, several in by_name.items():
         if len(set(map(str, several))) < len({(type(value), value) for value in several}):
             raise DatabaseError(
-                f"two values of {name} are one in C++", "rename one, or leave it out with --kernel"
+                f"two values of {name} are one in C++",
+                "rename one, or export the other kernels by name",
             )
         if any(isinstance(value, str) for value in several):
             kind = TEXT

@@ -1,7 +1,7 @@
 """A tuned kernel on arrays of CuPy, on CuPy's current stream.
 
-tune --kernel vector_add --size n=1048576 --dtype float32
-tune bundle --kernel vector_add -o vector_add_bundle
+tune vector_add --size n=1048576 --dtype float32
+tune bundle vector_add -o vector_add_bundle
 python docs/examples/cupy/vector_add.py
 """
 

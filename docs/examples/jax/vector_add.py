@@ -1,7 +1,7 @@
 """A tuned kernel on arrays of JAX, outside of ``jax.jit``: JAX has no current stream, so that a call waits for the GPU.
 
-tune --kernel vector_add --size n=1048576 --dtype float32
-tune bundle --kernel vector_add -o vector_add_bundle
+tune vector_add --size n=1048576 --dtype float32
+tune bundle vector_add -o vector_add_bundle
 XLA_PYTHON_CLIENT_PREALLOCATE=false python docs/examples/jax/vector_add.py
 """
 

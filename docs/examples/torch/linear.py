@@ -1,7 +1,7 @@
 """Linear layers by tuned products: trained in eager mode, compiled as a whole, and captured in a CUDA graph.
 
-tune --kernel gemm --size m=512,n=1024,k=256 --dtype bfloat16 --option layout=nt
-tune bundle --kernel gemm -o gemm_bundle
+tune gemm --size m=512,n=1024,k=256 --dtype bfloat16 --option layout=nt
+tune bundle gemm -o gemm_bundle
 python docs/examples/torch/linear.py
 """
 

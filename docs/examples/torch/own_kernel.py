@@ -1,7 +1,7 @@
 """A kernel of one's own as an operator of torch, with its gradient: the softmax of the folder beside this one.
 
-tune --kernel docs/examples/softmax/softmax.toml --size rows=1024,columns=512 --dtype float32
-tune bundle --kernel docs/examples/softmax/softmax.toml -o softmax_bundle
+tune docs/examples/softmax/softmax.toml --size rows=1024,columns=512 --dtype float32
+tune bundle docs/examples/softmax/softmax.toml -o softmax_bundle
 python docs/examples/torch/own_kernel.py
 """
 

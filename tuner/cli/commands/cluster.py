@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.commands.run import RunArguments
+from tuner.cli.commands.run import SECTIONS, RunArguments
 from tuner.cli.loader import command, option
 from tuner.core import paths
 
@@ -82,8 +82,8 @@ class ClusterRunArguments(RunArguments):
 
     \b
     Examples:
-      tune cluster run --kernel gemm --problems shapes.csv
-      tune cluster run --scheduler 10.0.0.1:8786 -k gemm --problems shapes.csv
+      tune cluster run gemm --problems shapes.csv
+      tune cluster run gemm --scheduler 10.0.0.1:8786 --problems shapes.csv
     """
 
     # No options here: the devices are the workers, which have the compilers.
@@ -115,7 +115,9 @@ class StopArguments:
 
 start_text = "Start the scheduler, and a worker for each GPU of this host."
 cluster.add_command(command(StartArguments, "cluster:start", short_help=start_text))
-cluster.add_command(command(ClusterRunArguments, "cluster:run", short_help="Tune problems on the cluster."))
+cluster.add_command(
+    command(ClusterRunArguments, "cluster:run", sections=SECTIONS, short_help="Tune problems on the cluster.")
+)
 cluster.add_command(command(StatusArguments, "cluster:status", short_help="List the workers."))
 stop_text = "Stop the scheduler and the workers of this host."
 cluster.add_command(command(StopArguments, "cluster:stop", short_help=stop_text))

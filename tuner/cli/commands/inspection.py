@@ -215,14 +215,20 @@ render = command(RenderArguments, "render:render", epilog=RENDER_EXAMPLES)
 
 
 @dataclass(frozen=True)
+class ListArguments:
+    """List the built-in kernels with their variants."""
+
+    as_json: bool = as_json_option()
+
+
+@dataclass(frozen=True)
 class ShowArguments(ProblemArguments):
     """Show a kernel: its problem, presets and variants, and the number of configurations.
 
-    A kernel of many variants is shown in short: what each does. --variant adds the parameters and constraints of one,
-    --full those of all that the problem allows.
+    Without a kernel, the built-in ones are listed. A kernel of many variants is shown in short: what each does.
+    --variant adds the parameters and constraints of one, --full those of all that the problem allows.
     """
 
-    kernel_name: str = kernel_argument(required=True)
     variants: tuple[str, ...] = texts(
         "--variant", "NAME", "Only this variant, even if the problem excludes it; repeat for several."
     )
@@ -242,14 +248,6 @@ class ShowArguments(ProblemArguments):
 
 
 show = command(ShowArguments, "show:show")
-
-
-@dataclass(frozen=True)
-class ListArguments:
-    """List the built-in kernels with their variants."""
-
-    as_json: bool = as_json_option()
-
 
 list_kernels = command(ListArguments, "kernel_description:list_kernels", "list")
 

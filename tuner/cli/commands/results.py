@@ -1,77 +1,71 @@
-"""Options of the commands that show what was found: best, table, query, trial, report; and of ``tune db``."""
+"""Options of the commands that show what was found: best, trials, report; and of ``tune db``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.loader import argument, command, flag, kernel_option, option, texts
+from tuner.cli.commands.winners import import_results
+from tuner.cli.loader import Once, argument, command, flag, kernel_argument, option, texts
 from tuner.cli.options import Listing
 from tuner.core import paths
-
-or_replayed = partial(flag, "--replayed", help_="Include winners of replays, where others were measured.")
 
 
 @dataclass(frozen=True)
 class BestArguments(Listing):
     """Show the best configuration of each problem, GPU, mode and regime.
 
+    Several runs, with other seeds or on other GPUs of a model, may have tuned the same problem. --agreement shows the
+    configuration that most GPUs and runs chose, unless another one is clearly faster. It also shows how many chose it,
+    how far its times are apart, and how much longer it took than other winners in the same race.
+
     \b
     Examples:
-      tune best --kernel gemm
+      tune best gemm
       tune best --gpu h200 --dtype float16 --json
+      tune best gemm --agreement --again again.csv
     """
 
-    full: bool = shared.full()
-    replayed: bool = or_replayed()
+    full: bool = flag("--full", help_="Show all columns, and all parameters of a configuration.")
+    replayed: bool = flag("--replayed", help_="Include winners of replays, where others were measured.")
+    agreement: bool = flag("--agreement", help_="Show how many runs and GPUs agree on each winner.")
+    as_markdown: bool = flag("--markdown", help_="With --agreement: print a Markdown table.")
+    again: Path | None = option(
+        "--again",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.csv",
+        help="With --agreement: also write the problems on which at most half of the runs agree, for --problems.",
+    )
 
 
 best = command(BestArguments, "best:best")
 
 
 @dataclass(frozen=True)
-class TableArguments(Listing):
-    """Show the winners, and how many runs and cards agree on each.
+class TableArguments(BestArguments):
+    """Show the winners, and how many runs and GPUs agree on each: tune best --agreement."""
 
-    Several runs, with other seeds or on other cards of a model, may have tuned the same problem. The table shows the
-    configuration that most cards and runs chose, unless another one is clearly faster. It also shows how many chose it,
-    how far its times are apart, and how much longer it took than other winners in the same race.
-
-    \b
-    Examples:
-      tune table --kernel gemm
-      tune table --gpu h200 --markdown > winners.md
-      tune table --kernel gemm --again again.csv
-    """
-
-    as_markdown: bool = flag("--markdown", help_="Print a Markdown table.")
-    full: bool = shared.full()
-    again: Path | None = option(
-        "--again",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.csv",
-        help="Also write the problems on which at most half of the runs agree, for tune run --problems.",
-    )
-    replayed: bool = or_replayed()
+    agreement: bool = True
 
 
-table = command(TableArguments, "best:table")
+table = command(TableArguments, "best:best", "table")
 
 
 @dataclass(frozen=True)
 class QueryArguments(Listing):
-    """List trials.
+    """List trials; tune trials N shows one in full.
 
     \b
     Examples:
-      tune query --kernel gemm --status ok --sort time --limit 10
-      tune query --size m=4096 --since 2d --limit 0 --csv > trials.csv
-      tune query --kernel gemm --columns trial,time,registers,block_m,stages
-      tune query --sql "SELECT status, count(*) FROM trials GROUP BY status"
+      tune trials gemm --status ok --sort time --limit 10
+      tune trials --size m=4096 --since 2d --limit 0 --csv > trials.csv
+      tune trials gemm --columns trial,time,registers,block_m,stages
+      tune trials --sql "SELECT status, count(*) FROM trials GROUP BY status"
+      tune trials 12
     """
 
     statuses: tuple[str, ...] = texts(
@@ -96,28 +90,25 @@ class QueryArguments(Listing):
         "NAME,...",
         "Columns of table or CSV: trial, problem, configuration, time, interval, ..., any of --csv, any parameter.",
     )
-    full: bool = shared.full()
+    full: bool = flag("--full", help_="Show all columns, and all parameters of a configuration.")
     replayed: bool | None = option(
         "--replayed/--measured", default=None, help="Only replayed trials, or only measured ones."
     )
 
 
-query = command(QueryArguments, "query:query")
-
-
 @dataclass(frozen=True)
 class TrialArguments:
-    """Show trial N in full; tune query lists the numbers.
+    """Show trial N in full; tune trials lists the numbers.
 
     Grid, block and shared memory come from the kernel's file. Where the file is gone or has changed, the output says
     so.
 
     \b
     Examples:
-      tune trial 12
-      tune trial 12 --source --launch 1 > kernel.cu
-      tune trial 12 --source-dir sources
-      tune trial 12 --again
+      tune trials 12
+      tune trials 12 --source --launch 1 > kernel.cu
+      tune trials 12 --source-dir sources
+      tune trials 12 --again
     """
 
     number: int = argument(type=shared.Count(min=1), metavar="N")
@@ -143,28 +134,43 @@ class TrialArguments:
 trial = command(TrialArguments, "trial:trial")
 
 
+class _Trials(Once):
+    """``tune trials``, of which ``tune trials N`` has the options of one trial."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if any(word.isdecimal() for word in args[:1]):
+            return trial.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+query = command(QueryArguments, "query:query")
+trials = command(QueryArguments, "query:query", "trials", kind=_Trials)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportArguments:
-    """Write an HTML report with figures and tables: one file, which needs no network.
+    """Write an HTML report with figures and tables: one file that works offline.
 
     Without --run, --all and filters, it shows the latest run. With a filter it shows the newest run of each problem
     that fits. Runs of a part of the space (--variant, --fix, --rules, tune ladder) count only if there is no other.
 
     \b
     Examples:
-      tune report -o report.html
-      tune report --run 3f2a -o report.html
-      tune report --kernel gemm --gpu h200 -o gemm.html
+      tune report
+      tune report --run 3f2a --force
+      tune report gemm --gpu h200 -o gemm.html
       tune report --all -o all.html --force
     """
 
     db: Path = shared.database()
     run_id: str = shared.stored_filter("--run", "ID", "This run, by its id or the start of it.")
-    kernel: str = kernel_option()
+    kernel: str = kernel_argument()
     gpu: str = shared.gpu_filter()
     dtype: str = shared.dtype_filter()
     everything: bool = flag("--all", help_="Every problem and GPU of the database.")
-    output: Path = shared.output("FILE.html")
+    output: Path = shared.output("FILE.html", default=Path("report.html"))
     force: bool = flag("--force", help_="Overwrite FILE.html if it exists.")
 
 
@@ -173,7 +179,7 @@ report = command(ReportArguments, "report:report")
 
 @click.group()
 def db() -> None:
-    """Maintain the database: check, merge, back up, delete a run."""
+    """Maintain the database: check, merge, import, back up, delete a run."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ db.add_command(command(DbCheckArguments, "db:check", short_help="Check the struc
 class MergeArguments:
     """Add the runs and benchmarks of the database files OTHER; none is added twice.
 
-    Damaged rows are reported and left out. Then differences between the databases are reported: in the cards' times of
+    Damaged rows are reported and left out. Then differences between the databases are reported: in the GPUs' times of
     the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.
     """
 
@@ -204,7 +210,7 @@ class MergeArguments:
     )
 
 
-merge_text = "Add the runs of other files, and compare their cards."
+merge_text = "Add the runs of other files, and compare their GPUs."
 db.add_command(command(MergeArguments, "db:merge", short_help=merge_text))
 
 
@@ -223,7 +229,7 @@ db.add_command(command(BackupArguments, "db:backup", short_help="Write a consist
 class DeleteArguments:
     """Delete a run with its trials and winner; RUN is its id, or at least the first four characters of it.
 
-    tune query --json prints the ids.
+    tune trials --json prints the ids.
     """
 
     run_id: str = argument(metavar="RUN")
@@ -232,3 +238,4 @@ class DeleteArguments:
 
 
 db.add_command(command(DeleteArguments, "db:delete", short_help="Delete a run and its trials."))
+db.add_command(import_results)

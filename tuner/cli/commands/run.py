@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.loader import command, flag, kernel_option, option, texts
+from tuner.cli.loader import command, flag, kernel_argument, option, texts
 from tuner.core import paths
 
 if TYPE_CHECKING:
@@ -17,48 +17,58 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  tune --kernel gemm --trials 200
-  tune --kernel gemm --size m=1024,n=1024,k=64 --dtype float32 --variant tiled
-  tune --kernel vector_add --problem n=2**20 --problem n=2**28 --time 60
-  tune --kernel ./mykernel.toml --fix block_size=128,256
-  tune --kernel gemm --dtype float32,float16,bfloat16 --max-error 1e-3
-  tune --space FILE.T1.json --device replay:FILE.json.gz --seed 3 --json
+  tune gemm --trials 200
+  tune gemm --size m=1024,n=1024,k=64 --dtype float32 --variant tiled
+  tune vector_add --problem n=2**20 --problem n=2**28 --time 60
+  tune ./mykernel.toml --fix block_size=128,256
+  tune gemm --dtype float32,float16,bfloat16 --max-error 1e-3
 """
+
+SECTIONS = {
+    "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
+    "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
+    "Search": "variants rules sampler seed initial from_scratch stop study_storage space_file",
+    "Timing and choice": "mode regime margin",
+    "Machine": "jobs spread no_overlap no_cache",
+    "Output": "full plot",
+}
 
 
 @dataclass(frozen=True)
 class RunArguments:
-    """Tune a kernel for a problem on this machine's GPU.
+    """Tune a kernel: a built-in one (tune show lists them), or the path of a .toml file.
 
-    Tries configurations, stores each in the database, times the best in turn with the default, and confirms the winner
-    in a fresh process. Without a GPU it replays measurements that were recorded on another one, and marks the results
-    as replayed.
+    Tries configurations, verifies and stores each, times the best alternately with the default, and confirms the winner
+    in a fresh process. Without a GPU it replays measurements of another one.
     """
 
-    kernel_name: str | None = kernel_option(
-        default=None, help_="Built-in kernel (`tune list`), or the path of your own .toml file."
-    )
+    kernel_name: str = kernel_argument()
     space_file: Path | None = shared.file(
         "--space",
         metavar="FILE.T1.json",
         help="Instead of a kernel: the valid set of another tool's recording.",
     )
-    trials: int = shared.trials(200, "Configurations to try.")
+    trials: int | None = option(
+        "-n", "--trials", type=shared.Count(min=1), help="Configurations to try. [default: 200]"
+    )
     time_s: float | None = shared.time("Start no new configuration after this time.")
+    effort: str = shared.shown(
+        "--effort",
+        type=click.Choice(["quick", "normal", "thorough"]),
+        default="normal",
+        help="How many trials, how long a race, and whether to stop once no gain is expected.",
+    )
     total_time_s: float | None = shared.time(
         "Time for all problems together; problems with more work (calls times time) get more of it.",
         "--total-time",
     )
-    stop: str = shared.shown(
+    stop: str | None = option(
         "--stop",
-        default="never",
         type=click.Choice(["never", "auto"]),
-        help="auto: stop when no gain beyond the noise floor is expected.",
+        help="auto: stop when no gain beyond the noise floor is expected. [default: never, with --effort quick auto]",
     )
     sizes: tuple[str, ...] = shared.sizes(help="Problem sizes, such as m=4096,k=2**12.")
-    dtypes: tuple[str, ...] = shared.dtypes(
-        help_="Dtype, such as float16; with --max-error several, separated by commas."
-    )
+    dtypes: tuple[str, ...] = shared.dtypes(help_="Dtype, such as float16; several with --max-error.")
     max_error: float | None = option(
         "--max-error",
         type=shared.Amount(min=0, min_open=True),
@@ -136,4 +146,4 @@ class RunArguments:
         return None if self.no_cache else paths.cubins()
 
 
-run = command(RunArguments, "run:run", epilog=EPILOG)
+run = command(RunArguments, "run:run", sections=SECTIONS, epilog=EPILOG)

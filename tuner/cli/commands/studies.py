@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli import options as shared
-from tuner.cli.loader import command, flag, kernel_argument, kernel_option, option, texts
+from tuner.cli.loader import command, flag, kernel_argument, option, texts
 from tuner.cli.options import ConfigurationArguments
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ class BenchArguments:
 
     \b
     Examples:
-      tune bench --kernel gemm
-      tune bench --kernel gemm --size m=1000 --against torch --against default
+      tune bench gemm
+      tune bench gemm --size m=1000 --against torch --against default
       tune bench --check --against none
-      tune bench --kernel gemm --against torch --mode auto --mode warm
-      tune bench --kernel gemm --history
+      tune bench gemm --against torch --mode auto --mode warm
+      tune bench gemm --history
     """
 
-    kernel_name: str = kernel_option()
+    kernel_name: str = kernel_argument()
     sizes: tuple[str, ...] = shared.sizes()
     dtypes: tuple[str, ...] = shared.dtypes(help_="Only this dtype.")
     options: tuple[str, ...] = shared.kernel_options(help_="Only this option.")
@@ -163,9 +163,9 @@ ablate = command(AblateArguments, "ablate:ablate", epilog=ABLATE_EPILOG)
 
 PORTFOLIO_EPILOG = """\b
 Examples:
-  tune portfolio --kernel gemm --dtype bfloat16 --problems sizes.csv
-  tune portfolio -k gemm --problem "m=1..8192,n=1024|4096,k=4096,samples=60"
-  tune portfolio -k ./mykernel.toml --problem "n=2**10..2**28,samples=40"
+  tune portfolio gemm --dtype bfloat16 --problems sizes.csv
+  tune portfolio gemm --problem "m=1..8192,n=1024|4096,k=4096,samples=60"
+  tune portfolio ./mykernel.toml --problem "n=2**10..2**28,samples=40"
 """
 
 
@@ -180,7 +180,7 @@ class PortfolioArguments:
     Needs an NVIDIA GPU.
     """
 
-    kernel_name: str = kernel_option(required=True, help_="The kernel.")
+    kernel_name: str = kernel_argument(required=True)
     sizes: tuple[str, ...] = shared.sizes(help="Sizes that all problems share.")
     dtypes: tuple[str, ...] = shared.dtypes()
     options: tuple[str, ...] = shared.kernel_options()

@@ -1,4 +1,4 @@
-"""Options of ``tune export``, ``tune bundle`` and ``tune import``."""
+"""Options of ``tune export``, ``tune bundle`` and ``tune db import``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.loader import argument, command, flag, kernel_option, texts
+from tuner.cli.loader import argument, command, flag, kernel_argument, texts
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class StoredArguments:
     """Which winners, or trials, leave the database."""
 
     db: Path = shared.database()
-    kernel: str = kernel_option()
+    kernel: str = kernel_argument()
     gpu: str = shared.gpu_filter()
     dtype: str = shared.dtype_filter()
     mode: str | None = shared.mode_filter()
@@ -31,10 +31,10 @@ class ExportArguments(StoredArguments):
 
     \b
     Examples:
-      tune export --kernel gemm -o tuned.hpp
+      tune export gemm -o tuned.hpp
       tune export --gpu h200 --dtype float16 -o -
       tune export --mode warm -o warm.hpp
-      tune export --kernel gemm --format t4 -o gemm_T4.json.gz
+      tune export gemm --format t4 -o gemm_T4.json.gz
       tune export --run 3f2a --format optuna -o study.db
     """
 
@@ -77,12 +77,12 @@ class BundleArguments(StoredArguments):
 
     \b
     Examples:
-      tune bundle --kernel gemm -o gemm_bundle
-      tune bundle --kernel gemm --gpu h200 --dtype bfloat16 -o gemm_bundle --force
-      tune bundle --kernel ./mykernel.toml -o mykernel_bundle --json
+      tune bundle gemm -o gemm_bundle
+      tune bundle gemm --gpu h200 --dtype bfloat16 -o gemm_bundle --force
+      tune bundle ./mykernel.toml -o mykernel_bundle --json
     """
 
-    kernel: str = kernel_option(required=True, help_="The kernel.")
+    kernel: str = kernel_argument(required=True)
     output: Path = shared.output("DIR", "A new folder.", dash=False)
     force: bool = flag("--force", help_="Replace the bundle DIR if it exists.")
     replayed: bool = flag("--replayed", help_="Include winners of replays.")
@@ -100,13 +100,13 @@ bundle = command(BundleArguments, "winners:bundle")
 class ImportArguments:
     """Import T4 files and Kernel Tuner cache files into the database.
 
-    Their results are marked as replayed and foreign: tune query shows them, tune best only with --replayed. They are
+    Their results are marked as replayed and foreign: tune trials shows them, tune best only with --replayed. They are
     never ranked together with times measured here.
 
     \b
     Examples:
-      tune import gemm-RTX_3090.json.gz
-      tune import results_T4.json --kernel conv --gpu "RTX A6000" --size x=4096
+      tune db import gemm-RTX_3090.json.gz
+      tune db import results_T4.json --kernel conv --gpu "RTX A6000" --size x=4096
     """
 
     files: tuple[Path, ...] = argument(nargs=-1, type=shared.FILE, metavar="FILE...")
