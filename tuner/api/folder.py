@@ -36,14 +36,13 @@ def contents(described: Described) -> dict[str, Any]:
 
 
 def _until_the_language_has_it(draft: Draft) -> Draft:
-    """Return a draft without values, the default's results, and work that the kernel file's language lacks as yet."""
+    """Return a draft without values and the default's results, which kernel files lack as yet."""
     tensors = {
         name: replace(tensor, init=None if str(tensor.init).endswith(".npy") else tensor.init)
         for name, tensor in draft.tensors.items()
     }
-    moved = "+".join(f"{'*'.join(tensor.shape)}*itemsize('{tensor.dtype}')" for tensor in tensors.values())
     reference = None if draft.reference == "default" else draft.reference
-    return replace(draft, tensors=tensors, work={"bytes": moved}, reference=reference)
+    return replace(draft, tensors=tensors, reference=reference)
 
 
 def kept(described: Described, database: Path) -> Path:

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import html
 import math
+import warnings
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.api import folder
+from tuner.api.calling import launch, named
+from tuner.children.compile_pool import CompilePool
+from tuner.core import paths
 from tuner.core.errors import CallError, UsageError
 from tuner.core.model import Configuration, Trial, Value
+from tuner.core.observer import Observer
 from tuner.core.stats import Ratio
+from tuner.database.database import Database
+from tuner.database.records import Filters, StoredWinner
+from tuner.formats.files import new_file
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import best_so_far, summary, why_nothing
+from tuner.runtime.operation import Operation
 from tuner.tuning import state
 from tuner.tuning.state import State
+from tuner.winners.bundle import write_bundle
+from tuner.winners.compiling import bundled
+from tuner.winners.contents import contents_of
+from tuner.winners.current import Kernels
+from tuner.winners.header import NAMESPACE, render_header
+from tuner.winners.load import load
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.runtime.operation import Operation
 
 
 class Speedup(float):
@@ -103,7 +117,7 @@ class Result:
     def confirmed(self) -> bool:
         """Whether a fresh process reproduced the winner's time and result, so that it can be called and bundled."""
         finish = self._result.finish if self._result else None
-        return bool(finish and finish.exportable)
+        return bool(finish and finish.exportable and not self._state.run.replayed)
 
     @property
     def checked_against(self) -> str:
@@ -183,21 +197,60 @@ class Result:
         Raises:
             CallError: no winner was confirmed.
         """
-        from tuner.winners.load import load
-
-        self._require_confirmed()
+        self._stored()
         return load(self.file, db=self.database)
 
-    def _require_confirmed(self) -> None:
+    def _stored(self) -> list[StoredWinner]:
+        """Return the winner as the database has it.
+
+        Raises:
+            CallError: none was confirmed.
+        """
         if not self.confirmed:
             raise CallError(
-                f"there is no confirmed winner: {self.verdict}",
-                "only a confirmed one can be called or written",
+                f"there is no confirmed winner: {self.verdict}", "only such a one can be called or written"
             )
+        with Database.open(self.database, write=False) as database:
+            return database.winners(Filters(run=self._state.run.id)).rows
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        """Launch the winner with the arguments of the call of ``tuner.tune``, in the order of the C function."""
-        raise NotImplementedError
+    def bundle(self, path: str | Path) -> Path:
+        """Write a folder with which programs in Python and C++ call the winner; return it.
+
+        Raises:
+            CallError: no winner was confirmed.
+            BundleError: there is something of that name, or it cannot be written.
+        """
+        contents = contents_of(self._stored(), Kernels(self.kernel))
+        with closing(CompilePool(1, paths.cubins())) as pool:
+            _, files, _ = bundled(contents, pool, Observer(), warnings.warn)
+        write_bundle(Path(path), files, force=False)
+        return Path(path)
+
+    def export(self, path: str | Path, namespace: str = NAMESPACE) -> Path:
+        """Write a C++ header with the winner's parameters; return it.
+
+        Raises:
+            CallError: no winner was confirmed.
+            DatabaseError: there is something of that name, or it cannot be written.
+        """
+        text = render_header(self._stored(), namespace, Kernels(self.kernel).kernel)
+        with new_file(Path(path), force=False) as partial:
+            partial.write_text(text, encoding="ascii")
+        return Path(path)
+
+    def __call__(self, *args: Any, stream: Any = None, **others: Any) -> Any:
+        """Launch the winner with the arguments of the C function, in their order or by name; return its outputs.
+
+        Arrays are those of torch, CuPy, JAX or NumPy; of NumPy they are copied to the GPU and back. The winner of a
+        kernel that has a file or a name takes arrays as :meth:`operation` does.
+
+        Raises:
+            CallError: no winner was confirmed, or these are not what the kernel takes.
+            DeviceError: the driver refuses.
+        """
+        if not self.arguments:
+            return self.operation(*args, stream=stream, **others)
+        return launch(self.operation, self.kernel, named(self.arguments, args, others), stream)
 
     def __str__(self) -> str:
         return summary(self._result, self.database) if self._result else best_so_far(self._state)

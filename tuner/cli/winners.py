@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.winners import BundleArguments, ExportArguments
 from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
 from tuner.core import paths
-from tuner.core.errors import CompileError, DatabaseError, UsageError
+from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import ascii_json
 from tuner.core.observer import Observer
 from tuner.database.database import Database
@@ -25,12 +26,11 @@ from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels
 from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, show_line
-from tuner.winners.bundle import bundle_files, refuse_target, write_bundle
-from tuner.winners.compiling import compile_contents
+from tuner.winners.bundle import refuse_target, write_bundle
+from tuner.winners.compiling import bundled
 from tuner.winners.contents import contents_of, without_the_rest
 from tuner.winners.current import Kernels, choose_winners
 from tuner.winners.header import identifier, render_header
-from tuner.winners.manifest import manifest
 from tuner.winners.portfolios import Portfolio, portfolios_of
 
 Which = ExportArguments | BundleArguments
@@ -122,19 +122,12 @@ def bundle(asked: BundleArguments) -> None:
     winners, kernels, portfolios = _take(asked, bundled=True)
     winners = without_the_rest(winners, portfolios) if asked.few else winners
     contents = contents_of(winners, kernels, portfolios)
-    version = nvrtc_version()
     with closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool:
         observer: Observer[str] = Observer() if asked.quiet else Progress(counted_line, math.inf)
         with closing(observer):
-            compiled = compile_contents(contents, pool, observer)
-    for line in compiled.failures:
-        show_line(f"left out: {line}", err=True)
-    written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
-    if not written["winners"] and "portfolios" not in written:
-        raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
-    files = bundle_files(written, compiled.cubins, compiled.sources)
+            written, files, compiled = bundled(contents, pool, observer, partial(show_line, err=True))
     write_bundle(asked.output, files, force=asked.force)
-    summary = _summary(asked.output, written, compiled.failures, files, version)
+    summary = _summary(asked.output, written, compiled.failures, files, nvrtc_version())
     if asked.as_json:
         click.echo(ascii_json(summary, indent=2))
     else:

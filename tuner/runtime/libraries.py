@@ -182,6 +182,13 @@ class _Jax(Library):
         )
 
 
+class _Copies(Library):
+    """Copies of a host's arrays: see ``copies.py``."""
+
+    def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
+        return array.device_address, array.layout
+
+
 DLPACK_LIBRARY = Library()
 """Reads the arrays of any library, among them those that are not of the library that a call runs on."""
 _libraries: dict[type, Library] = {}
@@ -209,6 +216,8 @@ def _find(kind: type) -> Library:
         return _cupy(cupy)
     if jax is not None and issubclass(kind, (jax.Array, jax.core.Tracer)):
         return _jax(jax)
+    if kind.__module__ == f"{__package__}.copies":
+        return _Copies()
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return DLPACK_LIBRARY
     raise CallError(

@@ -6,7 +6,7 @@ Those of a database are compiled when they are first used, in a process of their
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +29,10 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
 from tuner.runtime.operation import Operation
+from tuner.winners.bundle import bundle_files
 from tuner.winners.contents import Contents, contents_of
 from tuner.winners.current import Kernels, choose_winners
-from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest_of
+from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest, manifest_of
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 
@@ -81,6 +82,31 @@ def compile_contents(contents: Contents, pool: CompilePool, observer: Observer[s
         if item is not None and bundled.takes_cluster_order and bundled.gpu.cc not in result.probes:
             result.probes[bundled.gpu.cc] = _keep(compile_probe(bundled.gpu, pool), result.cubins)
     return result
+
+
+def bundled(
+    contents: Contents, pool: CompilePool, observer: Observer[str], say: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, bytes], CompiledContents]:
+    """Return the manifest of a bundle, its files by path, and what was compiled for it.
+
+    Args:
+        contents: what is bundled.
+        pool: compiles it.
+        observer: told of each configuration.
+        say: told what is left out, and why.
+
+    Raises:
+        CompileError: no winner compiles, or the tuner's own kernel does not.
+        BundleError: the manifest is beyond a limit of the launchers.
+    """
+    version = nvrtc_version()
+    compiled = compile_contents(contents, pool, observer)
+    written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
+    for line in compiled.failures:
+        say(f"left out: {line}")
+    if not written["winners"] and "portfolios" not in written:
+        raise CompileError("no winner compiles any more", f"tune again with this NVRTC, {version}")
+    return written, bundle_files(written, compiled.cubins, compiled.sources), compiled
 
 
 def compile_probe(gpu: Gpu, pool: CompilePool) -> bytes:

@@ -1,0 +1,68 @@
+"""A call of a tuned kernel with the arguments that its C function takes, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.api.arrays import is_array, on_host
+from tuner.core.errors import CallError
+from tuner.kernel.spec import KernelSpec
+from tuner.runtime.arrays import one_or_all
+from tuner.runtime.copies import DeviceCopy
+from tuner.runtime.operation import Operation
+
+
+def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], stream: Any = None) -> Any:
+    """Launch a kernel, and return its output, or a tuple of several, as the arrays that were passed.
+
+    Arrays of NumPy are copied to the GPU, and what the kernel writes is copied back into them.
+
+    Args:
+        operation: the kernel's winners.
+        kernel: says which value is a tensor, a size or a scalar.
+        values: by the names of the C function's parameters.
+        stream: where it is launched; by default the current stream of the arrays' library.
+
+    Raises:
+        CallError: they are not what the kernel takes.
+        DeviceError: the driver refuses.
+    """
+    arrays = {name: values[name] for name in kernel.tensors if name in values}
+    if wrong := next((name for name, array in arrays.items() if not is_array(array)), None):
+        raise CallError(f"{wrong} is a {type(arrays[wrong]).__name__}", "pass an array")
+    copies = {name: copied(name, array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    passed = {**arrays, **copies}
+    written = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]
+    outs = [passed[name] for name, tensor in kernel.tensors.items() if tensor.role == "output"]
+    operation(
+        *(passed[name] for name, tensor in kernel.tensors.items() if tensor.role != "output"),
+        out=outs or None,
+        stream=stream,
+        sizes={name: int(values[name]) for name in kernel.sizes if name in values},
+        **{name: values[name] for name in kernel.scalars if name in values},
+    )
+    for name in written:
+        if name in copies:
+            copies[name].read(arrays[name].ctypes.data)
+    return one_or_all([arrays[name] for name in written])
+
+
+def copied(name: str, array: Any) -> DeviceCopy:
+    """Return an array of the host on the GPU."""
+    values, dtype = on_host(name, array)
+    return DeviceCopy(values.ctypes.data, values.nbytes, dtype, values.shape)
+
+
+def named(arguments: Sequence[str], args: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name.
+
+    Raises:
+        CallError: there are too many or too few, or one has another name.
+    """
+    values = {**dict(zip(arguments, args, strict=False)), **others}
+    if len(args) > len(arguments) or values.keys() != set(arguments):
+        raise CallError(f"it takes {', '.join(arguments)}", "pass these, in this order or by name")
+    return values
