@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ import pytest
 from tests.devices.fake_measuring import log, log_into, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
-from tests.faults.kernels import SOURCE, configuration, scale_kernel
+from tests.faults.kernels import SOURCE, configuration, scale_kernel, write_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Mode
 from tuner.core.errors import DeviceError
+from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, RaceRequest
@@ -283,6 +286,34 @@ def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_size
     assert not Path(f"/proc/{first}").exists() and Path(f"/proc/{second}").exists()
     device.end_confirmation()
     assert not Path(f"/proc/{second}").exists() and Path(f"/proc/{search}").exists()
+
+
+def test_a_slow_reference_is_asked_once_for_each_content_of_a_run(
+    pool: CompilePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a process ends, a winner is confirmed again, or others race: twice for the first, to see it repeat."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    calls = tmp_path / "calls"
+    file = write_kernel(tmp_path, faults=("ok", "sticky700"))
+    file.write_text(file.read_text().replace('numpy = "2 * x"', 'python = "own.py:f"'))
+    wait = "import time\ndef f(x, n):\n    time.sleep(0.11)\n"
+    (tmp_path / "own.py").write_text(
+        f"{wait}    print(n, file=open({str(calls)!r}, 'a'))\n    return 2 * x\n"
+    )
+    kernel = read_kernel(file.resolve())
+    device = LocalDevice(0, cache=tmp_path / "cache", worker="tests.faults.asking_worker", pool=pool)
+    with closing(device):
+        device.prepare(kernel, kernel.problem(), 1)
+        assert device.host_s > 0.22
+        assert [one.status for one in ask(device, [configuration("sticky700")])] == [Status.MEMORY_FAULT]
+        for _ in range(2):
+            assert device.confirm(configuration(), 1e5).status is Status.OK
+            assert statuses_at(device, [kernel.problem({"n": 5})], configuration()) == {5: Status.OK}
+        assert device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0)).timed
+        (folder,) = {path.parent for path in tmp_path.glob(f"{TEMPORARY}*/*-*")}
+    assert log(tmp_path).count("setup 1") == 3 and log(tmp_path).count("setup 2") == 2
+    assert calls.read_text().split() == ["1024"] * 3 + ["5"]
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(("raced_ns", "max_error"), [(1e5, None), (1e9, None), (1e5, 0.0)])

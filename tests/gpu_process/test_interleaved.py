@@ -81,7 +81,7 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
         return SimpleNamespace(timed=timed, samples=samples, calls=1, cold=True, close=lambda: None)
 
     monkeypatch.setattr(problem_module, "run_once", run_once)
-    verifier: Any = SimpleNamespace(possible=True, check=memory.check)
+    verifier: Any = SimpleNamespace(possible=True, rough=(), host_s=0.0, check=memory.check)
     data: Any = memory
     timer: Any = Timer()
     stamps: Any = None

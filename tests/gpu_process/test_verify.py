@@ -17,8 +17,10 @@ import pytest
 from tuner.children.measuring import CudaReference, ProblemSetup, ReferenceData
 from tuner.core.errors import KernelError
 from tuner.core.messages import Codec
+from tuner.core.model import Verification
 from tuner.gpu import verify
 from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
+from tuner.kernel.answers import Answers
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.reference import norm_allowance, tolerance
 from tuner.runtime.launches import Buffer
@@ -86,8 +88,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> CudaReference:
     return CudaReference(b"", "", None)  # type: ignore[arg-type]
 
 
-def verifier_of(data: Data, **given: Any) -> Verifier:
-    return Verifier(data, ReferenceData("float32", sizes={"k": 3}, **given))  # type: ignore[arg-type]
+def verifier_of(data: Data, answers: Answers | None = None, **given: Any) -> Verifier:
+    return Verifier(data, ReferenceData("float32", sizes={"k": 3}, **given), answers)  # type: ignore[arg-type]
 
 
 def function(folder: Path, outputs: str) -> PythonFunction:
@@ -112,6 +114,39 @@ def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.Mon
     assert verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 2.0)).possible
     with pytest.raises(KernelError, match=r"references of y differ at \(0, 1\): host 2, cuda 3"):
         verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+
+
+def test_a_slow_function_is_asked_for_magnitudes_only_where_an_output_looks_wrong_and_not_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    wait = f"__import__('time').sleep(0.11), open({str(calls)!r}, 'a').write('.')"
+    python = function(tmp_path, f"({wait}) and {{'y': x - 12}}")
+    (tmp_path / "kept").mkdir()
+
+    def checked(needed: float) -> tuple[Verification, int]:
+        """Return the verdict where magnitudes must be so large, and the calls until then."""
+        data = Data((X, Y, Buffer("z", (4, 6), "float32", "input")))
+        data.address, data.element, data.seal = lambda *_: 0, lambda *_: 1.0, lambda: None  # type: ignore[attr-defined]
+        verifier = verifier_of(data, python=python, answers=Answers(tmp_path / "kept"))
+        wrong = (1, 0, 2.0, 1.0, 1.0)
+        verifier._launch = lambda *_: (  # type: ignore[method-assign]
+            wrong if data.expected(Y, "magnitude").max() < needed else (0, 2**64 - 1, 0.5, 0.0, 1.0)
+        )
+        return verifier.check(), len(calls.read_text())
+
+    for needed, passed, asked in ((12.0, True, 2), (12.0, True, 2), (13.0, True, 11), (99.0, False, 11)):
+        verification, count = checked(needed)
+        assert (verification.passed, verification.checked, count) == (passed, True, asked)
+
+    def undecided(_verifier: Verifier, _tensor: Buffer) -> None:
+        if len(calls.read_text()) > 20:
+            raise KernelError("rounding alone decides 24 of 24 elements of y")
+
+    monkeypatch.setattr(Verifier, "_require_numbers", undecided)
+    python = function(tmp_path, f"({wait}) and {{'y': 13 - x}}")
+    verification, count = checked(99.0)
+    assert not verification.checked and "rounding alone" in verification.message and count == 11 + 2 + 9
 
 
 def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

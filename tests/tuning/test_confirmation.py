@@ -90,6 +90,16 @@ def test_a_size_without_a_right_answer_makes_room_for_another(odd: bool, verifie
     assert ("it is not a number" in ended.edge_note) is not odd
 
 
+def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
+    device, seen = Track(), list[int]()
+    device.host_s = 20.0
+    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
+    ended = finish(device, [trial(0, 100.0)])
+    assert ended is not None and ended.exportable
+    assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS
+    assert {54, 70} <= set(seen) and not any(70 < n <= 1008 for n in seen), "a vector off 62"
+
+
 def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "EDGE_CASES_S", 0.2)
     monkeypatch.setattr(confirmation, "SLOW_S", 0.02)

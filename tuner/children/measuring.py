@@ -184,6 +184,8 @@ class SetupDone(Message, frozen=True):
     """With a truth: the error that no kernel of this dtype can undercut."""
     reference_ns: float
     """Time of the kernel that watches for drift; 0 where nothing will be timed."""
+    host_s: float = 0.0
+    """What references on the host took, in this run or process."""
 
 
 class Measured(Message, frozen=True):

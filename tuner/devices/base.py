@@ -225,6 +225,7 @@ class Device(ABC):
         """Of the GPU, where there is one."""
         self.least_error: float | None = None
         """With a truth prepared: the smallest error that any kernel of the problem's dtype can have."""
+        self.host_s = 0.0  # What references on the host take for the prepared problem.
 
     def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
         """Return how far from 1 the ratio of two equal kernels of this time may be; 0 where nothing is known of it.

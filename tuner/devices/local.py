@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,8 @@ from tuner.children.measuring import (
     SetupDone,
 )
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.errors import DeviceError, KernelError
+from tuner.core.errors import DeviceError, KernelError, TunerError
+from tuner.core.files import temporary_folder
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
@@ -39,7 +41,7 @@ from tuner.devices.base import (
 )
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.guard import Guard, Unanswered
-from tuner.devices.requests import Requests, race
+from tuner.devices.requests import Requests, race, set_up
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
@@ -75,7 +77,11 @@ class LocalDevice(Device):
     ) -> None:
         super().__init__(say)
         cache = usable(cache, say)
-        self._worker, self._arguments = worker, [str(index), str(cache) if cache else "-"]
+        self._run_folder = ExitStack()
+        self._arguments = [str(index), str(cache or "-"), "-"]
+        with suppress(TunerError):  # without it, slow references are asked again
+            self._arguments[2] = str(self._run_folder.enter_context(temporary_folder()))
+        self._new_guard = partial(Guard, worker, self._arguments, self.say)
         self._guard = self._new_guard()
         self._confirming: Guard | None = None
         """Of the process that measures a winner once more, and verifies it at other sizes."""
@@ -98,13 +104,11 @@ class LocalDevice(Device):
         self._submissions: Submissions
         self._prepare_lock = threading.Lock()
         """Between a problem that is prepared and a measurement that is requested for the one before."""
-        self._fatal = ""
-        """Why nothing can be measured any more."""
+        self._fatal = ""  # Why nothing can be measured any more.
         self._truth: Problem | None = None
         self._requests: Requests
         self._seed = 0
-        self._released = True
-        """Whether the measuring process holds no data of the problem."""
+        self._released = True  # Whether the measuring process holds no data of the problem.
 
     @property
     def working(self) -> bool:
@@ -180,12 +184,12 @@ class LocalDevice(Device):
         self._released = False
         problem = self._submissions.problem
         request = self._requests.setup(problem, self._seed, self.conditions, self._truth)
-        answer = self._guard.call(request)
+        answer = set_up(self._guard, request, problem, self.say)
         if isinstance(answer, Unanswered) and answer.status is Status.WORKER_DIED:
             answer = self._guard.call(request)  # once may be an accident, of which a long run has some
         match answer:
             case SetupDone():
-                self.least_error = answer.least_error
+                self.least_error, self.host_s = answer.least_error, answer.host_s
                 return answer.reference_ns
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(f"{problem}: {error}")
@@ -260,7 +264,7 @@ class LocalDevice(Device):
         try:
             guard.hello()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
-            match guard.call(setup):
+            match set_up(guard, setup, problem, self.say):
                 case Failed(error=error):
                     return Measurement(Status.UNSTABLE, error=error)
                 case Unanswered(status=status, error=error):
@@ -311,9 +315,6 @@ class LocalDevice(Device):
             self._confirming.close()
             self._confirming = None
 
-    def _new_guard(self) -> Guard:
-        return Guard(self._worker, self._arguments, self.say)
-
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size; golden files are of one."""
         reference = self._submissions.kernel.reference
@@ -326,6 +327,7 @@ class LocalDevice(Device):
         self._guard.close()
         self.end_confirmation()
         self._pool.close()
+        self._run_folder.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------
 

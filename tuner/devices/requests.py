@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from tuner.children.measuring import (
     Candidate,
     CandidateContestant,
     CudaReference,
+    Failed,
     ProblemSetup,
     Race,
     RaceContestant,
@@ -23,6 +25,7 @@ from tuner.children.measuring import (
     RaceFailed,
     ReferenceData,
     Setup,
+    SetupDone,
 )
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
@@ -41,6 +44,8 @@ from tuner.runtime.launches import Plan
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""
+SLOW_S = 5.0
+"""After so long a reference that is computed on the host is named."""
 
 
 class Requests:
@@ -220,6 +225,20 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
     memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
     floor_ns = math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)
     return Limits(floor_ns, roof.flops, roof.peak_flops)
+
+
+def set_up(
+    guard: Guard, setup: Setup, problem: Problem, say: Callable[[str], None]
+) -> SetupDone | Failed | Unanswered:
+    """Return the answer to a setup; say what it waits for where that takes long."""
+    text = f"still waiting for the reference of {problem}, which is computed on the host"
+    slow = threading.Timer(SLOW_S, say, [text])
+    if setup.problem.reference.numpy or setup.problem.reference.python is not None:
+        slow.start()
+    try:
+        return guard.call(setup)
+    finally:
+        slow.cancel()
 
 
 def race(guard: Guard, message: Race) -> Raced | RaceFailed:

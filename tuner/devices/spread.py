@@ -82,9 +82,10 @@ class SpreadDevice(LocalDevice):
         super().__init__(indices[0], None, cache, worker, say, compiler, pool)
         self._first = _Member(self.name, self._guard)
         try:
-            folder = self._arguments[1]
             for index in indices[1:]:
-                self._members.append(_Member(f"cuda:{index}", Guard(worker, [str(index), folder], say)))
+                self._members.append(
+                    _Member(f"cuda:{index}", Guard(worker, [str(index), *self._arguments[1:]], say))
+                )
             for member in self._members:
                 self._refuse_other_model(member)
         except BaseException:

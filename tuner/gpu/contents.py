@@ -61,7 +61,9 @@ class FurtherContents:
                 continue
             self.current = tried.content
             _, verification = session.first_run(timed, 0.0)
-            if verification.checked and not verification.passed:
+            if not verification.checked:
+                contents[tried.content] = verification.message
+            elif not verification.passed:
                 return Measurement(
                     Status.WRONG_RESULT, error=self.named(verification.message), verification=verification
                 )

@@ -39,7 +39,8 @@ CONTENDER_SAMPLES = 100
 """After which more samples of a kernel say little more: the interval narrows with their root."""
 SMALL_FACTOR = 16
 """Times the largest problem whose references are compared with each other: up to it users' own code is verified on
-further contents, for each of which a reference on the host takes a second at most."""
+further contents, for each of which a reference on the host takes :data:`SMALL_S` at most."""
+SMALL_S = 1.0
 FRESH_ROUNDS = 2
 """Rounds of a race in which fresh launches are compared with repeated ones."""
 NARROW = 0.0025
@@ -114,8 +115,8 @@ class CandidateMeasurement:
         if middle < floor:
             least = f"{middle / 1e3:.2f} us is less than the hardware needs ({floor / 1e3:.2f} us)"
             return replace(measurement, status=Status.TOO_FAST, error=least)
-        if not verification.checked:
-            return replace(measurement, status=Status.UNVERIFIED, error=verification.message)
+        if not again.checked:
+            return replace(measurement, status=Status.UNVERIFIED, error=again.message)
         return measurement
 
     def _sample(
@@ -298,6 +299,7 @@ class InterleavedTiming:
                 not contestant.own
                 or contestant.timed is None
                 or not self._session.verifier.is_small(SMALL_FACTOR)
+                or self._session.verifier.host_s > SMALL_S
             ):
                 continue
             found = further.verify(contestant.timed, Measurement(Status.OK))

@@ -22,6 +22,7 @@ from tuner.gpu.driver import Graph
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.truth import Truth
 from tuner.gpu.verify import Verifier
+from tuner.kernel.answers import Answers
 from tuner.kernel.batching import Batch, Limits
 
 FIRST_LAUNCH_S = 30.0
@@ -31,6 +32,8 @@ the hardware needs at least. A naive kernel reaches some 0.2 % of a matrix unit'
 KNOWN_LAUNCH_S = 10.0
 """Least that is allowed once there is an incumbent: a slow kernel is not a hang."""
 CHECK_S = 60.0
+ESTIMATE_S = 300.0
+"""More for a check before which a Python reference may be asked again: its calls have a limit of their own."""
 
 
 @dataclass
@@ -101,7 +104,7 @@ class ProblemSession:
 
     def check(self, copy: int = 0) -> Verification:
         """Compare the outputs as they are, and look for damage."""
-        self.set_deadline(CHECK_S)
+        self.set_deadline(CHECK_S + (ESTIMATE_S if self.verifier.rough else 0.0))
         damage = self.data.damage()
         if damage:
             self.damaged = True
@@ -139,7 +142,12 @@ class ProblemSession:
 
 
 def open_session(
-    setup: Setup, helpers: Helpers, gpu: Gpu, timer: Timer, set_deadline: Callable[[float], None]
+    setup: Setup,
+    helpers: Helpers,
+    gpu: Gpu,
+    timer: Timer,
+    set_deadline: Callable[[float], None],
+    answers: Answers | None = None,
 ) -> tuple[ProblemSession, float | None]:
     """Make a problem ready, as a setup request describes it.
 
@@ -157,10 +165,10 @@ def open_session(
             helpers, setup.problem.tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies
         )
         undo.callback(data.close)
-        verifier = Verifier(data, setup.problem.reference)
+        verifier = Verifier(data, setup.problem.reference, answers)
         least_error = None
         if setup.truth is not None:
-            truth = Truth(helpers, setup.truth, setup.seed, gpu)
+            truth = Truth(helpers, setup.truth, setup.seed, gpu, answers)
             data.memory.adopt(truth.memory)
             least_error = verifier.hold_against(truth.addresses)
         data.seal()

@@ -7,6 +7,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Gpu
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.verify import Verifier
+from tuner.kernel.answers import Answers
 
 
 class Truth:
@@ -22,17 +23,20 @@ class Truth:
         wider: the wider problem.
         seed: of the inputs.
         gpu: for its size.
+        answers: of references on the host.
 
     Raises:
         KernelError: it has no reference, or one that fails.
     """
 
-    def __init__(self, helpers: Helpers, wider: ProblemSetup, seed: int, gpu: Gpu) -> None:
+    def __init__(
+        self, helpers: Helpers, wider: ProblemSetup, seed: int, gpu: Gpu, answers: Answers | None = None
+    ) -> None:
         data = ProblemData(helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count)
         self.memory = Memory()
         self.addresses: dict[str, int] = {}
         try:
-            _require_answers(Verifier(data, wider.reference))
+            _require_answers(Verifier(data, wider.reference, answers))
             for tensor in data.outputs:
                 name = f"{tensor.name} expected"
                 self.addresses[tensor.name] = self.memory.take(data.memory, name, "truth ")

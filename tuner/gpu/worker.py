@@ -60,6 +60,7 @@ from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, Interleave
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
+from tuner.kernel.answers import Answers
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import DriverFailure, check, uuid_of
 
@@ -79,7 +80,7 @@ LIBRARY_S = 180.0
 class Worker:
     """Answers the guard's requests."""
 
-    def __init__(self, pipe: Pipe, index: int, cache: CubinCache | None) -> None:
+    def __init__(self, pipe: Pipe, index: int, cache: CubinCache | None, answers: Answers) -> None:
         self._pipe = pipe
         self.requests: RequestQueue = queue.SimpleQueue()
         uuid = _uuid(index)
@@ -88,7 +89,7 @@ class Worker:
         self._context = Context(index)
         self.gpu = self._context.describe()
         self.hello = Hello(self.gpu, _notes(self.gpu.name, clocks, others), others)
-        self._cache = cache
+        self._cache, self._answers = cache, answers
         self._helpers = Helpers(self._context, self.gpu.arch, cache)
         self._turns = Turns(uuid)
         self._timer = Timer(self._context, clocks)
@@ -136,12 +137,14 @@ class Worker:
             return Failed(f"this problem does not fit on the GPU: {failure}; {_needs(setup)}")
 
     def _set_up(self, setup: Setup) -> SetupDone:
-        session, least_error = open_session(setup, self._helpers, self.gpu, self._timer, self._set_deadline)
+        session, least_error = open_session(
+            setup, self._helpers, self.gpu, self._timer, self._set_deadline, self._answers
+        )
         self._session, self._seed = session, setup.seed
         self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
         self._measurement = CandidateMeasurement(session, self.requests.empty)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
-        return SetupDone(least_error, reference_ns)
+        return SetupDone(least_error, reference_ns, session.verifier.host_s)
 
     def _release(self) -> None:
         """Free the problem's memory, so that another process has room for the same problem."""
@@ -299,11 +302,11 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
 
 
 def main() -> None:
-    """Serve until the guard closes the pipe. Arguments: GPU number, cache folder or ``-``."""
+    """Serve until the guard closes the pipe. Arguments: GPU number; folders of the cache and of answers, or ``-``."""
     pipe: Pipe = ParentPipe(MEASURING)
-    cache = None if sys.argv[2] == "-" else CubinCache(Path(sys.argv[2]))
+    cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     try:
-        worker = Worker(pipe, int(sys.argv[1]), cache)
+        worker = Worker(pipe, int(sys.argv[1]), CubinCache(cache) if cache else None, Answers(kept))
     except (TunerError, DriverFailure) as error:
         pipe.send(Failed(str(error)))
         return

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,6 +47,8 @@ FURTHER_S = 10.0
 PROBES = 8
 """Calls with inputs off by a rounding error. Their root mean square is below a fifth of the true one for 3 elements in
 100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""
+PROBING_S = 0.5
+"""For all of these. Of a function that takes longer, they wait until an output is not right without them."""
 FEW_PROBES = 4.0
 """Times the response to a single probe, or the root mean square of those of all elements where that is more."""
 REPEATABLE = 1e-9
@@ -61,13 +65,15 @@ def run_function(
     reduction: int = 1,
     limit_s: float = LIMIT_S,
     further: bool = False,
+    repeatable: bool = False,
+    patient: bool = False,
 ) -> dict[str, Expected]:
     """Return what a function expects of some outputs.
 
     It gets what its parameters name: tensors as arrays that it cannot write to (float64; int64 where the tensor has
     integers), sizes and scalars. It returns an array, or a table of arrays by output; in place of each array perhaps a
     pair of the array and its magnitude. It is called once more with the same inputs, and where a magnitude is missing
-    :data:`PROBES` times with inputs that are off by a rounding error of float32.
+    :data:`PROBES` times with inputs that are off by a rounding error of float32, unless that takes long.
 
     Args:
         function: in the user's file, which is run.
@@ -78,6 +84,8 @@ def run_function(
         reduction: terms of a sum.
         limit_s: seconds for all calls together.
         further: whether this is a further content of the inputs, for which two calls have to do.
+        repeatable: whether it is known to give the same for the same inputs.
+        patient: whether magnitudes are estimated, however long that takes.
 
     Raises:
         BeyondIntegersError: of a further content, an integer is beyond its output's dtype.
@@ -87,8 +95,10 @@ def run_function(
     exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with _limited(function, limit_s):
         call = _Function(function, {name: of[name] for name in wanted}, numbers)
+        began = time.monotonic()
         first = call(exact)
-        if not further:
+        call_s = time.monotonic() - began
+        if not (further or repeatable):
             again = call(exact)
             for name, (value, _) in first.items():
                 call.require_same(name, value, again[name][0])
@@ -97,30 +107,32 @@ def run_function(
         ]
         squares = {name: np.zeros(first[name][0].shape) for name in missing}
         random = np.random.default_rng(0)
-        integers = [name for name in first if of[name].dtype not in UNIT_ROUNDOFF]
-        probes, tied = (1, bool(integers)) if further else (PROBES, False)
-        for _ in range(probes if missing or further else 0):
+        integers = [name for name in first if further and of[name].dtype not in UNIT_ROUNDOFF]
+        probes, tied = 1 if further else PROBES, bool(integers)
+        estimated = patient or bool(integers) or not missing or call_s * PROBES <= PROBING_S
+        for _ in range(probes if integers or (missing and estimated) else 0):
             probed = call(
                 {name: _rounded(array, of[name].dtype, random, tied=tied) for name, array in exact.items()}
             )
             for name in missing:
                 with np.errstate(all="ignore"):
                     squares[name] += ((probed[name][0] - first[name][0]) / UNIT) ** 2
-            for name in integers if further else ():
+            for name in integers:
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
     expected = {}
     for name, (value, magnitude) in first.items():
         if magnitude is None:
             magnitude = np.abs(value.astype(np.float64))
-            if name in missing:
+            if estimated and name in missing:
                 square = squares[name] / probes
                 if further:  # one probe says little of one element
                     square = FEW_PROBES**2 * np.maximum(square, square.mean())
                 response = np.sqrt(square * reduction)
                 magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
         dtype = of[name].dtype
-        expected[name] = as_output(name, dtype, value, magnitude, "the Python reference", wraps=not further)
+        output = as_output(name, dtype, value, magnitude, "the Python reference", wraps=not further)
+        expected[name] = replace(output, estimated=estimated)
     return expected
 
 
@@ -254,6 +266,8 @@ def expected_on_host(
     wanted: Collection[str] | None = None,
     *,
     further: bool = False,
+    repeatable: bool = False,
+    patient: bool = False,
 ) -> dict[str, Expected]:
     """Return what is expected of each output that has a reference on the host; CUDA references are not run.
 
@@ -266,6 +280,7 @@ def expected_on_host(
         wanted: outputs; a function gives the others, too. None for all.
         further: whether this is a further content of the inputs: two calls of a Python function have to do, and
             numbers that a kernel may wrap, or that overflow on the way, are refused.
+        repeatable: as for :func:`run_function`, and so is ``patient``.
 
     Raises:
         BeyondIntegersError: of a further content, there are such integers.
@@ -295,6 +310,8 @@ def expected_on_host(
             reduction=reference.reduction,
             limit_s=FURTHER_S if further else LIMIT_S,
             further=further,
+            repeatable=repeatable,
+            patient=patient,
         )
     return {**golden, **computed}
 

@@ -37,6 +37,8 @@ class Expected:
     """float64; of an output of integers int64."""
     magnitude: Array
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
+    estimated: bool = True
+    """False where estimating it takes long: it is then the least that it can be. What is right with that is right."""
 
 
 class SettledReference(Record, frozen=True):

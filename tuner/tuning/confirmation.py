@@ -18,6 +18,7 @@ from tuner.kernel.edge_sizes import (
     MAX_VARIED_ELEMENTS,
     VERIFIED_PROBLEMS,
     edge_case_problems,
+    halved,
     varied_problem,
 )
 from tuner.kernel.spec import KernelSpec
@@ -44,6 +45,8 @@ BATCH_RESOLUTION_NS = 100.0
 
 EDGE_CASES_S = 60.0
 """For all edge-case sizes: a dozen take a few seconds, unless a reference in Python is slow."""
+SLOW_CASE_S = 2.0
+"""Where references on the host take longer for the problem, sizes are halved until they take no more than that."""
 MOST_UNDECIDED = 50
 """Sizes without a right answer, after which there is hardly one that has it."""
 SLOW_S = 5.0
@@ -140,7 +143,8 @@ class _EdgeCases:
 
         A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
         """
-        cases = edge_case_problems(problem, self._winner, self._device.fits, kernel)
+        near = halved(problem, SLOW_CASE_S / max(self._device.host_s, SLOW_CASE_S))
+        cases = edge_case_problems(near, self._winner, self._device.fits, kernel)
         usual = list(islice(cases, VERIFIED_PROBLEMS))
         varied = varied_problem(kernel, usual, self._device.gpu) if kernel is not None else None
         checked: SizesChecked = []

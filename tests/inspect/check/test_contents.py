@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,13 +147,49 @@ def test_what_is_right_is_not_suspected_and_what_has_no_answer_is_left_out(
     assert tuple(answer.left_out) == left_out
 
 
-def test_a_further_content_costs_a_function_two_calls(
-    child: Child[HostRequest, HostResult], tmp_path: Path
+@pytest.mark.parametrize(
+    ("seconds", "returned", "body", "calls"),
+    [
+        (0.0, "2 * x", "y[i] = 2.0f * x[i];", 9 + 2 * 4),
+        (0.07, "2 * x", "y[i] = 2.0f * x[i];", 1 + 4),
+        (
+            0.07,
+            "x * x - x[::-1] ** 2",
+            "y[i] = x[i] * x[i] - x[n - 1 - i] * x[n - 1 - i];",
+            1 + 9 + 4 + 2 * 2,
+        ),
+    ],
+)
+def test_a_function_is_asked_for_magnitudes_at_once_only_if_that_is_quick(
+    seconds: float,
+    returned: str,
+    body: str,
+    calls: int,
+    child: Child[HostRequest, HostResult],
+    tmp_path: Path,
 ) -> None:
-    calls = tmp_path / "calls"
-    function = f"def f(x):\n    open({str(calls)!r}, 'a').write('.')\n    return 2 * x"
-    assert result(child, written(tmp_path, FLOATS, function, "y[i] = 2.0f * x[i];")) == HostResult()
-    assert len(calls.read_text()) == 10 + 2 * 4
+    """A slow one is where a result is not right without them, as behind a difference; equal ones, as of zeros, are."""
+    log = tmp_path / "calls"
+    wait = f"import time; time.sleep({seconds})"
+    function = f"def f(x):\n    {wait}\n    open({str(log)!r}, 'a').write('.')\n    return {returned}"
+    assert result(child, written(tmp_path, FLOATS, function, body)) == HostResult()
+    assert len(log.read_text()) == calls
+
+
+def test_a_check_asks_a_slow_reference_once_for_each_content(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And twice for the first, to see that it gives the same again; a wrong kernel is still found."""
+    log = tmp_path / "calls"
+    wait = f"__import__('time').sleep(0.07); print(x.sum(), x.shape, file=open({str(log)!r}, 'a'))"
+    for factor, code in (("2.0f", 0), ("2.001f", 1)):
+        file = written(
+            tmp_path, FLOATS, f"def f(x):\n    {wait}\n    return 2 * x", f"y[i] = {factor} * x[i];"
+        )
+        assert findings(capsys, str(file), "--configurations", "1", "--cc", "80", "-j", "1")[0] == code
+        if not code:
+            asked = Counter(log.read_text().splitlines())
+            assert sorted(asked.values())[-2:] == [1, 2] and len(asked) > 8
 
 
 def test_a_file_says_for_which_integers_a_kernel_is(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,15 @@ class HostData:
             memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)
         return memory
 
-    def expected(self, *, further: bool = False) -> dict[str, Expected]:
+    def expected(
+        self, *, further: bool = False, repeatable: bool = True, patient: bool = False
+    ) -> dict[str, Expected]:
         """Return what the reference makes of the inputs, for the outputs that NumPy or Python say, in memory order.
 
         Args:
-            further: whether they hold a further content, see ``expected_on_host``.
+            further: whether they hold a further content, and the following: see ``expected_on_host``.
+            repeatable: whether a function is known to give the same for the same inputs.
+            patient: whether missing magnitudes are estimated, however long that takes.
 
         Raises:
             KernelError: it fails, has another shape than its output, or is not a number.
@@ -110,7 +115,9 @@ class HostData:
             if (array := self._initial.get(tensor.name)) is not None
         }
         settled = structs.replace(self._settled, golden={})
-        expected = expected_on_host(settled, self.tensors, inputs, names, further=further)
+        expected = expected_on_host(
+            settled, self.tensors, inputs, names, further=further, repeatable=repeatable, patient=patient
+        )
         return {
             tensor.name: _in_memory_order(tensor, expected[tensor.name])
             for tensor in self.outputs
@@ -177,5 +184,5 @@ def _in_memory_order(tensor: Buffer, expected: Expected) -> Expected:
     if np.isinf(expected.magnitude).mean() > MOST_UNKNOWN:
         raise KernelError(f"rounding alone decides most elements of {tensor.name}", remedy)
     if tensor.transposed:
-        return Expected(expected.value.T, expected.magnitude.T)
+        return replace(expected, value=expected.value.T, magnitude=expected.magnitude.T)
     return expected

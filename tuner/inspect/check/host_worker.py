@@ -116,14 +116,19 @@ class _Runner:
             return self._cross_check(data, expected)
         expected = self._with_cuda(data, expected)
         wrong = self._verdict(data, expected, request.configuration)
-        if wrong.fault or problem is not self._varied:
+        if wrong.fault or wrong.undecided or problem is not self._varied:
             return wrong
         return self._with_further_contents(data, request.configuration)
 
     def _verdict(
-        self, data: HostData, expected: Mapping[str, Expected], configuration: Configuration
+        self,
+        data: HostData,
+        expected: Mapping[str, Expected],
+        configuration: Configuration,
+        *,
+        further: bool = False,
     ) -> HostResult:
-        """Run a configuration, and compare what it does."""
+        """Run a configuration, and compare what it does; magnitudes are estimated where it looks wrong without."""
         memory = data.memory()
         self._run_configuration(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
@@ -133,7 +138,14 @@ class _Runner:
         bounds = data.tolerances()
         for tensor in data.outputs:
             if tensor.name in expected:
-                wrong = difference(tensor, memory[tensor.name], expected[tensor.name], bounds[tensor.name])
+                array, bound, one = memory[tensor.name], bounds[tensor.name], expected[tensor.name]
+                wrong = difference(tensor, array, one, bound)
+                if wrong and not one.estimated:
+                    try:
+                        expected = {**expected, **data.expected(further=further, patient=True)}
+                    except TunerError as error:
+                        return HostResult(undecided=error.problem)
+                    wrong = difference(tensor, array, expected[tensor.name], bound)
                 if wrong:
                     return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1])
         return HostResult()
@@ -154,9 +166,11 @@ class _Runner:
                 left_out[tried.content] = tried.why
                 continue
             try:
-                wrong = self._verdict(*tried.result, configuration)
+                wrong = self._verdict(*tried.result, configuration, further=True)
             except KernelFault as fault:
                 wrong = HostResult(f"{fault}, at {data.problem.sizes_text}")
+            if wrong.undecided:
+                left_out[tried.content] = wrong.undecided
             if wrong.fault:
                 return HostResult(f"with {tried.content}: {wrong.fault}", REMEDY)
         return HostResult(left_out=left_out)
@@ -175,7 +189,7 @@ class _Runner:
             small = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
             try:
                 data = HostData(self._kernel, small, self._request.gpu)
-                data.expected()
+                data.expected(repeatable=False)
             except TunerError as error:
                 first = first or error
             else:
@@ -228,6 +242,8 @@ class _Runner:
                 continue
             other = expected[tensor.name]
             index = disagreement(bounds[tensor.name], mine.value, other)
+            if index is not None and not other.estimated:
+                return self._cross_check(data, data.expected(patient=True))
             if index is not None:
                 return HostResult(
                     f"the references of {tensor.name} differ at {list(index)}: CUDA {in_full(mine.value[index], 9)}, "
