@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.inspect.check.test_contents import BYTES, FLOATS, GATHER, INTEGERS, written
@@ -87,6 +88,23 @@ def test_inputs_are_between_the_numbers_of_the_file(
     answer = verified(device, file)
     assert answer.status is Status.OK, answer.error
     assert not any(answer.contents.values())
+
+
+@pytest.mark.parametrize("init", ["a.npy", "own.py:given", "range"])
+def test_inputs_hold_the_values_of_the_file_with_all_contents_of_the_others(
+    device: LocalDevice, tmp_path: Path, init: str
+) -> None:
+    """The reference says them itself."""
+    file = written(tmp_path, GATHER, "def f(x): return x[3 * np.arange(400) % 400]", "y[i] = x[j[i] % n];")
+    (tmp_path / "own.py").open("a").write("def given(n): return 3 * np.arange(n)\n")
+    np.save(tmp_path / "a.npy", 3 * np.arange(400, dtype="int32"))
+    given = "{ range = [0, 3] }" if init == "range" else f'"{init}"'
+    text = file.read_text()
+    assert text.count('"int32" }') == 1
+    file.write_text(text.replace('"int32" }', f'"int32", init = {given} }}'))
+    answer = verified(device, file)
+    assert answer.status is Status.OK, answer.error
+    assert len(answer.contents) == 5 and not any(answer.contents.values())
 
 
 @pytest.mark.parametrize("name", builtin_kernels())

@@ -317,10 +317,10 @@ class LocalDevice(Device):
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size; golden files are of one."""
-        reference = self._submissions.kernel.reference
-        if reference.golden and not reference.any_size:
+        kernel = self._submissions.kernel
+        if kernel.reference.golden and not kernel.reference.any_size:
             return False
-        return not invalid_reason(self._submissions.kernel, problem, self.gpu, configuration)
+        return not invalid_reason(kernel, problem, self.gpu, configuration)
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""

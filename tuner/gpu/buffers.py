@@ -189,7 +189,8 @@ class ProblemData:
     """The tensors of one problem on the GPU.
 
     Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
-    There can be further copies of all tensors, with the same content, for calls that must find their data cold.
+    There can be further copies of all tensors, with the same content, for calls that must find their data cold. Numbers
+    that the kernel's file gives (:func:`tuner.kernel.given.given_values`) stand in place of drawn ones.
     """
 
     def __init__(
@@ -202,6 +203,7 @@ class ProblemData:
         copies: int = 1,
         *,
         guarded: bool = True,
+        given: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.helpers = helpers
         self.tensors = tensors
@@ -213,7 +215,7 @@ class ProblemData:
         self._sm_count = sm_count
         try:
             self._result = self.memory.allocate("checksum", 8)
-            self._fill(seed)
+            self._fill(seed, given or {})
             self._replicate()
             self.flush_bytes = flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
             flush = self.memory.allocate("flush", flush_bytes)
@@ -225,13 +227,17 @@ class ProblemData:
             self.memory.close()
             raise
 
-    def _fill(self, seed: int) -> None:
+    def _fill(self, seed: int, given: Mapping[str, npt.NDArray[Any]]) -> None:
         for number, tensor in enumerate(self.tensors):
             address = self.memory.allocate_guarded(tensor.name, tensor.size_bytes)
             if tensor.role == "output":
                 continue
             if tensor.role == "inout":
                 address = self.memory.allocate_guarded(f"{tensor.name}_initial", tensor.size_bytes)
+            if tensor.name in given:
+                host = encoded(given[tensor.name], tensor.dtype)
+                check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+                continue
             grid = min(math.ceil(tensor.count / 256), 16 * self._sm_count)
             # Tensors of one problem must differ: a shifted seed gives an unrelated stream.
             stream_seed = (seed * 1_000_003 + number) * 0x1000 % 2**62

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.contents import REMEDY, further_contents, not_varied
@@ -55,7 +56,10 @@ class FurtherContents:
             verifier.expect_of(numbers)
             return True
 
-        for tried in further_contents(tensors, expect, self._seed, integers=verifier.on_host, later=True):
+        given = _given(session.data)
+        for tried in further_contents(
+            tensors, expect, self._seed, integers=verifier.on_host, later=True, given=given
+        ):
             contents[tried.content] = tried.why
             if tried.result is None:
                 continue
@@ -73,3 +77,13 @@ class FurtherContents:
     def named(self, error: str) -> str:
         """Return an error with the content that it came of and what to do, if it came of one."""
         return f"with {self.current}: {error}; {REMEDY}" if self.current else error
+
+
+def _given(data: ProblemData) -> dict[str, npt.NDArray[Any]]:
+    """Return the content of the tensors of which a file says each number, by name and as it lies in memory."""
+    given = {}
+    for tensor in data.tensors:
+        if tensor.file is not None:
+            meant = data.download(tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None)
+            given[tensor.name] = meant.T if tensor.transposed else meant
+    return given

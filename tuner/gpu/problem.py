@@ -161,8 +161,9 @@ def open_session(
     """
     batch = setup.batch
     with ExitStack() as undo:
+        tensors, given = setup.problem.tensors, setup.problem.given(setup.seed)
         data = ProblemData(
-            helpers, setup.problem.tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies
+            helpers, tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies, given=given
         )
         undo.callback(data.close)
         verifier = Verifier(data, setup.problem.reference, answers)

@@ -114,8 +114,9 @@ class Runner:
     def _once(self, run: CaseRun) -> Verification:
         """Run one configuration as often as the job says, and compare what it computes."""
         job, setup = self._job, self._job.setups[run.setup]
+        given, sm_count = setup.given(job.seed), self._gpu.sm_count
         with closing(
-            ProblemData(self._helpers, setup.tensors, job.seed, 0, self._gpu.sm_count, guarded=job.guarded)
+            ProblemData(self._helpers, setup.tensors, job.seed, 0, sm_count, guarded=job.guarded, given=given)
         ) as data:
             verifier = Verifier(data, setup.reference)
             data.seal()

@@ -32,7 +32,8 @@ class Truth:
     def __init__(
         self, helpers: Helpers, wider: ProblemSetup, seed: int, gpu: Gpu, answers: Answers | None = None
     ) -> None:
-        data = ProblemData(helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count)
+        given = wider.given(seed)
+        data = ProblemData(helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count, given=given)
         self.memory = Memory()
         self.addresses: dict[str, int] = {}
         try:

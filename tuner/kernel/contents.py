@@ -2,8 +2,8 @@
 
 A kernel can be right for the usual numbers alone: positive ones, small ones, integers below 128. So what wins, and what
 ``tune check`` runs, is verified with others too. The measuring process and the emulator draw them from this table.
-Inputs that mean something (``zeros``, ``ones``, ``index``) keep their numbers; of ``{ uniform = [a, b] }`` none leaves
-the range.
+Inputs that mean something (``zeros``, ``ones``, ``index``, a range, a file's) keep their numbers; of ``{ uniform = [a,
+b] }`` none leaves the range.
 """
 
 from __future__ import annotations
@@ -81,8 +81,11 @@ def drawn(
         number: of the tensor in its problem.
     """
     count = tensor.count
+    if tensor.init == "range" and tensor.between is not None:
+        numbers: Array = tensor.between[0] + tensor.between[1] * np.arange(count)
+        return rounded(numbers, tensor.dtype).reshape(tensor.shape)
     if not is_random(tensor) and tensor.between is None:
-        numbers: Array = np.arange(count) % 251
+        numbers = np.arange(count) % 251
         if tensor.init in FIXED:
             numbers = np.full(count, FIXED[tensor.init])
     elif content is Content.ZEROS or not is_random(tensor):
@@ -185,6 +188,7 @@ def further_contents(
     *,
     integers: bool = True,
     later: bool = False,
+    given: Mapping[str, Array] | None = None,
 ) -> Iterator[Tried[Result]]:
     """Yield contents that the reference has an answer to, and those that are left out.
 
@@ -197,7 +201,9 @@ def further_contents(
         seed: of all but the last.
         integers: whether integers may hold others than the usual numbers.
         later: whether the last is drawn by a seed of its moment.
+        given: by name what the kernel's file gives, as it lies in memory: it means something, and stays.
     """
+    given = given or {}
     inputs = [tensor for tensor in tensors if tensor.role != "output"]
     whole = [tensor for tensor in inputs if is_random(tensor) and is_integer(tensor)]
     floats = any(is_random(tensor) and not is_integer(tensor) for tensor in inputs)
@@ -218,7 +224,7 @@ def further_contents(
         for of_floats, of_integers in attempts:
             contents = [of_integers if is_integer(tensor) else of_floats for tensor in inputs]
             numbers = {
-                tensor.name: drawn(tensor, rng, one, number)
+                tensor.name: given[tensor.name] if tensor.name in given else drawn(tensor, rng, one, number)
                 for number, (tensor, one) in enumerate(zip(inputs, contents, strict=True))
             }
             try:

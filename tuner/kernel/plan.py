@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.kernel.given import require_fitting
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, first_unmet
 from tuner.runtime.launches import Buffer, Launch, Plan
@@ -20,9 +21,9 @@ def tensors_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> tuple[Buffer, 
     """Return the problem's tensors with shape, dtype and layout.
 
     Raises:
-        KernelError: a dimension is no whole number above 0, or no tensor is an output.
+        KernelError: a dimension is no whole number above 0, no tensor is an output, or an ``.npy`` file does not fit.
     """
-    return _maker(kernel, problem, gpu).tensors
+    return require_fitting(_maker(kernel, problem, gpu).tensors, kernel.file.name)
 
 
 def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tuple[str, Value]]:
@@ -44,7 +45,8 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
         dtypes=problem.dtypes,
         problem=problem,
     )
-    _, _, _ = maker.scratch, maker.scalars, maker.tensors  # what is wrong with them is said first
+    _, _ = maker.scratch, maker.scalars  # what is wrong with them is said first
+    require_fitting(maker.tensors, kernel.file.name)
     plan = maker.plan(kernel.launches(problem, gpu, configuration))
     return replace(plan, state=kernel.variants[configuration.variant].state)
 

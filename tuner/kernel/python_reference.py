@@ -93,8 +93,8 @@ def run_function(
     """
     of = {tensor.name: tensor for tensor in tensors}
     exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
-    with _limited(function, limit_s):
-        call = _Function(function, {name: of[name] for name in wanted}, numbers)
+    with limited(function, limit_s, "use smaller sizes, or a CUDA reference"):
+        call = ArrayFunction(function, {name: of[name] for name in wanted}, numbers)
         began = time.monotonic()
         first = call(exact)
         call_s = time.monotonic() - began
@@ -136,19 +136,24 @@ def run_function(
     return expected
 
 
-class _Function:
+class ArrayFunction:
     """Calls a loaded function, and checks what it returns.
 
     Args:
         function: which is loaded now.
         wanted: the outputs by name.
         numbers: sizes and scalars by name.
+        what: it is, for errors.
     """
 
     def __init__(
-        self, function: PythonFunction, wanted: Mapping[str, Buffer], numbers: Mapping[str, Value]
+        self,
+        function: PythonFunction,
+        wanted: Mapping[str, Buffer],
+        numbers: Mapping[str, Value],
+        what: str = "reference",
     ) -> None:
-        self._spec, self._wanted, self._numbers = function, wanted, numbers
+        self._spec, self._wanted, self._numbers, self._what = function, wanted, numbers, what
         self._function: Callable[..., Any] = load_function(function.name, function.file)
 
     def __call__(self, arrays: Mapping[str, Any]) -> dict[str, tuple[npt.NDArray[Any], Array | None]]:
@@ -158,7 +163,7 @@ class _Function:
             result = self._function(*positional, **named)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function throws
             where = location(error, self._spec.file)
-            raise KernelError(f"{where}: {first_line(error)}", "correct the reference") from None
+            raise KernelError(f"{where}: {first_line(error)}", f"correct the {self._what}") from None
         return {name: self._result(name, item) for name, item in self._by_output(result).items()}
 
     def require_same(self, name: str, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> None:
@@ -168,19 +173,19 @@ class _Function:
         finite = np.abs(first[np.isfinite(first)])
         near = REPEATABLE * float(finite.max()) if finite.size and first.dtype.kind == "f" else 0.0
         if first.dtype.kind != second.dtype.kind or not np.isclose(first, second, 0.0, near).all():
-            self._refuse(f"returns another {name} for the same inputs", "seed its random numbers")
+            self.refuse(f"returns another {name} for the same inputs", "seed its random numbers")
 
     def _by_output(self, result: Any) -> Mapping[str, Any]:
         if isinstance(result, Mapping):
             if set(result) != set(self._wanted):
-                self._refuse(
+                self.refuse(
                     f"returns {', '.join(map(str, result)) or 'nothing'}",
                     f"return a dict of exactly {', '.join(self._wanted)}",
                 )
             return result
         if len(self._wanted) != 1:
             names = ", ".join(f"{name!r}: ..." for name in self._wanted)
-            self._refuse(f"returns {type(result).__name__} for several outputs", f"return {{{names}}}")
+            self.refuse(f"returns {type(result).__name__} for several outputs", f"return {{{names}}}")
         return dict.fromkeys(self._wanted, result)
 
     def _result(self, name: str, item: Any) -> tuple[npt.NDArray[Any], Array | None]:
@@ -188,7 +193,7 @@ class _Function:
             value, magnitude = (self._array(name, part) for part in item)
             magnitude = magnitude.astype(np.float64)
             if not (magnitude >= 0.0).all():
-                self._refuse(
+                self.refuse(
                     f"returns a magnitude of {name} that is below 0, or not a number", "return np.abs"
                 )
             return value, magnitude
@@ -199,23 +204,24 @@ class _Function:
         try:
             array = np.asarray(item)
         except Exception as error:  # noqa: BLE001 - the array of another library
-            self._refuse(f"returns {type(item).__name__} for {name}: {first_line(error)}", "return an array")
+            self.refuse(f"returns {type(item).__name__} for {name}: {first_line(error)}", "return an array")
         shape = self._wanted[name].meant_shape
         if item is None or array.dtype.kind not in "biuf":
             what = "None" if item is None else f"{array.dtype} values"
-            self._refuse(f"returns {what} for {name}", "return an array of numbers")
+            self.refuse(f"returns {what} for {name}", "return an array of numbers")
         if array.shape != shape:
-            self._refuse(f"returns shape {array.shape} for {name}", f"this problem needs {shape}")
+            self.refuse(f"returns shape {array.shape} for {name}", f"this problem needs {shape}")
         wrong = np.argwhere(np.isnan(array))
         if len(wrong):
             index = ", ".join(map(str, wrong[0]))
-            self._refuse(
+            self.refuse(
                 f"returns NaN in {len(wrong)} of {array.size} elements of {name} ([{index}])",
                 "it must be defined for its inputs: change the function, or the inputs' init",
             )
         return array if array.dtype.kind in "biu" else array.astype(np.float64)
 
-    def _refuse(self, problem: str, remedy: str) -> NoReturn:
+    def refuse(self, problem: str, remedy: str) -> NoReturn:
+        """Raise an error that names the function with its file and line."""
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         where = f"{self._spec.file.name}:{code.co_firstlineno}" if code else self._spec.file.name
         raise KernelError(f"{where}: {self._spec.name} {problem}", remedy)
@@ -246,7 +252,7 @@ def _rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool)
 
 
 @contextmanager
-def _limited(function: PythonFunction, limit_s: float) -> Iterator[None]:
+def limited(function: PythonFunction, limit_s: float, remedy: str) -> Iterator[None]:
     """Stop a function that takes too long; only in a main thread, elsewhere the process's own deadline stops it."""
     try:
         with time_limit(limit_s):
@@ -254,7 +260,7 @@ def _limited(function: PythonFunction, limit_s: float) -> Iterator[None]:
     except OutOfTimeError as error:
         raise TunerError(
             f"{location(error, function.file)}: {function.name} has no result after {math.ceil(limit_s)} s",
-            "use smaller sizes, or a CUDA reference",
+            remedy,
         ) from None
 
 

@@ -141,6 +141,15 @@ class KernelSpec:
         """The name of the only size; empty where there are several."""
         return next(iter(self.sizes)) if len(self.sizes) == 1 else ""
 
+    @property
+    def of_one_size(self) -> str:
+        """Why its problems have one size, or some of their sizes one value; empty if files say no values."""
+        for tensor in self.tensors.values():
+            if tensor.file is not None and not tensor.function and any(side.names for side in tensor.shape):
+                return f"{tensor.file.name} fits one size"
+        golden = self.reference.golden and not self.reference.any_size
+        return "golden files fit one size" if golden else ""
+
     def option(self, name: str, value: Value) -> Value:
         """Return an option's value as a problem holds it: one of its values, or a canonical element expression.
 

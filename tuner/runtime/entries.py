@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from .expressions import Expression
 
@@ -30,7 +31,11 @@ class TensorEntry:
     when: Expression | None = None
     """Where it is false, the problem has no such tensor, and kernels get a null pointer; None for always."""
     between: tuple[Expression, ...] = ()
-    """Least and largest number that it holds where the tuner measures; empty for any."""
+    """Least and largest number that it holds where the tuner measures, or of ``range`` the first and the step; empty
+    for any."""
+    file: Path | None = None
+    """Of ``file``: what it holds there, in an ``.npy`` file or by a function of a Python file."""
+    function: str = ""
 
     @property
     def ever(self) -> bool:

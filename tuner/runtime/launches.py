@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from .dtypes import ITEMSIZE
 
@@ -31,7 +32,11 @@ class Buffer:
     zeroed_once: bool = False
     """Whether it is zero before the first run, and every run leaves it zero."""
     between: tuple[int | float, int | float] | None = None
-    """Least and largest of random numbers, both whole for integers; None for any."""
+    """Least and largest of random numbers, or first number and step of ``range``, whole for integers; None for any."""
+    file: Path | None = None
+    """The ``.npy`` file or the Python file that says what it holds."""
+    function: str = ""
+    """Of the Python file."""
 
     @property
     def count(self) -> int:

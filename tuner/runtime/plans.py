@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,10 +90,9 @@ class PlanMaker:
                 dtype = self._dtypes.get(item.dtype, item.dtype)
                 if item.init.endswith("inf") and "int" in dtype:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
-                between = self._between(item, dtype) if item.between else None
-                buffers.append(
-                    Buffer(item.name, shape, dtype, item.role, item.init, transposed, between=between)
-                )
+                between = self._between(item, dtype, math.prod(shape)) if item.between else None
+                buffer = Buffer(item.name, shape, dtype, item.role, item.init, transposed)
+                buffers.append(replace(buffer, between=between, file=item.file, function=item.function))
         if all(buffer.role == "input" for buffer in buffers):
             raise KernelError(f"{self._problem} has no output", "correct the when of the outputs")
         return tuple(buffers)
@@ -166,17 +165,25 @@ class PlanMaker:
             if item.cluster_order is None or self._whole(item.cluster_order, "cluster_order")
         ]
 
-    def _between(self, item: TensorEntry, dtype: str) -> tuple[float, float]:
-        """Return the least and largest number of a tensor's init."""
-        low, high = (expression.evaluate(self._names) for expression in item.between)
+    def _between(self, item: TensorEntry, dtype: str, count: int) -> tuple[float, float]:
+        """Return the least and largest number of a tensor's init, or of so many in steps the first and the step."""
+        first, second = (expression.evaluate(self._names) for expression in item.between)
+        steps = item.init == "range"
+        low, high = sorted((first, first + second * (count - 1))) if steps else (first, second)
         whole = "int" in dtype
         least, most = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1)) if whole else (-MAX_FLOAT, MAX_FLOAT)
-        if not least <= low <= high <= most or (whole and (low != int(low) or high != int(high))):
+        numbers = (
+            first == int(first) and second == int(second)
+            if whole
+            else math.isfinite(rounded(float(low), dtype))
+        )
+        if not least <= low <= high <= most or not numbers or not math.isfinite(rounded(float(high), dtype)):
+            form = "range = [first, step] }, all" if steps else "uniform = [least, largest] }, both"
             raise KernelError(
                 f"init of {item.name}: {low} to {high} is no range of {dtype}",
-                "write init = { uniform = [least, largest] }, both numbers of its dtype",
+                f"write init = {{ {form} numbers of its dtype",
             )
-        return (int(low), int(high)) if whole else (low, high)
+        return (int(first), int(second)) if whole else (first, second)
 
     def _argument(self, argument: ArgumentEntry) -> Argument:
         name = argument.name

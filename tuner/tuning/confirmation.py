@@ -103,7 +103,7 @@ def confirm(
             objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
             return Confirmation(measurement, objection=objection)
         say("verifying the winner at edge-case sizes")
-        checked = _EdgeCases(device, winner, say)
+        checked = _EdgeCases(device, winner, say, kernel.of_one_size if kernel is not None else "")
         edge_cases = checked.verify(problem, kernel)
         verified = edge_cases
         if not edge_cases and math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS:
@@ -130,10 +130,13 @@ class _EdgeCases:
         device: where it raced.
         winner: the configuration.
         say: told of a size that takes long.
+        of_one_size: why there may be no other size.
     """
 
-    def __init__(self, device: Device, winner: Configuration, say: Callable[[str], None]) -> None:
-        self._device, self._winner, self._say = device, winner, say
+    def __init__(
+        self, device: Device, winner: Configuration, say: Callable[[str], None], of_one_size: str
+    ) -> None:
+        self._device, self._winner, self._say, self._of_one_size = device, winner, say, of_one_size
         self._ends = time.monotonic() + EDGE_CASES_S
         self._count = 0
         self._undecided: list[str] = []
@@ -178,14 +181,14 @@ class _EdgeCases:
 
     @property
     def note(self) -> str:
-        """Why fewer sizes than usual were verified; empty if they are as many, or all that there are."""
+        """Why fewer sizes than usual were verified; empty if they are as many, or all that the constraints admit."""
         if self._count >= VERIFIED_PROBLEMS:
             return ""
         if time.monotonic() >= self._ends:
             return f"the limit of {EDGE_CASES_S:g} s ended that"
         if self._undecided:
             return f"elsewhere nothing says what is right: {self._undecided[0]}"
-        return ""
+        return self._of_one_size
 
 
 def _fresh_process(

@@ -204,3 +204,31 @@ def test_a_file_says_for_which_integers_a_kernel_is(
         file.read_text().replace('dtype = "uint8"', 'dtype = "uint8", init = { uniform = [0, 127] }')
     )
     assert findings(capsys, *check) == (0, [])
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_values_of_functions_are_what_a_kernel_runs_with_and_stay(
+    child: Child[HostRequest, HostResult], tmp_path: Path, right: bool
+) -> None:
+    """Rows of a sparse matrix: no random numbers are offsets and columns."""
+    begin = "first[i]" if right else "first[i] + 1"
+    body = f"float s = 0; for (int a = {begin}; a < first[i + 1]; ++a) s += x[column[a]]; y[i] = s;"
+    tensors = {"first": ("int32", "int", ""), "column": ("int32", "int", ""), **FLOATS}
+    reference = "def f(first, column, x): return np.add.reduceat(x[column], first[:-1])"
+    file = written(tmp_path, tensors, reference, body)
+    (tmp_path / "rows.py").write_text(
+        "import numpy as np\n"
+        "def first(n): return 3 * np.arange(n + 1)\n"
+        "def column(n, rng): return rng.integers(0, n, 3 * n)\n"
+    )
+    text = file.read_text()
+    for name, shape in (("first", "n + 1"), ("column", "3 * n")):
+        before, after = (
+            'shape = ["n"], dtype = "int32"',
+            f'shape = ["{shape}"], dtype = "int32", init = "rows.py:{name}"',
+        )
+        text = text.replace(f"tensors.{name} = {{ {before}", f"tensors.{name} = {{ {after}")
+    file.write_text(text)
+    answer = result(child, file)
+    assert answer.fault.startswith("y[0] is") is not right
+    assert not answer.left_out

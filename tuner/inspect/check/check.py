@@ -29,6 +29,7 @@ from tuner.inspect.check.subjects import (
     usable_places,
 )
 from tuner.inspect.check.uses import check_names, check_uses
+from tuner.kernel.given import GivenError
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.spec import KernelSpec
@@ -58,7 +59,9 @@ def check_kernel(file: Path, checks: Checks) -> Report:
 
 
 def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: Report) -> None:
-    check_values(kernel, checks, report)
+    if not check_values(kernel, checks, report):
+        report.note("nothing was compiled: correct the arrays first")
+        return
     check_reference(kernel, checks.gpus[0], report)
     check_uses(kernel, report)
     before = len(report.findings)
@@ -93,15 +96,24 @@ COMBINATIONS = 64
 """Combinations of parameter values, valid or not, for which constraints are evaluated."""
 
 
-def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> None:
-    """Report shapes, scalars, work and tolerances without a value, for the default problem and all presets."""
+def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> bool:
+    """Report shapes, scalars, work and tolerances without a value, for the default problem and all presets.
+
+    Returns:
+        Whether arrays of files fit the default problem.
+    """
+    fit = True
     gpu = checks.gpus[0]
     for key, problem in problems(kernel).items():
         for check in (tensors_of, scalars_of, _check_work, _check_reference):
             try:
                 check(kernel, problem, gpu)
+            except GivenError as error:
+                report.error(error)
+                fit = fit and problem != kernel.problem()
             except TunerError as error:
                 report.error(error, ("reference", "reduction") if check is _check_reference else key)
+    return fit
 
 
 def _check_work(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:

@@ -14,7 +14,8 @@ from msgspec import structs
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.inspect.emulator.host import HostArray
-from tuner.kernel.contents import drawn, not_varied
+from tuner.kernel.contents import drawn, not_varied, rounded
+from tuner.kernel.given import given_values
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
 from tuner.kernel.reference import (
@@ -30,6 +31,8 @@ from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer
 
 ALIGNMENT = 256
+GIVEN_S = 5.0
+"""For a function that says what a tensor holds, of few numbers; the child has 20 s for all of a problem."""
 
 
 class HostData:
@@ -41,16 +44,26 @@ class HostData:
         gpu: whose limits expressions may name.
 
     Raises:
-        KernelError: a shape has no value.
+        TunerError: a shape has no value, or values that the kernel's file gives cannot be had.
     """
 
     def __init__(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
         self.kernel, self.problem, self.gpu = kernel, problem, gpu
         self.tensors = tensors_of(kernel, problem, gpu)
         self._settled = settle_reference(kernel, problem, gpu)
+        scalars = scalars_of(kernel, problem, gpu)
+        self._numbers = {**problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
+        given = given_values(self.tensors, self._numbers, 0, GIVEN_S)
+        self.given = {
+            tensor.name: rounded(given[tensor.name], tensor.dtype)
+            for tensor in self.tensors
+            if tensor.name in given
+        }
         rng = np.random.default_rng(0)
         self._initial: Mapping[str, npt.NDArray[Any]] = {
-            tensor.name: drawn(tensor, rng) for tensor in self.tensors if tensor.role != "output"
+            tensor.name: self.given[tensor.name] if tensor.name in given else drawn(tensor, rng)
+            for tensor in self.tensors
+            if tensor.role != "output"
         }
 
     def holding(self, numbers: Mapping[str, npt.NDArray[Any]]) -> HostData:
@@ -107,8 +120,6 @@ class HostData:
         Raises:
             KernelError: it fails, has another shape than its output, or is not a number.
         """
-        scalars = scalars_of(self.kernel, self.problem, self.gpu)
-        names = {**self.problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
         inputs = {
             tensor.name: array.T if tensor.transposed else array
             for tensor in self.tensors
@@ -116,7 +127,13 @@ class HostData:
         }
         settled = structs.replace(self._settled, golden={})
         expected = expected_on_host(
-            settled, self.tensors, inputs, names, further=further, repeatable=repeatable, patient=patient
+            settled,
+            self.tensors,
+            inputs,
+            self._numbers,
+            further=further,
+            repeatable=repeatable,
+            patient=patient,
         )
         return {
             tensor.name: _in_memory_order(tensor, expected[tensor.name])

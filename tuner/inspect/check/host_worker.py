@@ -26,7 +26,7 @@ from tuner.inspect.emulator.host import (
     launch_arguments,
 )
 from tuner.kernel.contents import REMEDY, further_contents
-from tuner.kernel.edge_sizes import varied_problem
+from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected, as_output, disagreement, in_full
@@ -160,7 +160,7 @@ class _Runner:
             return other, self._with_cuda(other, other.expected(further=True))
 
         left_out: dict[str, str] = {}
-        for tried in further_contents(data.tensors, compute, 0, integers=data.on_host):
+        for tried in further_contents(data.tensors, compute, 0, integers=data.on_host, given=data.given):
             limit_cpu()
             if tried.result is None:
                 left_out[tried.content] = tried.why
@@ -182,15 +182,18 @@ class _Runner:
         return expected
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
-        """Evaluate the reference at small sizes, of which any will do."""
-        first: TunerError | None = None
-        for lengths in LENGTHS:
+        """Evaluate the reference at small sizes, of which any will do; with arrays of files at the problem's own."""
+        first: KernelError | None = None
+        own = tuple(problem.sizes.values())
+        for lengths in (own,) if self._kernel.of_one_size else LENGTHS:
             sizes = {**problem.sizes, **dict(zip(problem.sizes, lengths, strict=False))}
-            small = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+            case = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
             try:
-                data = HostData(self._kernel, small, self._request.gpu)
+                data = HostData(self._kernel, case, self._request.gpu)
+                if sum(tensor.count for tensor in data.tensors) > MAX_VARIED_ELEMENTS:
+                    return HostResult(undecided="its arrays are too large for that")
                 data.expected(repeatable=False)
-            except TunerError as error:
+            except KernelError as error:
                 first = first or error
             else:
                 return HostResult()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -70,7 +71,9 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     unique(problem, sizes, dtypes, options, RESERVED)
     presets = {preset: _preset(problem, preset, values, names) for preset, values in given.items()}
 
-    tensors = {name: _tensor(name, table, names) for name, table in top.table("tensors").children().items()}
+    tensors = {
+        name: _tensor(name, table, names, folder) for name, table in top.table("tensors").children().items()
+    }
     if not any(tensor.role != "input" for tensor in tensors.values()):
         top.fail("no tensor has role output or inout", 'give one role = "output"')
     scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
@@ -171,9 +174,9 @@ def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[st
     return values
 
 
-def _tensor(name: str, table: Table, names: Names) -> TensorEntry:
+def _tensor(name: str, table: Table, names: Names, folder: Path) -> TensorEntry:
     when = problem_condition(table, names)
-    init, between = _init(table, names)
+    init, between, given = _init(table, names, folder)
     tensor = TensorEntry(
         identifier(table, name),
         expressions(table, "shape", names),
@@ -183,28 +186,44 @@ def _tensor(name: str, table: Table, names: Names) -> TensorEntry:
         optional(table, "transposed", names),
         when,
         between,
+        *given,
     )
+    if given and tensor.role == "output":
+        table.fail("init says what an output holds", 'an output begins as NaN: give it role = "inout"')
     return table.done(tensor)
 
 
-def _init(table: Table, names: Names) -> tuple[str, tuple[Expression, ...]]:
-    """Return what a tensor holds: one of :data:`INITS`, or ``{ uniform = [a, b] }`` with the two numbers.
+Given = tuple[()] | tuple[Path, str]
+"""The file that says what a tensor holds, and its function."""
+
+
+def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expression, ...], Given]:
+    """Return what a tensor holds: one of :data:`INITS`, ``range`` or ``file``, with the two numbers or the file.
 
     A number is a range of one.
     """
-    given = table.get("init", (str, dict, int, float), "normal")
-    if isinstance(given, int | float):
-        if math.isnan(given):
+    init = table.get("init", (str, dict, int, float), "normal")
+    if isinstance(init, int | float):
+        if math.isnan(init):
             table.fail("init is not a number", "write a number, or one of " + ", ".join(INITS))
-        return (str(given), ()) if math.isinf(given) else ("uniform", (Expression(str(given)),) * 2)
-    if not isinstance(given, dict):
-        return choice(table, "init", INITS, "normal"), ()
-    init = table.table("init")
-    init.only("uniform")
-    between = tuple(checked(init, "uniform", str(item), names) for item in init.get("uniform", list))
-    if len(between) != 2:
-        init.fail(f"uniform has {len(between)} numbers", "write init = { uniform = [least, largest] }")
-    return "uniform", between
+        return (str(init), (), ()) if math.isinf(init) else ("uniform", (Expression(str(init)),) * 2, ())
+    if isinstance(init, dict):
+        inner = table.table("init")
+        inner.only("uniform", "range")
+        kind, form = ("range", "[first, step]") if "range" in init else ("uniform", "[least, largest]")
+        between = tuple(checked(inner, kind, str(item), names) for item in inner.get(kind, list))
+        if len(between) != 2:
+            inner.fail(f"{kind} has {len(between)} numbers", f"write init = {{ {kind} = {form} }}")
+        return inner.done((kind, between, ()))
+    if init.endswith(".npy"):
+        return "file", (), (_plain_file(table, f"init = {init!r}", init, folder), "")
+    if ":" in init:
+        function = _function(table, "init", init, folder)
+        return "file", (), (function.file, function.name)
+    with contextlib.suppress(ValueError):
+        table.fail(f"init = {init!r} is text", f"write init = {float(init)}")
+    table.require(init, INITS, f"init = {init!r}")
+    return init, (), ()
 
 
 def _scalar(name: str, table: Table, names: Names) -> ScalarEntry:
@@ -255,7 +274,8 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorEntry], f
     if (error := _number(rounding)) is not None and not 0.0 <= error < 1.0:
         table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
     arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
-    python = _python(table, folder)
+    text = table.get("python", str, "")
+    python = _function(table, "python", text, folder) if text else None
     if python is not None and all(
         tensor.role == "input" or tensor.name in arrays for tensor in tensors.values()
     ):
@@ -263,18 +283,20 @@ def _reference(table: Table, names: Names, tensors: Mapping[str, TensorEntry], f
     return table.done(ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding))
 
 
-def _python(table: Table, folder: Path) -> PythonFunction | None:
-    """Return the Python function that the table names; its file is not run."""
-    text = table.get("python", str, "")
-    if not text:
-        return None
+def _function(table: Table, key: str, text: str, folder: Path) -> PythonFunction:
+    """Return the Python function that a key names; its file is not run."""
     file, _, name = text.rpartition(":")
     if not (file.endswith(".py") and name.isidentifier()):
-        table.fail(f"python = {text!r}", "name a file and its function: python = 'reference.py:softmax'")
+        table.fail(f"{key} = {text!r}", f"name a file and its function: {key} = 'reference.py:softmax'")
+    return PythonFunction(_plain_file(table, f"{key} = {text!r}", file, folder), name)
+
+
+def _plain_file(table: Table, what: str, file: str, folder: Path) -> Path:
+    """Return the path of a file that is there; no pipe and no device, whose reading would not end."""
     path = folder / file
     if not (exists(path) and path.is_file()):
-        table.fail(f"python = {text!r}: no file {file}", f"paths start at {folder}")
-    return PythonFunction(path.resolve(), name)
+        table.fail(f"{what}: no file {file}", f"paths start at {folder}")
+    return path.resolve()
 
 
 def _number(constant: Expression) -> float | None:

@@ -1,0 +1,222 @@
+"""Values that a kernel's file gives to its tensors: arrays of files, and what Python functions return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.edited_kernels import identity
+from tests.kernel_files import GOOD, refusal, write
+from tuner.core.errors import TunerError
+from tuner.kernel import given
+from tuner.kernel.contents import Array
+from tuner.kernel.given import given_values
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.roofline import ARCHITECTURES
+
+GPU = next(iter(ARCHITECTURES.values()))
+FUNCTIONS = """
+import numpy as np
+
+def offsets(n): return 3 * np.arange(n)
+def drawn(n, rng, alpha): return alpha * rng.random(n)
+def seeded(n, seed): return np.full(n, seed)
+def square(n): return [[0, 1, 2], [3, 4, 5]]
+def raises(n): return n / 0
+def nothing(n): pass
+def longer(n): return np.zeros(n + 1)
+def endless(n):
+    while True: pass
+def words(n): return "abc"
+def unseeded(n): return np.random.rand(n)
+def nan(n): return np.full(n, np.nan)
+def large(n): return np.full(n, 1e39)
+def halves(n): return np.full(n, 0.5)
+def pair(n): return np.zeros(n), np.zeros(n)
+def other(m): return m
+def leaves(n): raise SystemExit(3)
+"""
+X = 'x = { shape = ["n"], dtype = "input" }'
+
+
+def kernel_file(folder: Path, init: str, dtype: str = "input", shape: str = '["n"]', more: str = "") -> Path:
+    assert X in GOOD
+    (folder / "f.py").write_text(FUNCTIONS)
+    return write(
+        folder,
+        GOOD.replace(X, f'x = {{ shape = {shape}, dtype = "{dtype}", init = {init}{more} }}'),
+    )
+
+
+def values(file: Path, size: int = 6, seed: int = 5, **dtypes: str) -> Array:
+    """Return what x holds."""
+    kernel = read_kernel(file)
+    tensors = tensors_of(kernel, kernel.problem({"n": size}, dtypes), GPU)
+    return given_values(tensors, {"n": size, "alpha": 2.0}, seed)["x"]
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype", "expected"),
+    [
+        ('"f.py:offsets"', "int32", [0, 3, 6, 9, 12, 15]),
+        ('"f.py:seeded"', "int64", [5] * 6),
+        ("{ range = [1, 2] }", "int8", [1, 3, 5, 7, 9, 11]),
+        ('{ range = ["n", -0.5] }', "float32", [6, 5.5, 5, 4.5, 4, 3.5]),
+        ('"a.npy"', "float32", [0, 1, 2, 3, 4, 5]),
+        ('"a.npy"', "float64", [0, 1, 2, 3, 4, 5]),
+        ('"a.npy"', "bfloat16", [0, 1, 2, 3, 4, 5]),
+        ('"bits.npy"', "bfloat16", [1.0] * 6),
+        ('"bits.npy"', "float32", [1.0] * 6),
+    ],
+)
+def test_tensors_hold_what_the_file_says(
+    tmp_path: Path, init: str, dtype: str, expected: list[float]
+) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6, dtype=">f4"))
+    np.save(tmp_path / "bits.npy", np.full(6, 0x3F80, "uint16").view("V2"))
+    assert values(kernel_file(tmp_path, init, dtype)).tolist() == expected
+
+
+def test_a_function_gets_scalars_and_random_numbers_of_the_problems_seed(tmp_path: Path) -> None:
+    file = kernel_file(tmp_path, '"f.py:drawn"')
+    one, again, other = (values(file, seed=seed) for seed in (5, 5, 6))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+    assert one.min() >= 0 and 1 < one.max() <= 2
+
+
+@pytest.mark.parametrize("init", ['"f.py:square"', '"a.npy"'])
+def test_an_array_is_as_the_kernel_means_it_and_a_transposed_tensor_holds_its_transpose(
+    tmp_path: Path, init: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6, dtype="float32").reshape(2, 3))
+    file = kernel_file(tmp_path, init, shape="[2, 3]", more=", transposed = 1")
+    assert values(file).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "said"),
+    [
+        ("raises", "input", r"f.py:8: ZeroDivisionError: .*; correct the function"),
+        ("nothing", "input", r"f.py:9: nothing returns None for x; return an array"),
+        ("longer", "input", r"f.py:10: longer returns shape \(7,\) for x; this problem needs \(6,\)"),
+        ("endless", "input", r"f.py:12: endless has no result after 1 s; have it take less, or save"),
+        ("words", "input", r"words returns <U3 values"),
+        ("unseeded", "input", r"unseeded returns another x for the same inputs; seed"),
+        ("nan", "input", r"nan returns NaN in 6 of 6"),
+        ("large", "input", r"large returns 1e\+39 in x\[0\], which is no number of float32"),
+        ("halves", "int32", r"halves returns 0.5 in x\[0\], which is no number of int32"),
+        ("large", "int64", r"which is no number of int64"),
+        ("pair", "input", r"pair returns two arrays"),
+        ("other", "input", r"f.py:other wants 'm', which is not available; .*n, rng, seed"),
+        ("leaves", "input", r"SystemExit"),
+        ("absent", "input", r"f.py has no function 'absent'"),
+    ],
+)  # fmt: skip
+def test_a_function_that_gives_no_such_array_is_named_with_its_line(
+    tmp_path: Path, function: str, dtype: str, said: str
+) -> None:
+    file = kernel_file(tmp_path, f'"f.py:{function}"', dtype)
+    kernel = read_kernel(file)
+    tensors = tensors_of(kernel, kernel.problem({"n": 6}), GPU)
+    with pytest.raises(TunerError, match=said) as caught:
+        given_values(tensors, {"n": 6, "alpha": 2.0}, 5, limit_s=0.3)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros(7, "float32"), r"a.npy has shape \(7,\); this problem needs \(6,\)"),
+        (np.zeros((6, 1), "float32"), r"has shape \(6, 1\)"),
+        (np.zeros(6), "a.npy has float64, and this problem float32; save array.astype\\('float32'\\)"),
+        (np.zeros(6, "int32"), "has int32"),
+        (np.zeros(6, "complex64"), "has complex64"),
+        (np.full(6, "a"), "has <U1"),
+        (np.full(6, None), "a.npy is no array: .*Python objects"),
+        (b"junk", "a.npy is no array"),
+        (b"", "a.npy is no array"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused_in_one_line(
+    tmp_path: Path, array: Array | bytes, said: str
+) -> None:
+    if isinstance(array, bytes):
+        (tmp_path / "a.npy").write_bytes(array)
+    else:
+        np.save(tmp_path / "a.npy", array)
+    with pytest.raises(TunerError, match=f"^scale.toml: tensors: x: init: .*{said}") as caught:
+        values(kernel_file(tmp_path, '"a.npy"'))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype", "said"),
+    [
+        ('"a.npy"', "input", "no file a.npy; paths start at"),
+        ('"g.py:f"', "input", "no file g.py"),
+        ('"folder.npy"', "input", "no file folder.npy"),
+        ('"f.py:"', "input", "name a file and its function"),
+        ('"-inf"', "input", "init = '-inf' is text; write init = -inf"),
+        ("{ range = [1] }", "input", "range has 1 numbers; write init = { range = [first, step] }"),
+        ("{ range = [1, 2], uniform = [0, 1] }", "input", "unknown key 'uniform'"),
+    ],
+)
+def test_an_init_that_cannot_be_is_refused_with_the_file(
+    tmp_path: Path, init: str, dtype: str, said: str
+) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    assert said in refusal(kernel_file(tmp_path, init, dtype))
+
+
+def test_an_output_takes_no_values(tmp_path: Path) -> None:
+    text = GOOD.replace('role = "output"', 'role = "output", init = "f.py:offsets"')
+    (tmp_path / "f.py").write_text(FUNCTIONS)
+    assert 'give it role = "inout"' in refusal(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype"),
+    [
+        ("{ range = [0, 1000] }", "int8"),
+        ("{ range = [0, 20000] }", "float16"),
+        ("{ range = [0, -1] }", "uint32"),
+        ("{ range = [0.5, 1] }", "int32"),
+    ],
+)
+def test_a_range_stays_within_its_dtype(tmp_path: Path, init: str, dtype: str) -> None:
+    with pytest.raises(TunerError, match="is no range of " + dtype):
+        values(kernel_file(tmp_path, init, dtype))
+
+
+def test_a_kernel_is_another_with_other_values(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
+    file = kernel_file(tmp_path, '"a.npy"')
+    first = identity(file).computation
+    np.save(tmp_path / "a.npy", np.ones(6, "float32"))
+    assert identity(file).computation != first
+    file = kernel_file(tmp_path, '"f.py:offsets"')
+    first = identity(file).computation
+    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np"))
+    second = identity(file).computation
+    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np") + "# for a reason\n")
+    assert identity(file).computation == second != first
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
+    file = kernel_file(tmp_path, '"a.npy"')
+    assert values(file).tolist() == [0] * 6
+    np.save(tmp_path / "a.npy", np.ones(8, "float32"))
+    with pytest.raises(given.GivenError, match=r"has shape \(8,\)"):
+        values(file)
+
+
+def test_problems_of_another_size_have_no_such_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
+    kernel = read_kernel(kernel_file(tmp_path, '"a.npy"'))
+    assert kernel.of_one_size == "a.npy fits one size"
+    assert not read_kernel(kernel_file(tmp_path, '"f.py:offsets"')).of_one_size
+    assert not read_kernel(kernel_file(tmp_path, '"a.npy"', shape="[6]")).of_one_size
