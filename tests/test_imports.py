@@ -94,7 +94,7 @@ def test_only_what_launches_speaks_to_the_driver() -> None:
                 assert not driver or name.startswith(("gpu/", "runtime/")), name
 
 
-PRINTING = ("cli/", "report/", "__main__.py")
+PRINTING = ("cli/", "compat/", "report/", "__main__.py")
 
 
 def test_only_commands_and_reports_print() -> None:

@@ -42,7 +42,7 @@ def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], 
         out=outs or None,
         stream=stream,
         sizes={name: int(values[name]) for name in kernel.sizes if name in values},
-        **{name: values[name] for name in kernel.scalars if name in values},
+        **{name: np.asarray(values[name]).item() for name in kernel.scalars if name in values},
     )
     for name in written:
         if name in copies:

@@ -314,11 +314,9 @@ class _Reader:
 
     def _check_parameters(self) -> None:
         """Refuse a parameter that nothing uses: it would only cost trials."""
-        used = (
-            {token.text for token in self.source.tokens}
-            | set(re.findall(r"\w+", self.entry))
-            | set(self.source.asked)
-        )
+        used = set(
+            re.findall(r"\w+", f"{self.call.source} {self.entry}")
+        )  # also in macros, and branches not taken
         if "{{" in self.call.source or "{%" in self.call.source or "#include" in self.call.source:
             return
         for name in self.parameters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ from tuner.api.calling import launch, named
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
 from tuner.core.errors import CallError, UsageError
-from tuner.core.model import Configuration, Trial, Value
+from tuner.core.model import Configuration, Run, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio
 from tuner.database.database import Database
@@ -80,6 +80,16 @@ class Result:
     def file(self) -> Path:
         """The kernel's file: what ``tune --kernel`` takes."""
         return self.kernel.file
+
+    @property
+    def run(self) -> Run:
+        """The run as it is stored: its problem, GPU, options and versions."""
+        return self._state.run
+
+    @property
+    def measured(self) -> Sequence[Trial]:
+        """The trials as they are stored, with all samples, in the order in which they ended."""
+        return self._state.trials
 
     @property
     def _winner(self) -> Trial | None:

@@ -28,6 +28,8 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
+from tuner.kernel.signature import read_signatures
+from tuner.kernel.templates import text_of
 from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
 from tuner.winners.contents import Contents, contents_of
@@ -207,11 +209,25 @@ def load_from_database(
         CallError: there is no such policy, dtype or option.
     """
     contents = stored_contents(kernel, Path(db), gpu)
+    return compiled_on_use(contents, policy=policy, dtypes=dtypes, options=options)
+
+
+def compiled_on_use(contents: Contents, **how: Any) -> Operation:
+    """Return the operation of some configurations, each compiled when it is first used.
+
+    Args:
+        contents: the configurations.
+        how: policy, dtypes and options of :class:`Operation`.
+
+    Raises:
+        TunerError: a kernel with a C++ name does not compile.
+        CallError: there is no such policy, dtype or option.
+    """
     compiling = CompiledOnUse(contents, paths.cubins())
     manifest = manifest_of(
         contents, compiling.configurations(), compiling.probes(), int(nvrtc_version().partition(".")[0])
     )
-    return Operation(manifest, compiling.cubin, policy=policy, dtypes=dtypes, options=options)
+    return Operation(manifest, compiling.cubin, **how)
 
 
 def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
@@ -263,8 +279,8 @@ class CompiledOnUse:
     def configurations(self) -> list[CompiledConfiguration]:
         """Return the configurations with names for cubins that do not exist yet.
 
-        What the compiler would report is checked on first use. A kernel that is an instance of a C++ template is
-        compiled now: only the compiler knows its name.
+        What the compiler would report is checked on first use. A kernel with a C++ name is compiled now: only the
+        compiler knows its symbol.
 
         Raises:
             TunerError: such a kernel does not compile, or an entry cannot be rendered.
@@ -285,7 +301,7 @@ class CompiledOnUse:
                 entry = render_entry(bundled.kernel, launch, names)
             name = self._name(bundled, number)
             self._of_launch[name] = bundled
-            if "<" in entry or "::" in entry:
+            if not _is_symbol(entry, launch.template):
                 entry = self._compile(bundled)[list(bundled.launches).index(number)]
             launches[number] = CompiledLaunch(name, name, entry)
         return CompiledConfiguration(launches, resources)
@@ -343,3 +359,13 @@ class CompiledOnUse:
             number,
         ]
         return digest(of)
+
+
+def _is_symbol(entry: str, template: Path) -> bool:
+    """Return whether an entry surely is what the driver calls the kernel, as ``extern "C"`` has it."""
+    if "<" in entry or "::" in entry or 'extern "C"' not in (text := text_of(template)):
+        return False
+    try:
+        return template.suffix == ".j2" or read_signatures(text).kernel(entry).extern_c
+    except TunerError:  # macros may hide it
+        return False

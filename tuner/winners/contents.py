@@ -71,7 +71,13 @@ class Contents:
     def add_defaults(self, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
         """Add the configurations that the tuner itself takes for problems like one."""
         for each, configuration in default_configurations(kernel, problem, gpu):
-            self._defaults.setdefault(self.add(kernel, each, gpu, configuration))
+            self.add_default(kernel, each, gpu, configuration)
+
+    def add_default(
+        self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+    ) -> None:
+        """Add a configuration that is taken for problems that no winner is valid for."""
+        self._defaults.setdefault(self.add(kernel, problem, gpu, configuration))
 
 
 def contents_of(

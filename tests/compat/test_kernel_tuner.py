@@ -1,0 +1,237 @@
+"""Kernel Tuner's scripts with another import: kernels on the fake device, host code by the host's compiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tuner.compat.kernel_tuner as kernel_tuner
+import tuner.compat.pycuda_driver as drv
+from tests.fake_driver.programs import run_program
+from tests.faults import tune_fake
+from tuner.api import tune as module
+from tuner.compat.kernel_tuner.definition import define
+from tuner.compat.kernel_tuner.file_utils import store_metadata_file, store_output_file
+from tuner.compat.kernel_tuner.util import get_best_config, get_config_string
+from tuner.core.errors import TunerError, UsageError
+from tuner.formats.foreign import read_results
+from tuner.kernel.load import load_kernel
+
+SCALE = """
+__global__ void scale(float *y, float *x, float by, int n) {
+    const int i = (blockIdx.x * block_size_x + threadIdx.x) * tile;
+    #pragma unroll loop_unroll_factor
+    for (int j = i; j < i + tile; ++j) if (j < n) y[j] = by * x[j];
+}
+"""
+N = 4096
+X = np.linspace(0, 1, N, dtype=np.float32)
+ARGUMENTS = [np.zeros_like(X), X, np.float32(3), np.int32(N)]
+PARAMETERS = {"block_size_x": [32, 64, 128], "tile": [1, 2], "loop_unroll_factor": [0, 1], "unused": [7, 8]}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in a folder of the test's own, on the fake device."""
+    monkeypatch.setattr(module, "open_device", tune_fake.open_fake)
+    monkeypatch.chdir(tmp_path)
+
+
+def defined(
+    source: Any = SCALE,
+    size: Any = N,
+    params: Any = PARAMETERS,
+    divisors: Any = (None, None, None),
+    **options: Any,
+) -> Any:
+    restrictions = options.pop("restrictions", None)
+    return define(
+        options.pop("name", "scale"), source, size, ARGUMENTS, params, divisors, restrictions, options
+    )
+
+
+def test_a_script_gets_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = {"GB/s": f"{N} * 8 / 1e6 / time", "double": lambda p: 2 * p["GB/s"]}
+    results, env = kernel_tuner.tune_kernel(
+        "scale", SCALE, N, ARGUMENTS, PARAMETERS, grid_div_x=["block_size_x", "tile"],
+        restrictions=["block_size_x * tile >= 64", lambda p: p["tile"] == 1 or p["block_size_x"] < 128],
+        answer=[3 * X, None, None, None], metrics=metrics, strategy="genetic_algorithm", verbose=True,
+        compiler_options=["-arch", "sm_52"], iterations=3,
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert "-arch sm_52 is left out" in said and "unused is not varied" in said
+    assert "strategy genetic_algorithm: all are tried, 8 of 8" in said
+    assert {(one["block_size_x"], one["tile"]) for one in results} == {(64, 1), (128, 1), (32, 2), (64, 2)}
+    assert list(results[0])[:4] == list(PARAMETERS)
+    best = env["best_config"]
+    assert best in results and best["double"] == 2 * best["GB/s"]
+    assert abs(np.median(best["times"]) / best["time"] - 1) < 0.01
+    assert best["time"] <= 1.03 * get_best_config(results, "time")["time"]
+    assert get_best_config(results, "GB/s", True) == get_best_config(results, "time")
+    assert get_config_string(best, ["tile", "time"], {"time": "ms"}).startswith(
+        f"tile={best['tile']}, time=0."
+    )
+    assert env["checked_against"] == "reference" and env["device_name"] and env["total_compile_time"] > 0
+    json.dumps([results, env])
+    store_output_file("folder/out", results, PARAMETERS)
+    store_metadata_file("folder/out-metadata")
+    read = read_results(Path("folder/out.json"))
+    assert list(read.parameters) == list(PARAMETERS) and len(read.rows) == len(results)
+    assert json.loads(Path("folder/out-metadata.json").read_text())["metadata"]["operating_system"]
+    kernel = load_kernel(env["kernel_file"])
+    assert {name: tensor.role for name, tensor in kernel.tensors.items()} == {"y": "inout", "x": "input"}
+
+
+def test_without_an_answer_times_count(capsys: pytest.CaptureFixture[str]) -> None:
+    results, env = kernel_tuner.tune_kernel(
+        "scale", SCALE, N, ARGUMENTS, {**PARAMETERS, "block_size_x": [32]}, strategy_options={"max_fevals": 2}
+    )
+    assert len(results) == 2 and all(one["time"] > 0 for one in results)
+    assert "results not checked" in capsys.readouterr().out and env["checked_against"] == "nothing"
+
+
+def test_grids_blocks_and_macros() -> None:
+    what = defined(divisors=(["block_size_x/32", "tile"], None, None), size=(N, 5))
+    assert list(what.how["grid"]) == ["ceil_div(4096, (block_size_x // 32) * (tile))", "5", "1"]
+    assert list(what.how["block"]) == ["block_size_x", "1", "1"]
+    params = {"BLOCK_SIZE_X": [32, 64], "by": [1, 2], "t": np.arange(1, 3)}
+    what = defined(
+        "BLOCK_SIZE_X t by grid_size_x",
+        lambda p: (p["t"] * 8, p["by"]),
+        params,
+        ([], lambda p: p["by"], None),
+    )
+    assert list(what.how["grid"]) == ["t * 8", "ceil_div(by, by)", "1"]
+    assert list(what.how["block"]) == ["BLOCK_SIZE_X", "1", "1"]
+    assert what.source.startswith("#define grid_size_x (t * 8)\n#line 1\n")
+    named = defined("n m", N, {"n": [4], "m": [2]}, block_size_names=["n", "m"], smem_args={"size": "n*m*4"})
+    assert list(named.how["block"]) == ["n", "m", "1"] and list(named.how["grid"]) == [
+        "ceil_div(4096, n)",
+        "1",
+        "1",
+    ]
+    assert named.how["shared_memory"] == "n * m * 4"
+    assert list(defined("k", "t * 2", {"t": [1]}, ([], [], [])).how["grid"]) == ["t * 2", "1", "1"]
+    assert (
+        defined("WIDTH k", N, {"k": [1]}, defines={"WIDTH": "k + 1"}).source
+        == "#define WIDTH k + 1\n#line 1\nWIDTH k"
+    )
+
+
+def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text('#include "b.cu"\n#include "c.cu"\nk')
+    (tmp_path / "b.cu").write_text("int b;")
+    assert defined(["a.cu", "b.cu"], N, {"k": [1]}).source == 'int b;\n#include "c.cu"\nk'
+    params = {"k": [1, 2, 3], "text": ["x"]}
+    made = defined(
+        lambda p: f"made({'few' if p['k'] < 3 else 'many'}, {p['text']})", N, params, restrictions="k != 2"
+    )
+    lines = made.source.split("\n")
+    assert lines[1:5] == ["#elif (k == 1)", "made(few, x)", "#elif (k == 3)", "made(many, x)"]
+    assert "MiB" in refused(lambda: defined(lambda p: "x" * (3 << 20) + str(p["k"]), N, params))
+    assert "cannot read" in refused(lambda: defined("missing.cu"))
+
+
+def refused(call: Any) -> str:
+    with pytest.raises(TunerError) as error:
+        call()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"texmem_args": {"tex": X}}, "texmem_args is not served; CUDA 12 has no texture references"),
+        ({"observers": [object()]}, "observers is not served"),
+        ({"simulation_mode": True}, "tune --device replay:"),
+        ({"objectives": {"time": False}}, "give one objective"),
+        ({"lang": "OpenCL"}, "lang='OPENCL' is not served"),
+        ({"strategy": object()}, "a strategy of your own is not served"),
+        ({"restrictoins": []}, "there is no argument 'restrictoins'; did you mean"),
+        ({"answer": [X]}, "answer has 1 parts, and arguments 4"),
+        ({"answer": [X[:5], None, None, None]}, "answer has 5 elements of y"),
+        ({"restrictions": "tile >"}, "cannot parse"),
+    ],
+)
+def test_what_is_not_served_is_said_in_a_line(options: dict[str, Any], words: str) -> None:
+    assert words in refused(
+        lambda: kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, PARAMETERS, **options)
+    )
+
+
+def test_other_parts_of_kernel_tuner_are_named() -> None:
+    with pytest.raises(AttributeError, match=r"does not serve tune_cache; docs/kernel-tuner\.md"):
+        kernel_tuner.tune_cache  # noqa: B018
+    assert kernel_tuner.strategies.minimize == "minimize"
+
+
+HOST = "float twice(float *x, int n) { for (int i = 0; i < n; ++i) x[i] *= factor; return wait * 0.5f; }"
+
+
+def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str]) -> None:
+    x = drv.pagelocked_empty(N, np.float32)
+    np.copyto(x, X)
+    call: dict[str, Any] = {
+        "lang": "C", "answer": [2 * X, None], "restrictions": ["wait < 4"], "cache": "seen", "quiet": False,
+    }  # fmt: skip
+    params = {"factor": [2, 3], "wait": [-1, 1, 2, 4]}
+    results, env = kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], params, **call)
+    ended = {(one["factor"], one["wait"]): one.get("time", one.get("status")) for one in results}
+    assert ended == {
+        (2, -1): "launch_error", (2, 1): 0.5, (2, 2): 1.0,
+        (3, -1): "launch_error", (3, 1): "wrong_result", (3, 2): "wrong_result",
+    }  # fmt: skip
+    assert env["best_config"]["wait"] == 1 and np.array_equal(x, X)
+    assert "host code: configurations are drawn at random" in capsys.readouterr().out
+    Path("x.cu").write_text("not C")
+    again, _ = kernel_tuner.tune_kernel(
+        "twice", "not C", 1, [x, np.int32(N)], {**params, "wait": [-1, 1, 2, 4]}, **call
+    )
+    assert sorted(one.get("time", 9) for one in again) == sorted(one.get("time", 9) for one in results)
+    assert "no configuration of twice succeeded; the first: compile_error" in refused(
+        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, lang="C")
+    )
+    with pytest.raises(UsageError, match=r"seen\.json has the parameters factor, wait"):
+        kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], {"factor": [2]}, lang="C", cache="seen")
+
+
+ON_A_DRIVER = """
+import os, sys
+import numpy as np
+from tests.compat.test_kernel_tuner import ARGUMENTS, N, PARAMETERS, SCALE
+from tests.fake_driver.programs import run_program
+from tests.faults import tune_fake
+import tuner.compat.kernel_tuner as kernel_tuner
+from tuner.api import tune as module
+from tuner.compat.kernel_tuner import interface
+module.open_device = interface.open_device = tune_fake.open_fake
+os.chdir(sys.argv[1])
+divided = {"grid_div_x": ["block_size_x", "tile"], "quiet": True}
+params = {"block_size_x": 64, "tile": 2, "loop_unroll_factor": 1}
+after = kernel_tuner.run_kernel("scale", SCALE, N, ARGUMENTS, params, **divided)
+assert after[2:] == ARGUMENTS[2:] and all(a is not b and np.array_equal(a, b) for a, b in zip(after, ARGUMENTS[:2]))
+assert not os.path.exists("results")
+seen = []
+def verify(answer, results, atol=None):
+    seen.append((answer[0], results[0].shape, atol))
+    return len(seen) > 1
+values = {"block_size_x": [32, 64, 128], "tile": [1], "loop_unroll_factor": [0]}
+judged = {"answer": [5], "verify": verify, "atol": 2.0}
+results, env = kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, values, **judged, **divided)
+assert seen == [(5, (N,), 2.0)] * 2
+(wrong,) = [one for one in results if "time" not in one]
+assert wrong["status"] == "wrong_result" and env["best_config"]["time"] <= max(one.get("time", 0) for one in results)
+print(wrong["block_size_x"], env["best_config"]["block_size_x"])
+"""
+
+
+def test_a_kernel_is_launched_once_and_judged(tmp_path: Path) -> None:
+    ((blocks,), lines) = run_program(ON_A_DRIVER, tmp_path / "log", tmp_path, devices="NVIDIA H200:90:132")
+    launches = [line for line in lines if "kernel" in line]
+    assert [one["block"][0] for one in launches] == [64, *map(int, blocks.split())]
+    assert launches[0]["grid"] == [N // 128, 1, 1]

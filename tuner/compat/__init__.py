@@ -1,0 +1,1 @@
+"""Other tools' Python interfaces, served by this tuner."""

@@ -1,0 +1,103 @@
+"""What a kernel writes, and what that is compared with: a script's answer or function, by Kernel Tuner's rule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.api.arrays import on_host
+from tuner.api.calling import launch
+from tuner.compat.kernel_tuner.definition import Definition
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration, Gpu, Value
+from tuner.kernel.spec import KernelSpec
+from tuner.runtime.dispatch import Policy
+from tuner.winners.compiling import compiled_on_use
+from tuner.winners.contents import Contents
+
+RELATIVE = 1e-5
+"""Of ``numpy.allclose``, by which Kernel Tuner compares."""
+UNIT = 3.125 * 2.0**-24
+"""The allowed error of an element over its magnitude, where nothing is added up (docs/kernel-files.md)."""
+Judge = Callable[[list[Any]], bool]
+
+
+def expected(what: Definition, answer: Sequence[Any] | None, atol: float) -> dict[str, Any]:
+    """Return reference and outputs for ``tuner.tune``.
+
+    Args:
+        what: the kernel.
+        answer: the expected value of each argument that it writes, and None for each other one.
+        atol: absolute error that is allowed of an element, beside :data:`RELATIVE`.
+
+    Raises:
+        UsageError: the answer does not fit the arguments.
+    """
+    if answer is None:
+        return {"reference": None}
+    if len(answer) != len(what.arguments):
+        raise UsageError(
+            f"answer has {len(answer)} parts, and arguments {len(what.arguments)}", "give None for inputs"
+        )
+    values = {}
+    for name, argument, one in zip(what.parameters(), what.arguments, answer, strict=True):
+        if one is None:
+            continue
+        value, shape = on_host(name, one)[0], np.shape(argument)
+        if value.size != np.size(argument):
+            raise UsageError(f"answer has {value.size} elements of {name}", f"give {np.size(argument)}")
+        values[name] = value.reshape(shape)
+
+    def reference() -> dict[str, Any]:
+        return {name: _allowing(value, atol) for name, value in values.items()}
+
+    return {"reference": reference, "outputs": dict.fromkeys(values, "inout")}
+
+
+def _allowing(value: Any, atol: float) -> Any:
+    """Return a value with the magnitude that allows Kernel Tuner's error; integers are exact."""
+    wide = value.astype(np.float64)
+    return (wide, (atol + RELATIVE * np.abs(wide)) / UNIT) if value.dtype.kind == "f" else value
+
+
+def judge(answer: Sequence[Any] | None, verify: Callable[..., Any] | None, atol: float) -> Judge | None:
+    """Return what judges all arguments after a launch: the script's function, or a comparison; None without both."""
+    if verify is not None:
+        more = {"atol": atol} if "atol" in inspect.signature(verify).parameters else {}
+        return lambda outputs: bool(np.all(verify(answer, outputs, **more)))
+    if answer is None:
+        return None
+    wanted = [
+        (number, on_host("answer", one)[0].ravel()) for number, one in enumerate(answer) if one is not None
+    ]
+    return lambda outputs: all(np.allclose(one, outputs[n].ravel(), RELATIVE, atol) for n, one in wanted)
+
+
+def after_launch(what: Definition, kernel: KernelSpec, gpu: Gpu, values: Mapping[str, Value]) -> list[Any]:
+    """Return the arguments after one launch of a configuration, arrays as copies on the host.
+
+    Args:
+        what: the kernel with its arguments.
+        kernel: the same as the engine has it.
+        gpu: what it is compiled for.
+        values: of the parameters.
+
+    Raises:
+        CompileError: it does not compile.
+        DeviceError: the driver refuses.
+    """
+    contents = Contents(kernel)
+    contents.add_default(kernel, kernel.problem(), gpu, Configuration.of(next(iter(kernel.variants)), values))
+    after = [np.array(on_host("argument", one)[0]) if np.ndim(one) else one for one in what.arguments]
+    constants = {
+        name: on_host(name, np.atleast_1d(array))[0] for name, array in what.how["constants"].items()
+    }
+    operation = compiled_on_use(contents, policy=Policy.DEFAULT)
+    try:
+        launch(operation, kernel, {**constants, **dict(zip(what.parameters(), after, strict=True))})
+    finally:
+        operation.close()
+    return after

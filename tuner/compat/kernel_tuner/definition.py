@@ -1,0 +1,256 @@
+"""A kernel as a script describes it to Kernel Tuner, in the words of ``tuner.tune``."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.api.tracing import traced
+from tuner.core.errors import UsageError
+from tuner.core.model import Value
+from tuner.expressions.arithmetic import parse
+from tuner.kernel.signature import read_signatures
+
+CUDA = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
+BLOCK = {"block_size_x": "256", "block_size_y": "1", "block_size_z": "1"}
+"""Names of the block's sizes, and what they are where no parameter says so."""
+MOST_BYTES, MOST_SOURCES = 4 << 20, 100_000
+"""Of the sources that a function generates, together."""
+NOT_SERVED = {
+    "texmem_args": "CUDA 12 has no texture references: read the array by a pointer, or through a texture object",
+    "observers": "tune explain and tune profile report what a winner does",
+    "simulation_mode": "replay a cache file with: tune --device replay:FILE.json",
+    "objectives": "give one objective",
+}
+"""Arguments, and what to do instead."""
+_INCLUDE = re.compile(r'^[^\S\n]*#[^\S\n]*include[^\S\n]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
+_ARCHITECTURE = re.compile(r"--?(arch|gencode|gpu-architecture|generate-code|code|gpu-code)\b")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A kernel with its arguments.
+
+    Attributes:
+        name: of the function.
+        source: its text.
+        arguments: as given.
+        choices: the values of each parameter that something uses.
+        left_out: the other parameters, with their first values.
+        where: conditions on parameters.
+        host: whether it is host code.
+        how: what else describes it to ``tuner.tune``.
+        notes: what the user should know.
+    """
+
+    name: str
+    source: str
+    arguments: Sequence[Any]
+    choices: Mapping[str, Sequence[Value]]
+    left_out: Mapping[str, Value]
+    where: Sequence[str]
+    host: bool
+    how: Mapping[str, Any]
+    notes: Sequence[str]
+
+    def parameters(self) -> list[str]:
+        """Return the names of the C function's parameters.
+
+        Raises:
+            KernelError: the source has no such function.
+            UsageError: there are more or fewer arguments.
+        """
+        function = read_signatures(self.source).kernel(re.split(r"[<({]", self.name)[0].strip())
+        names = [one.name for one in function.parameters]
+        if len(names) != len(self.arguments):
+            takes = f"{self.name} takes {len(names)} arguments, and {len(self.arguments)} are given"
+            raise UsageError(takes, f"pass {', '.join(names)}")
+        return names
+
+
+def define(
+    name: str,
+    source: Any,
+    problem_size: Any,
+    arguments: Sequence[Any],
+    params: Mapping[str, Any],
+    divisors: Sequence[Any],
+    restrictions: Any,
+    options: Mapping[str, Any],
+) -> Definition:
+    """Return a kernel with its arguments; the parameters are those of ``tune_kernel``.
+
+    Raises:
+        UsageError: one of them is not served, or wrong.
+        ExpressionError: a text is no expression.
+    """
+    for argument, remedy in NOT_SERVED.items():
+        if options.get(argument):
+            raise UsageError(f"{argument} is not served", remedy)
+    lang = str(options.get("lang") or "CUDA").upper()
+    if lang not in (*CUDA, "C"):
+        raise UsageError(
+            f"lang={lang!r} is not served", f"kernels are CUDA ({', '.join(CUDA)}), host code is C"
+        )
+    choices = {one: _values(values) for one, values in params.items()}
+    names = _block_names(options.get("block_size_names"), choices)
+    block = [one if one in choices else size for one, size in zip(names, BLOCK.values(), strict=True)]
+    grid = [
+        _quotient(size, divisor, axis, choices)
+        for size, divisor, axis in zip(_sizes(problem_size, choices), divisors, names, strict=True)
+    ]
+    listed = (
+        restrictions if isinstance(restrictions, list | tuple) else [restrictions] if restrictions else []
+    )
+    where = [text_of("restrictions", one, choices) for one in listed]
+    macros = options.get("defines")
+    if macros is None:
+        counts = {f"grid_size_{axis}": _in_c(text) for axis, text in zip("xyz", grid, strict=True)}
+        macros = {**counts, **dict(zip(names, block, strict=True)), "kernel_tuner": "1"}
+    else:
+        macros = {
+            one: value if isinstance(value, str) else text_of("defines", value, choices)
+            for one, value in macros.items()
+        }
+    text = _source(source, choices, where, {one: value for one, value in macros.items() if one != value})
+    options_kept, dropped = without_architecture(options.get("compiler_options") or ())
+    used = set(re.findall(r"[A-Za-z_]\w*", " ".join([text, name, *grid, *block, *where])))
+    left_out = {one: values[0] for one, values in choices.items() if one not in used}
+    notes = [f"{' '.join(dropped)} is left out: the GPU that is there decides"] if dropped else []
+    notes += [f"{one} is not varied: neither the source nor the grid uses it" for one in left_out]
+    shared = (options.get("smem_args") or {}).get("size")
+    how: dict[str, Any] = {
+        "grid": grid, "block": block, "where": where, "sizes": (), "entry": name,
+        "name": re.sub(r"\W+", "_", name).strip("_"),
+        "shared_memory": None if shared is None else text_of("smem_args", shared, choices),
+        "constants": options.get("cmem_args") or {}, "compile_options": options_kept,
+    }  # fmt: skip
+    choices = {one: values for one, values in choices.items() if one in used}
+    return Definition(name, text, arguments, choices, left_out, where, lang == "C", how, notes)
+
+
+def without_architecture(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a compiler's options without those for an architecture, and these."""
+    kept, dropped, rest = list[str](), list[str](), iter(options)
+    for option in rest:
+        if _ARCHITECTURE.match(option):
+            dropped += [option] if "=" in option else [option, next(rest, "")]
+        else:
+            kept.append(option)
+    return kept, dropped
+
+
+def configurations(
+    choices: Mapping[str, Sequence[Value]], where: Sequence[str]
+) -> Iterator[dict[str, Value]]:
+    """Yield each combination of values for which all conditions hold."""
+    tests = [parse(text) for text in where]
+    for values in itertools.product(*choices.values()):
+        configuration = dict(zip(choices, values, strict=True))
+        if all(test.holds(configuration) for test in tests):
+            yield configuration
+
+
+def text_of(what: str, value: Any, choices: Mapping[str, Sequence[Value]]) -> str:
+    """Return a number, a text or a function of a configuration as an expression.
+
+    Kernel Tuner rounds down what a text divides, so that ``"block_size_x/32"`` is an integer.
+    """
+    if callable(value):
+        return traced(what, value, {}, choices)[0]
+    if not isinstance(value, str):
+        return str(value)
+    tree = parse(value, what).syntax
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Div):
+        tree = ast.BinOp(tree.left, ast.FloorDiv(), tree.right)
+    return ast.unparse(tree)
+
+
+def _values(values: Any) -> list[Value]:
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    listed = list(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else [listed]
+    return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in listed))
+
+
+def _block_names(given: Sequence[str] | None, choices: Mapping[str, Any]) -> list[str]:
+    lower = {} if given else {name.lower(): name for name in choices}  # also in capitals
+    return [lower.get(name, name) for name in [*(given or ()), *list(BLOCK)[len(given or ()) :]]]
+
+
+def _sizes(problem_size: Any, choices: Mapping[str, Sequence[Value]]) -> list[str]:
+    if callable(problem_size):
+        sizes = traced("problem_size", problem_size, {}, choices)
+    else:
+        sizes = [
+            text_of("problem_size", size, choices)
+            for size in (problem_size if isinstance(problem_size, list | tuple) else [problem_size])
+        ]
+    return [*sizes, "1", "1"][:3]
+
+
+def _quotient(size: str, divisor: Any, axis: str, choices: Mapping[str, Sequence[Value]]) -> str:
+    """Return a size of the grid; without divisors the block divides."""
+    if divisor is None:
+        divisor = [axis] if axis in choices else []
+    parts = [
+        text_of("grid_div", part, choices)
+        for part in (divisor if isinstance(divisor, list | tuple) else [divisor])
+    ]
+    if not parts or size == "1":
+        return size
+    return f"ceil_div({size}, {parts[0] if len(parts) == 1 else ' * '.join(f'({part})' for part in parts)})"
+
+
+def _source(
+    source: Any, choices: Mapping[str, Sequence[Value]], where: Sequence[str], macros: Mapping[str, str]
+) -> str:
+    """Return the source with what it includes of the other files, and the macros that it uses."""
+    first, *others = source if isinstance(source, list | tuple) else [source]
+    if callable(first):
+        text = _generated(first, choices, where)
+    else:
+        included = {str(path): _read(path) for path in others}
+        text = _INCLUDE.sub(lambda found: included.get(found[1], found[0]), _read(first))
+    lines = [f"#define {name} {value}" for name, value in macros.items() if re.search(rf"\b{name}\b", text)]
+    return "\n".join([*lines, "#line 1", text]) if lines else text
+
+
+def _read(source: Any) -> str:
+    text = str(source)
+    if "\n" in text or any(mark in text for mark in "(){};\\") or not Path(text).suffix:
+        return text
+    try:
+        return Path(text).read_text()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {text}: {error.strerror}", "give a source or the path of one"
+        ) from None
+
+
+def _generated(
+    generate: Callable[[Any], Any], choices: Mapping[str, Sequence[Value]], where: Sequence[str]
+) -> str:
+    """Return one source that has those of all configurations; the preprocessor chooses."""
+    texts: dict[str, list[str]] = {}
+    varied = [name for name, values in choices.items() if len(values) > 1]
+    for number, one in enumerate(configurations(choices, where)):
+        test = " && ".join(f"{name} == {one[name]:d}" for name in varied if isinstance(one[name], int))
+        texts.setdefault(str(generate(one)), []).append(f"({test or 1})")
+        if number > MOST_SOURCES or sum(map(len, texts)) > MOST_BYTES:
+            raise UsageError(
+                f"the function generates more than {MOST_BYTES >> 20} MiB of source", "give fewer values"
+            )
+    if len(texts) > 1 and not all(isinstance(value, int) for name in varied for value in choices[name]):
+        raise UsageError("a generated source may depend on integers alone", "number the choices")
+    parts = [part for text, tests in texts.items() for part in (f"#elif {' || '.join(tests)}", text)]
+    return "\n".join(["#if 0", *parts, "#endif", ""]) if len(texts) > 1 else next(iter(texts), "")
+
+
+def _in_c(text: str) -> str:
+    """Return the size of a grid as C has it."""
+    return re.sub(r"ceil_div\((.*), (.*)\)", r"((\1) + (\2) - 1) / (\2)", f"({text})").replace("//", "/")

@@ -1,0 +1,153 @@
+"""Host code (``lang="C"``): functions that launch kernels themselves and return how long that took, in milliseconds.
+
+The tuner's timing, race and database are for kernels. A host function is compiled by nvcc (or a C++ compiler), called
+in a process of its own, and what it returns is its time.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.compat.kernel_tuner.answers import Judge
+from tuner.compat.kernel_tuner.definition import Definition, configurations, without_architecture
+from tuner.compat.kernel_tuner.results import Row, row
+from tuner.compat.pycuda_driver import PageLocked
+from tuner.core.errors import UsageError
+from tuner.core.model import Status, Value
+
+COMPILE_S, CALL_S = 120.0, 120.0
+"""Deadlines: of compiling a configuration, and of all its calls."""
+LOCK = """
+extern "C" int kernel_tune_lock(void *start, size_t bytes) {
+    return cudaHostRegister(start, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+}
+"""
+"""Locks an array's pages for the code that it is appended to."""
+
+
+class HostCode:
+    """A host function to be called in many configurations.
+
+    Args:
+        what: the function.
+        options: ``compiler``, ``compiler_options``, ``iterations`` and ``seed`` of ``tune_kernel``.
+        judge: says of the arguments after the first call whether they are right.
+        folder: an empty one for what is compiled.
+
+    Raises:
+        UsageError: an argument cannot be passed, or there is no such compiler.
+    """
+
+    def __init__(
+        self, what: Definition, options: Mapping[str, Any], judge: Judge | None, folder: Path
+    ) -> None:
+        self._what, self._options, self._judge, self._folder = what, options, judge, folder
+        self._cuda = "__global__" in what.source or "cuda" in what.source
+        asked = options.get("compiler") or "g++"
+        self._compiler = "nvcc" if self._cuda and asked == "g++" else asked
+        if shutil.which(self._compiler) is None:
+            raise UsageError(f"host code needs {self._compiler}, which is not there", "put it on PATH")
+        own = options.get("compiler_options") or ()
+        self._flags = [*without_architecture(own)[0], "-arch=native"] if self._cuda else list(own)
+        self._flags += [
+            "-shared",
+            "-Xcompiler=-fPIC" if self._compiler == "nvcc" else "-fPIC",
+            "-I",
+            str(Path.cwd()),
+        ]
+        self._described = [self._keep(number, argument) for number, argument in enumerate(what.arguments)]
+
+    def _keep(self, number: int, argument: Any) -> dict[str, Any]:
+        """Keep an argument for the processes that call; return what they are told of it."""
+        if isinstance(argument, np.ndarray):
+            np.save(self._folder / f"{number}.npy", argument)
+            return {"file": f"{number}.npy", "locked": self._cuda and isinstance(argument, PageLocked)}
+        if isinstance(argument, np.number):
+            return {"dtype": str(argument.dtype), "value": argument.item()}
+        raise UsageError(
+            f"argument {number} is a {type(argument).__name__}", "pass NumPy's arrays and numbers"
+        )
+
+    def try_all(self, trials: int) -> list[Row]:
+        """Compile and call at most so many configurations, drawn at random; return their results.
+
+        Raises:
+            UsageError: no configuration meets the restrictions.
+        """
+        drawn = list(configurations(self._what.choices, self._what.where))
+        if not drawn:
+            raise UsageError("no configuration meets all restrictions", "loosen one")
+        if len(drawn) > trials:
+            drawn = random.Random(self._options.get("seed")).sample(drawn, trials)
+        with ThreadPoolExecutor() as pool:
+            return list(map(self._called, drawn, pool.map(self._compiled, range(len(drawn)), drawn)))
+
+    def _compiled(self, number: int, configuration: Mapping[str, Value]) -> tuple[str, float]:
+        """Return what the compiler says of a failure, and the milliseconds that it took."""
+        began, text = time.monotonic(), self._what.source
+        text = text if 'extern "C"' in text else f'extern "C" {{\n{text}\n}}'
+        lines = [f"#define {name} {value}" for name, value in configuration.items()]
+        source = self._folder / f"k{number}.{'cu' if self._cuda else 'cc'}"
+        source.write_text("\n".join([*lines, text, LOCK if self._cuda else ""]))
+        command = [self._compiler, str(source), "-o", str(self._library(configuration)), *self._flags]
+        error = _error(command, COMPILE_S, self._folder)
+        return error, 1e3 * (time.monotonic() - began)
+
+    def _library(self, configuration: Mapping[str, Value]) -> Path:
+        return self._folder / f"{'-'.join(map(str, configuration.values()))}.so"
+
+    def _called(self, configuration: Mapping[str, Value], compiled: tuple[str, float]) -> Row:
+        error, compile_ms = compiled
+        if error:
+            return row(configuration, Status.COMPILE_ERROR, (), None, error, compile=compile_ms)
+        began, library, job = time.monotonic(), self._library(configuration), self._folder / "job.json"
+        iterations = self._options.get("iterations") or 7
+        said = {
+            "library": str(library),
+            "name": self._what.name,
+            "arguments": self._described,
+            "iterations": iterations,
+        }
+        job.write_text(json.dumps({**said, "keep": self._judge is not None}))
+        error = _error([sys.executable, "-P", "-m", "tuner.compat.host_worker", str(job)], CALL_S)
+        samples = [] if error else json.loads(job.with_name("times.json").read_text())
+        library.unlink()
+        status = (
+            Status.LAUNCH_ERROR if error or min(samples) < 0 else Status.OK
+        )  # as these functions report one
+        if status is Status.OK and self._judge is not None and not self._judge(self._after()):
+            status, error = Status.WRONG_RESULT, "wrong result"
+        time_ms = statistics.median(samples) if status is Status.OK else None
+        took_ms = {"compile": compile_ms, "benchmark": 1e3 * (time.monotonic() - began)}
+        return row(configuration, status, samples, time_ms, error, **took_ms)
+
+    def _after(self) -> list[Any]:
+        """Return the arguments after the first call."""
+        each = zip(self._described, self._what.arguments, strict=True)
+        return [np.load(self._folder / f"after-{one['file']}") if "file" in one else own for one, own in each]
+
+
+def _error(command: Sequence[str], limit_s: float, folder: Path | None = None) -> str:
+    """Run a command; return the line that says why it failed, or nothing."""
+    try:
+        ended = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, timeout=limit_s,
+            cwd=folder, errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"no end after {limit_s:g} s"
+    lines = ended.stderr.strip().splitlines()
+    named = [line for line in lines if "error" in line]
+    return "" if not ended.returncode else [*named[:1], *lines[-1:], f"exit status {ended.returncode}"][0]

@@ -1,0 +1,259 @@
+"""``tune_kernel`` and ``run_kernel`` with the arguments of Kernel Tuner 1.5, and results in its form."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from tuner.api.result import Result
+from tuner.api.tune import Kernel, tune
+from tuner.compat.kernel_tuner.answers import Judge, after_launch, expected, judge
+from tuner.compat.kernel_tuner.definition import Definition, configurations, define
+from tuner.compat.kernel_tuner.host_code import HostCode
+from tuner.compat.kernel_tuner.results import (
+    ERROR,
+    Row,
+    best_of,
+    cached,
+    row,
+    totals,
+    with_metrics,
+    write_json,
+)
+from tuner.compat.kernel_tuner.util import get_config_string
+from tuner.core import paths
+from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.files import temporary_folder
+from tuner.core.model import Status
+from tuner.devices.choose import open_device
+
+RUN_OPTIONS = frozenset(
+    ("lang", "device", "platform", "smem_args", "cmem_args", "texmem_args", "compiler", "compiler_options", "defines",
+     "log", "block_size_names", "quiet")
+)  # fmt: skip
+TUNE_OPTIONS = RUN_OPTIONS | frozenset(
+    ("verify", "verbose", "iterations", "strategy", "strategy_options", "cache", "metrics", "simulation_mode",
+     "parallel", "observers", "objective", "objective_higher_is_better", "objectives", "seed")
+)  # fmt: skip
+"""Arguments by name; what they do is in docs/kernel-tuner.md."""
+MOST_TRIALS, FEWER_TRIALS = 500, 200
+"""Of a space with at most the first all configurations are tried, of a larger one as many as the second."""
+MOST_COUNTED = 20_000
+"""Combinations for which restrictions are evaluated to know how many configurations there are: 0.2 s."""
+MOST_JUDGED = 10
+"""Configurations that a script's function judges, the fastest first, until one is right."""
+
+
+def tune_kernel(
+    kernel_name: str,
+    kernel_source: Any,
+    problem_size: Any,
+    arguments: Sequence[Any],
+    tune_params: Mapping[str, Any],
+    grid_div_x: Any = None,
+    grid_div_y: Any = None,
+    grid_div_z: Any = None,
+    restrictions: Any = None,
+    answer: Sequence[Any] | None = None,
+    atol: float = 1e-6,
+    **options: Any,
+) -> tuple[list[Row], dict[str, Any]]:
+    """Return results for the configurations of a kernel that were tried, and the environment.
+
+    Each result has the parameters, ``time`` (the median) and ``times`` in milliseconds, and the metrics; that of a
+    configuration that failed has ``__error__`` instead of a time. The environment has the GPU, ``best_config``, what
+    results were checked against, and this tuner's database and run.
+
+    Args:
+        kernel_name, kernel_source, problem_size, arguments, tune_params: as Kernel Tuner takes them.
+        grid_div_x, grid_div_y, grid_div_z, restrictions: likewise.
+        answer: the expected value of each argument that the kernel writes, and None for each other one.
+        atol: absolute error that is allowed of an element, beside 1e-5 of its value.
+        options: the others, by name.
+
+    Raises:
+        UsageError: an argument is not served, or wrong; the text says which.
+        TunerError: the kernel cannot be tuned.
+    """
+    began = time.monotonic()
+    _require_known(options, TUNE_OPTIONS)
+    divisors = grid_div_x, grid_div_y, grid_div_z
+    what = define(
+        kernel_name, kernel_source, problem_size, arguments, tune_params, divisors, restrictions, options
+    )
+    say = _say if not options.get("quiet") else lambda _: None
+    names, cache = list(tune_params), options.get("cache")
+    known = cached(cache, names) if cache else []
+    trials, notes = _trials(what, options)
+    for note in (*what.notes, *notes):
+        say(note)
+    env: dict[str, Any] = {name: options.get(name) for name in ("iterations", "compiler_options")}
+    judges, rows = judge(answer, options.get("verify"), atol), list[Row]()
+    if trials > len(known) and what.host:
+        with temporary_folder() as folder:
+            rows = HostCode(what, options, judges, folder).try_all(trials - len(known))
+    elif trials > len(known):
+        against = expected(what, None if options.get("verify") else answer, atol)
+        rows, found = _tuned(what, trials - len(known), against, judges, options)
+        env |= found
+    rows = [{name: {**one, **what.left_out}[name] for name in names} | one for one in rows]
+    tried = [[one[name] for name in names] for one in rows]
+    rows += [one for one in known if [one[name] for name in names] not in tried]
+    rows = [with_metrics(one, options.get("metrics") or {}) for one in rows]
+    if cache:
+        entries = {
+            ",".join(str(one[name]) for name in names): {
+                **({"time": one[ERROR]} if ERROR in one else {}),
+                **one,
+            }
+            for one in rows
+        }
+        head = {
+            "device_name": env.get("device_name", ""), "kernel_name": kernel_name,
+            "problem_size": "callable" if callable(problem_size) else problem_size, "tune_params_keys": names,
+            "tune_params": {name: what.choices.get(name, [what.left_out.get(name)]) for name in names},
+        }  # fmt: skip
+        write_json(cache, {**head, "objective": "time", "cache": entries})
+    objective = options.get("objective") or "time"
+    _require_some(kernel_name, rows)
+    raced = env.pop("winner", None) if objective == "time" else None
+    best = next((one for one in rows if raced and raced.items() <= one.items()), None)
+    env["best_config"] = best or best_of(rows, objective, options.get("objective_higher_is_better"))
+    shown = [*tune_params, objective, *(options.get("metrics") or ())]
+    say(f"best of {len(rows)} by {objective}: {get_config_string(env['best_config'], shown, {'time': 'ms'})}")
+    return rows, {**env, **totals(rows, time.monotonic() - began)}
+
+
+def run_kernel(
+    kernel_name: str,
+    kernel_source: Any,
+    problem_size: Any,
+    arguments: Sequence[Any],
+    params: Mapping[str, Any],
+    grid_div_x: Any = None,
+    grid_div_y: Any = None,
+    grid_div_z: Any = None,
+    **options: Any,
+) -> list[Any]:
+    """Return the arguments as they are after one launch, arrays as NumPy's.
+
+    Args:
+        kernel_name, kernel_source, problem_size, arguments: as for :func:`tune_kernel`.
+        params: one value of each parameter.
+        grid_div_x, grid_div_y, grid_div_z: likewise.
+        options: the others, by name.
+
+    Raises:
+        UsageError: an argument is not served, or wrong; the text says which.
+        TunerError: the kernel cannot be compiled or launched.
+    """
+    _require_known(options, RUN_OPTIONS)
+    divisors = grid_div_x, grid_div_y, grid_div_z
+    what = define(kernel_name, kernel_source, problem_size, arguments, params, divisors, None, options)
+    if what.host:
+        raise UsageError('run_kernel does not serve lang="C"', "call tune_kernel with an answer")
+    device = options.get("device") or 0
+    with temporary_folder() as folder:
+        kernel = Kernel(what.source, what.arguments, what.choices, **what.how, reference=None)
+        spec = kernel.spec("cuda", folder / "none.db")
+        with closing(open_device(f"cuda:{device}", spec.name, None, paths.cubins())) as measuring:
+            gpu = measuring.gpu
+        return after_launch(what, spec, gpu, {name: values[0] for name, values in what.choices.items()})
+
+
+def _require_some(kernel_name: str, rows: Sequence[Row]) -> None:
+    if all(ERROR in one for one in rows):
+        why = (
+            f"{rows[0]['status']}: {' '.join(rows[0]['message'].split())[:300]}" if rows else "there is none"
+        )
+        raise TunerError(
+            f"no configuration of {kernel_name} succeeded; the first: {why}", "correct the kernel"
+        )
+
+
+def _require_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in options.keys() - known:
+        raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
+
+
+def _say(note: str) -> None:
+    print(f"kernel-tune: {note}")
+
+
+def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Return how many configurations are tried, and what the user should know of that.
+
+    Raises:
+        UsageError: the strategy is a script's own.
+    """
+    strategy, more = options.get("strategy") or "brute_force", options.get("strategy_options") or {}
+    if not isinstance(strategy, str):
+        raise UsageError(
+            "a strategy of your own is not served", "write a sampler of Optuna: tune run --sampler"
+        )
+    size = math.prod(map(len, what.choices.values()))
+    if size <= MOST_COUNTED:
+        size = sum(1 for _ in configurations(what.choices, what.where))
+    trials = size if size <= MOST_TRIALS else FEWER_TRIALS
+    if strategy == "random_sample":
+        trials = math.ceil(size * more.get("fraction", 0.1))
+    trials = min(size, more.get("max_fevals") or trials)
+    if what.host:
+        return trials, [
+            "host code: configurations are drawn at random, and timed by what the function returns"
+        ]
+    if trials == size and strategy == "brute_force":
+        return trials, []
+    by = "this tuner's own search" if trials < size else "all are tried"
+    return trials, [
+        f"strategy {strategy}: {by}, {trials} of {size} (max_fevals in strategy_options sets how many)"
+    ]
+
+
+def _tuned(
+    what: Definition,
+    trials: int,
+    against: Mapping[str, Any],
+    judges: Judge | None,
+    options: Mapping[str, Any],
+) -> tuple[list[Row], dict[str, Any]]:
+    """Return results, and what is known of the run."""
+    run: dict[str, Any] = {
+        "trials": trials, "time_s": (options.get("strategy_options") or {}).get("time_limit"),
+        "seed": options.get("seed") or 0, "device": f"cuda:{options.get('device') or 0}", "mode": "warm",
+        "from_scratch": True, "quiet": options.get("quiet"),
+    }  # fmt: skip
+    result = tune(what.source, what.arguments, what.choices, **what.how, **against, **run)
+    rows = []
+    for trial in result.measured:
+        counts = trial.status.ranked or (trial.status is Status.UNVERIFIED and against["reference"] is None)
+        time_ms = trial.time_ns / 1e6 if counts and trial.time_ns else None
+        took_ms = {"compile": 1e3 * trial.compile_s, "benchmark": 1e3 * trial.measure_s}
+        samples = [sample / 1e6 for sample in trial.samples_ns]
+        rows.append(row(trial.configuration.values, trial.status, samples, time_ms, trial.error, **took_ms))
+    gpu = result.run.gpu
+    env: dict[str, Any] = {
+        "device_name": gpu.name, "compute_capability": f"{gpu.cc // 10}.{gpu.cc % 10}", "uuid": gpu.uuid,
+        "device_properties": gpu.to_json(), "database": str(result.database), "run": result.run.id,
+        "kernel_file": str(result.file), "checked_against": result.checked_against,
+    }  # fmt: skip
+    if against["reference"] is not None:
+        env["winner"] = result.best
+    elif judges is not None:
+        env |= {"winner": _judged(what, result, rows, judges), "checked_against": "verify, the best alone"}
+    elif not options.get("quiet"):
+        _say("no answer: configurations are timed, and their results not checked")
+    return rows, env
+
+
+def _judged(what: Definition, result: Result, rows: list[Row], judges: Judge) -> Row | None:
+    """Return the fastest configuration that a script's function finds right; those before it become failures."""
+    for one in sorted((one for one in rows if ERROR not in one), key=lambda one: one["time"])[:MOST_JUDGED]:
+        values = {name: one[name] for name in what.choices}
+        if judges(after_launch(what, result.kernel, result.run.gpu, values)):
+            return values
+        rows[rows.index(one)] = row(values, Status.WRONG_RESULT, (), None, "verify says that it is wrong")
+    return None

@@ -1,0 +1,107 @@
+"""Results in Kernel Tuner's form: a dictionary for each configuration that was tried, times in milliseconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.core.errors import UsageError
+from tuner.core.files import whole_file
+from tuner.core.model import Status
+from tuner.expressions.arithmetic import parse
+from tuner.formats.autotuners import FAILED, INVALIDITY
+from tuner.formats.foreign import read_results
+
+ERROR = "__error__"
+"""Key of a result without a time: the kind of failure."""
+HIGHER = ("fitness", "GFLOP/s", "TFLOP/s", "GB/s", "TB/s", "GFLOPS/W", "TFLOPS/W", "GFLOP/J", "TFLOP/J")
+"""Objectives that are maximized without being told so."""
+PARTS = ("compile", "verification", "benchmark", "strategy", "framework")
+"""Of the time that a result takes."""
+Row = dict[str, Any]
+
+
+def row(
+    values: Mapping[str, Any], status: Status, samples_ms: Sequence[float], time_ms: float | None,
+    message: str = "", **took_ms: float,
+) -> Row:  # fmt: skip
+    """Return one result.
+
+    Args:
+        values: of the parameters.
+        status: how it ended.
+        samples_ms: the single times.
+        time_ms: what they come to; None of a failure.
+        message: why it failed.
+        took_ms: for compiling and measuring, as ``compile`` and ``benchmark``.
+    """
+    kind = FAILED.get(INVALIDITY.get(status, "runtime"), FAILED["runtime"])
+    failed = {ERROR: kind, "status": str(status), "message": message}
+    measured = failed if time_ms is None else {"time": time_ms, "times": list(samples_ms)}
+    parts = {f"{part}_time": took_ms.get(part, 0.0) for part in PARTS}
+    return {**values, **measured, **parts, "timestamp": str(datetime.now(UTC))}
+
+
+def with_metrics(one: Row, metrics: Mapping[str, Any]) -> Row:
+    """Return a result with a script's metrics: functions of it, or expressions over it and the metrics before."""
+    for name, metric in metrics.items() if ERROR not in one else ():
+        value = metric(one) if callable(metric) else parse(str(metric), f"metrics: {name}").evaluate(one)
+        one[name] = value.item() if hasattr(value, "item") else value
+    return one
+
+
+def best_of(rows: Sequence[Row], objective: str = "time", higher_is_better: bool | None = None) -> Row:
+    """Return the best result; one without the objective is the worst.
+
+    Raises:
+        ValueError: there are none.
+    """
+    sign = -1 if (objective in HIGHER if higher_is_better is None else higher_is_better) else 1
+    return min(rows, key=lambda one: sys.float_info.max if ERROR in one else sign * one[objective])
+
+
+def totals(rows: Sequence[Row], wall_s: float) -> dict[str, float]:
+    """Return the sums of the times of all results, and what else was spent, in milliseconds."""
+    sums = {f"total_{part}_time": sum(one[f"{part}_time"] for one in rows) for part in PARTS}
+    return {**sums, "overhead_time": max(0.0, 1e3 * wall_s - sum(sums.values()))}
+
+
+def write_json(name: str | Path, data: Any) -> None:
+    """Write a file, whose name gets ``.json`` and whose folder is made; NumPy's numbers and arrays as plain ones."""
+    with whole_file(json_path(name), replace=True) as partial:
+        partial.write_text(json.dumps(data, indent=1, default=plain))
+
+
+def json_path(name: str | Path) -> Path:
+    """Return a path that ends in ``.json``."""
+    return Path(name) if str(name).endswith(".json") else Path(f"{name}.json")
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold instead of something else."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def cached(name: str | Path, parameters: Sequence[str]) -> list[Row]:
+    """Return the results in a cache file of Kernel Tuner's, perhaps of one that is not there.
+
+    Raises:
+        UsageError: its parameters are others.
+        RecordingError: it is damaged.
+    """
+    if not (path := json_path(name)).exists():
+        return []
+    recording = read_results(path)
+    if list(recording.parameters) != list(parameters):
+        raise UsageError(f"{path} has the parameters {', '.join(recording.parameters)}", "name another cache")
+    return [
+        row(
+            dict(zip(parameters, key, strict=True)), old.status, [ns / 1e6 for ns in old.samples_ns],
+            None if old.time_ns is None else old.time_ns / 1e6, old.error,
+        )
+        for key, old in recording.rows.items()
+    ]  # fmt: skip
