@@ -15,12 +15,28 @@ from tuner.api.arrays import is_array, number, on_host, require_pointer
 from tuner.api.call import Call, Texts, reference_of, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
-from tuner.core.model import Value
+from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.signature import KernelSignature, Source, read_signatures
 from tuner.kernel.toml.table import IDENTIFIER
+
+_INPUTS = '''"""Values of the call; at other sizes they are cut, or repeated."""
+
+from pathlib import Path
+
+import numpy as np
+
+
+def _given(file, digest, *shape):
+    return np.resize(np.load(Path(__file__).with_name(file)), shape)
+'''
+_INPUT = """
+
+def {name}({sizes}):
+    return _given("{name}.npy", "{digest}", {shape})
+"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,8 @@ class _Reader:
         self.numbers: dict[str, tuple[str, Value]] = {}
         self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
         self.files: dict[str, bytes | NDArray[Any]] = {}
+        self.given: dict[str, str] = {}
+        """Functions of ``inputs.py`` by tensor."""
         self.fixed: list[str] = []
         """Why nothing can be said of other sizes."""
 
@@ -69,6 +87,8 @@ class _Reader:
         self._check_parameters()
         roles = self._roles()
         tensors = {name: self._tensor(name, shapes[name], roles[name]) for name in shapes}
+        if self.given:
+            self.files["inputs.py"] = "".join([_INPUTS, *self.given.values()]).encode()
         launch = LaunchDraft(
             self._source_file(),
             self.entry,
@@ -237,15 +257,25 @@ class _Reader:
                 )
             return TensorDraft(shape, dtype, role, "zeros" if role == "inout" else None)
         array, dtype = self.arrays[name]
-        return TensorDraft(shape, dtype, role, None if role == "output" else self._init(name, array))
+        return TensorDraft(shape, dtype, role, None if role == "output" else self._init(name, array, shape))
 
-    def _init(self, name: str, array: NDArray[Any]) -> Any:
-        """Return what gives a tensor the values of an array: a number for equal ones, else a file."""
+    def _init(self, name: str, array: NDArray[Any], shape: Sequence[str]) -> Any:
+        """Return what gives a tensor the values of an array: a number for equal ones, else a file.
+
+        At other sizes floats are those of the call, cut or repeated.
+        """
         first = array.flat[0].item()
         if not math.isnan(first) and (array == array.flat[0]).all():
             return first if first else "zeros"
         self.files[f"{name}.npy"] = array
-        return f"{name}.npy"
+        sizes = [size for size in self.sizes if any(re.search(rf"\b{size}\b", text) for text in shape)]
+        plain = all(re.fullmatch(r"[\w\s+*/-]+", text) for text in shape)
+        if self.fixed or not sizes or not plain or array.dtype.kind != "f":
+            return f"{name}.npy"  # whole numbers may be places in other arrays, which have them at this size alone
+        self.given[name] = _INPUT.format(
+            name=name, sizes=", ".join(sizes), shape=", ".join(shape), digest=digest(array.tobytes())
+        )
+        return f"inputs.py:{name}"
 
     def _argument(self, name: str) -> Any:
         of = self.types[name]
@@ -264,15 +294,20 @@ class _Reader:
                 else "for example grid='ceil_div(n, BLOCK)'",
             )
         if callable(given):
-            return traced(what, given, self._known(), self.parameters)
+            return self._traced(what, given)
         texts = [self._literal(str(part)) for part in sequence(given)]
         if not 1 <= len(texts) <= 3:
             raise UsageError(f"{what} has {len(texts)} dimensions", "give one to three")
         return texts
 
-    def _known(self) -> dict[str, Any]:
-        """Return what functions may use beside parameters: sizes, and numbers that stay as they are."""
-        return {**{name: value for name, (_, value) in self.numbers.items()}, **self.sizes}
+    def _traced(self, what: str, function: Callable[..., Any]) -> list[str]:
+        """Return a function as expressions; numbers that are no sizes stay as they are."""
+        numbers = {name: [value] for name, (_, value) in self.numbers.items() if name not in self.sizes}
+        settled: set[str] = set()
+        texts = traced(what, function, self.sizes, {**numbers, **self.parameters}, settled)
+        if settled:
+            self.fixed.append(f"the function for {what} depends on what {min(settled)} is")
+        return [self._literal(text) for text in texts]
 
     def _literal(self, text: str) -> str:
         """Return an expression in which numbers that are no sizes stand as they are."""
@@ -286,7 +321,7 @@ class _Reader:
         conditions = {}
         for condition in [given] if isinstance(given, str) or callable(given) else given:
             if callable(condition):
-                (text,) = traced("where", condition, self._known(), self.parameters)
+                (text,) = self._traced("where", condition)
             else:
                 text = self._literal(str(condition))
             conditions[" ".join(text.split())] = text

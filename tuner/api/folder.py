@@ -36,13 +36,8 @@ def contents(described: Described) -> dict[str, Any]:
 
 
 def _until_the_language_has_it(draft: Draft) -> Draft:
-    """Return a draft without values and the default's results, which kernel files lack as yet."""
-    tensors = {
-        name: replace(tensor, init=None if str(tensor.init).endswith(".npy") else tensor.init)
-        for name, tensor in draft.tensors.items()
-    }
-    reference = None if draft.reference == "default" else draft.reference
-    return replace(draft, tensors=tensors, reference=reference)
+    """Return a draft without the default's results as reference, which kernel files lack as yet."""
+    return replace(draft, reference=None) if draft.reference == "default" else draft
 
 
 def kept(described: Described, database: Path) -> Path:

@@ -11,7 +11,8 @@ import inspect
 import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +24,7 @@ from tuner.kernel.functions import first_line
 
 MAX_CALLS = 1000
 """Of a function, one for each way through it."""
-MAX_COMBINATIONS = 10_000
+MAX_COMBINATIONS = 1000
 """Of values, among which one is looked for that a way is possible with."""
 _GIVEN = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -35,9 +36,11 @@ _GIVEN = (
 class _Fork(BaseException):
     """A function's way depends on a symbol: it goes on once for each of these answers."""
 
-    def __init__(self, answers: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, answers: Sequence[tuple[str, Any]], possible: Sequence[bool]) -> None:
         self.answers = answers
         """Condition and answer; the last condition holds where no other does."""
+        self.possible = possible
+        """Whether any values give that answer: where none do, the function may fail."""
 
 
 class _Trace:
@@ -46,22 +49,28 @@ class _Trace:
     Args:
         taken: which answer is taken at each fork, up to the end of the way that is known.
         choices: the values of each parameter by name, and the one value of each size.
-        sizes: the names of the sizes.
+        settled: gets the sizes whose value counts: the text holds for no others.
+        sizes: by name.
     """
 
     def __init__(
-        self, taken: Sequence[int], choices: Mapping[str, Sequence[Value]], sizes: Container[str]
+        self,
+        taken: Sequence[int],
+        choices: Mapping[str, Sequence[Value]],
+        settled: set[str],
+        sizes: Mapping[str, int],
     ) -> None:
         self._taken, self._asked, self._choices, self._sizes = taken, 0, choices, sizes
         self._values: dict[str, Value] = {}
         self._conditions: list[tuple[Expression, bool]] = []
+        self._settled = settled
 
-    def _take(self, answers: Sequence[tuple[str, Any]]) -> Any:
+    def _take(self, answers: Sequence[tuple[str, Any]], possible: Sequence[bool] = ()) -> Any:
         """Return which of several answers this way takes."""
         if len(answers) == 1:
             return answers[0][1]
         if self._asked == len(self._taken):
-            raise _Fork(answers)
+            raise _Fork(answers, possible or [True] * len(answers))
         self._asked += 1
         return answers[self._taken[self._asked - 1]][1]
 
@@ -70,14 +79,19 @@ class _Trace:
         condition = parse(text)
         if condition.names <= self._values.keys():
             return bool(condition.evaluate(self._values))
-        possible = [answer for answer in (True, False) if self._possible([(condition, answer)])]
-        answer = bool(self._take([(text if answer else f"not {text}", answer) for answer in possible]))
+        if (
+            known := next((answer for one, answer in self._conditions if one.text == text), None)
+        ) is not None:
+            return known
+        answers = [(text if answer else f"not {text}", answer) for answer in (True, False)]
+        answer = bool(self._take(answers, [self._possible([(condition, answer)]) for _, answer in answers]))
         self._conditions.append((condition, answer))
         return answer
 
     def value(self, text: str) -> Any:
         """Return the value of a text on this way, on which its names have one value each from now on."""
         expression = parse(text)
+        self._settled |= expression.names & self._sizes.keys()
         for name in sorted(expression.names - self._values.keys()):
             tests = [(parse(f"{name} == {value!r}"), value) for value in self._choices[name]]
             answers = [(test.text, value) for test, value in tests if self._possible([(test, True)])]
@@ -140,8 +154,10 @@ class Symbol:
         return Symbol(f"({written(other)} / {self._text})", self._trace, (written(other), self._text))
 
 
-def _operator(sign: str, *, swapped: bool = False) -> Callable[[Symbol, object], Symbol]:
-    def apply(one: Symbol, other: object) -> Symbol:
+def _operator(sign: str, *, swapped: bool = False) -> Callable[[Symbol, object], Any]:
+    def apply(one: Symbol, other: object) -> Any:
+        if not isinstance(other, Symbol | int | float | str | np.generic):
+            return NotImplemented
         sides = (written(other), repr(one)) if swapped else (repr(one), written(other))
         return one._of(f" {sign} ".join(sides))
 
@@ -214,6 +230,7 @@ def traced(
     function: Callable[..., Any],
     sizes: Mapping[str, int],
     parameters: Mapping[str, Sequence[Value]],
+    settled: set[str] | None = None,
 ) -> list[str]:
     """Return a function of sizes and parameters as expressions, one for each number that it returns.
 
@@ -222,11 +239,12 @@ def traced(
         function: its parameters are names; or it has one of any name, which gets all as a mapping with attributes.
         sizes: by name.
         parameters: the values of each by name.
+        settled: gets the sizes whose value counts: the expressions hold for no others.
 
     Raises:
         UsageError: it wants another name, fails, or depends on too many values.
     """
-    wanted = _wanted(what, function)
+    wanted, settled = _wanted(what, function), set() if settled is None else settled
     choices = {**{name: [size] for name, size in sizes.items()}, **parameters}
     calls = 0
 
@@ -234,14 +252,19 @@ def traced(
         nonlocal calls
         if (calls := calls + 1) > MAX_CALLS:
             _too_much(what)
-        trace = _Trace(taken, choices, sizes)
+        trace = _Trace(taken, choices, settled, sizes)
         try:
             result = _called(what, function, wanted, {name: Symbol(name, trace) for name in choices})
             return [
                 _expression(what, part) for part in (result if isinstance(result, tuple | list) else [result])
             ]
         except _Fork as fork:
-            ways = [(condition, way((*taken, at))) for at, (condition, _) in enumerate(fork.answers)]
+            ways = list[tuple[str, list[str]]]()
+            for at, (condition, _) in enumerate(fork.answers):
+                with suppress(*([] if fork.possible[at] else [UsageError])):
+                    ways.append((condition, way((*taken, at))))
+        if not ways:  # on a way that no values take
+            raise UsageError(f"the function for {what} has no value", "correct it")
         if len({len(texts) for _, texts in ways}) > 1:
             raise UsageError(
                 f"the function for {what} returns more numbers at times", "return as many always"

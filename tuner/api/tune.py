@@ -24,9 +24,9 @@ from tuner.kernel.headers import read_source
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning import session
-from tuner.tuning.request import Request
+from tuner.tuning.request import Request, effort_options
 
-RUN_OPTIONS = ("trials", "time_s", "mode", "seed", "sampler", "from_scratch")
+RUN_OPTIONS = ("time_s", "mode", "seed", "from_scratch")
 SOURCES = (".cu", ".cuh", ".j2")
 """Endings of files that hold a kernel's source."""
 
@@ -34,8 +34,10 @@ SOURCES = (".cu", ".cuh", ".j2")
 class RunHow(TypedDict, total=False):
     """How to tune."""
 
+    effort: str
+    """``quick``, ``normal`` (the default) or ``thorough``: over trials, the race and stopping early."""
     trials: int
-    """Configurations to try; 200."""
+    """Configurations to try: 60, 200 or 1000 by effort."""
     time_s: float
     """Seconds after which nothing new is tried; no limit."""
     mode: str
@@ -254,8 +256,11 @@ def _options(kernel: Kernel, how: Mapping[str, Any]) -> RunOptions:
         UsageError: there is no such option or mode.
     """
     given = {name: value for name, value in how.items() if name in RUN_OPTIONS and value is not None}
+    effort = effort_options(
+        how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
+    )
     if "mode" in given:
         if given["mode"] not in list(Mode):
             raise UsageError(f"mode is {given['mode']!r}", f"choose from: {', '.join(Mode)}")
         given |= {"mode": Mode(given["mode"]), "one_mode": True}
-    return RunOptions(**given, fixed=kernel.fixed)
+    return RunOptions(**given, **effort, fixed=kernel.fixed)
