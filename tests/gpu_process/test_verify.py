@@ -119,6 +119,7 @@ def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_slow_function_is_asked_for_magnitudes_only_where_an_output_looks_wrong_and_not_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Verifier, "_require_numbers", lambda *_: None)
     calls = tmp_path / "calls"
     wait = f"__import__('time').sleep(0.11), open({str(calls)!r}, 'a').write('.')"
     python = function(tmp_path, f"({wait}) and {{'y': x - 12}}")
