@@ -81,6 +81,15 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class PlainFunction:
+    """A function without ``__global__``, ``__device__`` or ``constexpr``, which NVRTC takes for the device's."""
+
+    name: str
+    tokens: tuple[Token, ...] = field(repr=False)
+    """All, from its type to its closing brace."""
+
+
+@dataclass(frozen=True)
 class Source:
     """What a source text declares."""
 
@@ -88,8 +97,8 @@ class Source:
     launches: tuple[WrittenLaunch, ...]
     macros: Mapping[str, Macro]
     symbols: tuple[Symbol, ...]
-    host_lines: tuple[int, ...]
-    """Where functions of the CPU begin: those that are not ``__global__``, ``__device__`` or ``constexpr``."""
+    functions: tuple[PlainFunction, ...]
+    """Those that are not said to be a kernel's or a device's."""
     tokens: tuple[Token, ...] = field(repr=False)
     """All but those of branches that are not taken."""
     asked: frozenset[str] = frozenset()
@@ -138,7 +147,7 @@ def read_signatures(text: str) -> Source:
         tuple(reader.launches),
         macros,
         tuple(reader.symbols),
-        tuple(reader.host_lines),
+        tuple(reader.functions),
         tuple(tokens),
         frozenset(asked),
     )
@@ -152,12 +161,12 @@ class _Reader:
         self.aliases = {
             name: macro.value
             for name, macro in macros.items()
-            if not macro.parameters and is_type(macro.value)
+            if macro.parameters is None and is_type(macro.value)
         }
         self.kernels: list[KernelSignature] = []
         self.launches: list[WrittenLaunch] = []
         self.symbols: list[Symbol] = []
-        self.host_lines: list[int] = []
+        self.functions: list[PlainFunction] = []
 
     def read(self, start: int, end: int, names: tuple[str, ...], *, extern_c: bool) -> None:
         """Read the declarations of a scope: the file, a namespace or ``extern "C"``."""
@@ -187,7 +196,7 @@ class _Reader:
                     and "=" not in _outside(head)
                     and words[0] not in ("struct", "class", "union")
                 ):
-                    self._declaration(head, self.tokens[at + 1 : close], names, extern_c)
+                    self._declaration(head, self.tokens[at : close + 1], names, extern_c)
                     begin = close + 1
                 at = close  # of a class or an initializer, which end with a semicolon
             at += 1
@@ -204,8 +213,9 @@ class _Reader:
             self._alias(words[1], head[words.index("=") + 1 :])
         elif words[:1] == ["typedef"] and len(head) > 2:
             self._alias(words[-1], head[1:-1])
-        elif body and not {"__device__", "constexpr", "template"} & set(words):
-            self.host_lines.append(head[0].line)
+        elif body and not {"__device__", "constexpr"} & set(words):
+            name = next((words[at - 1] for at, word in enumerate(words) if word == "(" and at), "")
+            self.functions.append(PlainFunction(name, (*head, *body)))
         if body:
             self._launches(body)
 
@@ -246,7 +256,7 @@ class _Reader:
             parameters = []
         full = "::".join((*names, name.text))
         self.kernels.append(
-            KernelSignature(full, tuple(parameters), name.line, extern_c, template, bounds, tuple(body))
+            KernelSignature(full, tuple(parameters), name.line, extern_c, template, bounds, tuple(body[1:-1]))
         )
 
     def _parameter(self, tokens: Sequence[Token], otherwise: str) -> Parameter:
@@ -330,14 +340,19 @@ def _written_launch(body: Sequence[Token], at: int) -> WrittenLaunch | None:
         return None
     shape = tuple(map(joined, split(body[at + 1 : stop])))
     arguments = tuple(map(joined, split(body[stop + 2 : close_of(body, stop + 1)])))
-    return WrittenLaunch(body[name].text, template, shape, arguments, dict(_variables(body[:name])))
+    return WrittenLaunch(body[name].text, template, shape, arguments, dict(variables_of(body[:name])))
 
 
-def _variables(body: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    """Yield variables with what they begin as: ``int n = 8``, ``dim3 grid(8, 8)``, ``dim3 grid{8}``."""
+def variables_of(body: Sequence[Token]) -> Iterator[tuple[str, str]]:
+    """Yield variables with what they begin as: ``int n = 8``, ``dim3 grid(8, 8)`` as ``dim3(8, 8)``, ``dim3 grid{8}``."""
     for at in range(1, len(body) - 1):
         kind, name, mark = (body[at + step].text for step in (-1, 0, 1))
-        if not name.isidentifier() or not (kind.isidentifier() or kind == ","):
+        pointer = (
+            kind in ("*", "&")
+            and at > 1
+            and (body[at - 2].text.isidentifier() or body[at - 2].text in (">", "*"))
+        )
+        if not name.isidentifier() or not (kind.isidentifier() or kind == "," or pointer):
             continue
         if mark == "=":
             stop = at + 2

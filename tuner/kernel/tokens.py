@@ -38,10 +38,12 @@ GIVEN = {
 
 
 class Token(NamedTuple):
-    """A word, number, text or mark."""
+    """A word, number, text or mark, and where it stands."""
 
     text: str
     line: int
+    at: int
+    """Where it begins in the text, from 0."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Macro:
 
     name: str
     value: str
-    parameters: bool
-    """Whether it takes arguments."""
+    parameters: tuple[str, ...] | None
+    """Names of its arguments; None where it takes none."""
     guarded: bool
     """Whether it stands in ``#ifndef`` of its own name: a definition before it, as the tuner's, is taken."""
     line: int
@@ -74,22 +76,18 @@ def scan(text: str) -> tuple[list[Token], dict[str, Macro], set[str]]:
         if match["directive"] is not None:
             branches.take(whole, line)
         elif match["skip"] is None and branches.taken:
-            _add(tokens, whole, line, kind or "", branches.macros)
+            _add(tokens, Token(whole, line, match.start()), kind or "", branches.macros)
         line += whole.count("\n")
     return tokens, branches.macros, branches.asked
 
 
-def _add(tokens: list[Token], text: str, line: int, kind: str, macros: dict[str, Macro]) -> None:
+def _add(tokens: list[Token], token: Token, kind: str, macros: dict[str, Macro]) -> None:
     """Add a token, or what a macro stands for that makes a function a kernel."""
-    macro = macros.get(text) if kind == "word" else None
-    if (
-        macro is not None
-        and not macro.parameters
-        and ("__global__" in macro.value or macro.value == 'extern "C"')
-    ):
-        tokens += [Token(one[0], line) for one in _TOKEN.finditer(macro.value) if one["skip"] is None]
+    macro = macros.get(token.text) if kind == "word" else None
+    if macro is not None and ("__global__" in macro.value or macro.value == 'extern "C"'):
+        tokens += [token._replace(text=one[0]) for one in _TOKEN.finditer(macro.value) if one["skip"] is None]
     else:
-        tokens.append(Token(text, line))
+        tokens.append(token)
 
 
 class _Branches:
@@ -127,7 +125,8 @@ class _Branches:
         if word == "define" and (match := _DEFINE.match(rest)):
             name = match[1]
             guarded = any(absent == name for _, _, absent in self._open)
-            self.macros.setdefault(name, Macro(name, match[3].strip(), bool(match[2]), guarded, line))
+            taken = tuple(re.findall(r"\w+", match[2])) if match[2] else None
+            self.macros.setdefault(name, Macro(name, match[3].strip(), taken, guarded, line))
         elif word == "undef":
             self.macros.pop(rest.strip(), None)
         elif word == "pragma":

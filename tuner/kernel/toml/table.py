@@ -174,6 +174,12 @@ def identifier(table: Table, name: str) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Return whether a kernel's file may call something so."""
+    taken = name in FUNCTION_NAMES or name in RESERVED or name in CPP_KEYWORDS
+    return bool(IDENTIFIER.match(name)) and not keyword.iskeyword(name) and not taken
+
+
 def unique(table: Table, *groups: Iterable[str]) -> None:
     """Raise an error if a name is in two of the groups."""
     seen: set[str] = set()

@@ -1,0 +1,331 @@
+"""What a kernel's code does with its arguments, as far as its text shows: indices and their bounds, reads and writes,
+and what of the problem a block computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.kernel.c_expressions import Product, Sum, python_name, python_of, sum_of, text_of
+from tuner.kernel.signature import KernelSignature, Source, variables_of
+from tuner.kernel.tokens import Token, close_of, joined
+
+AXES = ("x", "y", "z")
+ASSIGNS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "++", "--"))
+_TURNED = str.maketrans("<>", "><")
+_ENDS = frozenset(("(", ")", "{", "}", ";", "&&", "||", "?", ",", "=", "!", "[", "]", ":"))
+_POINTED = re.compile(r"&\s*(\w+)\s*\[(.*)\]\s*\Z", re.DOTALL)
+_CAST = re.compile(
+    r"(?:reinterpret_cast\s*<[^>]*>\s*\(\s*|\(\s*(?:const\s+)?\w+\s*(?:const\s*)?\*+\s*\)\s*\(*\s*)(\w+)\s*\)*\Z"
+)
+
+
+@dataclass
+class Use:
+    """What is done with a pointer."""
+
+    read: bool = False
+    written: bool = False
+    added: bool = False
+    """Whether atomic functions or ``+=`` change what is there."""
+    passed: bool = False
+    """Whether a function gets it: what that does is not looked at."""
+    indices: list[Sum] = field(default_factory=list)
+    limits: str = ""
+    """Of an array of indices: the array that it selects from."""
+
+
+class CodeUse:
+    """A kernel's code.
+
+    Args:
+        source: where it stands.
+        kernel: the kernel.
+        sizes: names that the problem decides.
+    """
+
+    def __init__(self, source: Source, kernel: KernelSignature, sizes: Collection[str]) -> None:
+        self.body, self.sizes = kernel.body, frozenset(sizes)
+        self.words = {token.text for token in kernel.body}
+        numbers = {
+            name: macro.value
+            for name, macro in source.macros.items()
+            if not macro.parameters and not macro.guarded
+        }
+        begins = dict(variables_of(kernel.body))
+        changed = set(self._changed())
+        self.begins = begins
+        self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
+        self.bounds: dict[str, Sum] = {}
+        self.partly = False
+        """Whether conditions leave out elements at the beginning or the end."""
+        for name, bound in self._comparisons():
+            self.bounds.setdefault(name, bound)
+        self.pointers = {one.name: Use() for one in kernel.parameters if one.type.pointers}
+        self._look_at_pointers()
+
+    # -- variables and bounds
+
+    def _changed(self) -> Iterator[str]:
+        for at, token in enumerate(self.body):
+            if not token.text.isidentifier():
+                continue
+            before = self.body[at - 1].text if at else ""
+            after = self.body[at + 1].text if at + 1 < len(self.body) else ""
+            declared = before.isidentifier() and before not in ("return", "else") or before in ("*", "&")
+            if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
+                yield token.text
+
+    def sum(self, tokens: Sequence[Token] | str) -> Sum | None:
+        """Return an expression as a sum, in which variables without a bound are replaced by what they are."""
+        text = tokens if isinstance(tokens, str) else joined(tokens)
+        unbound = {name: value for name, value in self.variables.items() if name not in self.bounds}
+        return sum_of(python_of(text), unbound)
+
+    def _comparisons(self) -> Iterator[tuple[str, Sum]]:
+        """Yield variables with the expressions of the problem that they stay below: ``i < n``, or an end if ``i >= n``."""
+        for at, token in enumerate(self.body):
+            if (sign := token.text) not in ("<", "<=", ">", ">="):
+                continue
+            texts = joined(self.body[self._left(at) : at]), joined(self.body[at + 1 : self._right(at)])
+            for text, other, reads in zip(texts, texts[::-1], (sign, sign.translate(_TURNED)), strict=True):
+                low, high = sum_of(python_of(text)), self.sum(other)
+                if low is None or high is None:
+                    continue
+                names = [product for product in low if product]
+                if self._of_problem(high) and len(names) == 1 == len(names[0]) and low[names[0]] == 1:
+                    constant = high.get((), 0) - low.get((), 0)
+                    self.partly |= constant < 0
+                    yield names[0][0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
+                elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
+                    self.partly |= high.get((), 0) + (reads == ">") > 0  # i >= 2
+
+    def _left(self, at: int) -> int:
+        depth = 0
+        for number in range(at - 1, -1, -1):
+            text = self.body[number].text
+            depth += text in (")", "]")
+            if depth == 0 and (text in _ENDS or text in ("return", "if", "while")):
+                return number + 1
+            depth -= text in ("(", "[")
+        return 0
+
+    def _right(self, at: int) -> int:
+        depth = 0
+        for number in range(at + 1, len(self.body)):
+            text = self.body[number].text
+            if depth == 0 and text in _ENDS - {"(", "["}:
+                return number
+            depth += (text in ("(", "[")) - (text in (")", "]"))
+        return len(self.body)
+
+    def _of_problem(self, terms: Sum) -> bool:
+        """Return whether a sum has names of the problem, and no others."""
+        names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
+        return bool(names) and names <= self.sizes | {"min", "max"}
+
+    def _places(self, terms: Sum) -> bool:
+        """Return whether a sum depends on a block or thread."""
+        full = [sum_of(python_of(text_of(terms)), self.begins)]
+        return any("Idx_" in name for one in full if one for product in one for name in product)
+
+    # -- pointers
+
+    def _look_at_pointers(self) -> None:
+        aliases: dict[str, tuple[str, Sum, int]] = {name: (name, {}, 1) for name in self.pointers}
+        for name, text in self.begins.items():
+            if (alias := self._alias(text, aliases)) is not None:
+                aliases[name] = alias
+        for name in [one for one in aliases if one in self.pointers]:
+            for at, token in enumerate(self.body[:-2]):
+                if token.text == name and self.body[at + 1].text == "+=":
+                    offset = self.sum(self.body[at + 2 : self._right(at + 1)])
+                    aliases[name] = name, offset or {}, 1
+        for at, token in enumerate(self.body):
+            if token.text in aliases and not (at and self.body[at - 1].text in (".", "->")):
+                name, offset, _ = aliases[token.text]
+                self._occurrence(at, self.pointers[name], offset)
+        for use in self.pointers.values():
+            for index in use.indices:
+                for product in index:
+                    for part in product:
+                        for inner in re.findall(r"(\w+)\[", part):
+                            if inner in aliases:
+                                self.pointers[aliases[inner][0]].limits = next(
+                                    name for name, other in self.pointers.items() if other is use
+                                )
+
+    def _alias(self, text: str, aliases: Mapping[str, tuple[str, Sum, int]]) -> tuple[str, Sum, int] | None:
+        """Return the pointer that a variable is made of, and by how many elements it is moved."""
+        if match := _POINTED.match(text):
+            name, moved = match[1], self.sum(match[2])
+        elif match := _CAST.match(text):
+            name, moved = match[1], {}
+        else:
+            terms = sum_of(python_of(text)) or {}
+            name = next((one for one in aliases if (python_name(one),) in terms), "")
+            rest = {product: factor for product, factor in terms.items() if product != (python_name(name),)}
+            moved = self.sum(text_of(rest))
+        if name not in aliases or moved is None:
+            return None
+        of, before, lanes = aliases[name]
+        return of, {**before, **moved}, lanes
+
+    def _occurrence(self, at: int, use: Use, offset: Sum) -> None:
+        before = self.body[at - 1].text if at else ""
+        after = self.body[at + 1].text if at + 1 < len(self.body) else ""
+        if after == "[":
+            close = close_of(self.body, at + 1)
+            if before == "&" and not self._called(at):
+                return  # where another pointer begins
+            index = self.sum(self.body[at + 2 : close])
+            if index is not None:
+                use.indices.append(_sum_of_both(index, offset))
+            self._access(at, close + 1, use, before)
+        elif before == "*" and at > 1 and self.body[at - 2].text in (";", "{", "}", ")", "=", "(", "+", "-"):
+            use.indices.append(dict(offset))
+            self._access(at - 1, at + 1, use, self.body[at - 2].text)
+        elif before in ("(", ",") and after in (",", ")", "+") and self._called(at):
+            if self._called(at).startswith("atomic"):
+                use.added = use.written = use.read = True
+            else:
+                use.passed = True
+
+    def _access(self, start: int, end: int, use: Use, before: str) -> None:
+        while end + 1 < len(self.body) and self.body[end].text == ".":
+            end += 2
+        after = self.body[end].text if end < len(self.body) else ""
+        called = self._called(start) if before == "&" else ""
+        if called.startswith("atomic"):
+            use.added = use.written = use.read = True
+        elif after == "=":
+            use.written = True
+        elif after in ASSIGNS or before in ("++", "--"):
+            use.added = use.written = use.read = True
+        elif before == "&" and called and not called.startswith("__ld"):
+            use.passed = True
+        else:
+            use.read = True
+
+    def _called(self, at: int) -> str:
+        """Return the function whose parentheses stand around a place; empty for none, or for what is no call."""
+        depth = 0
+        for number in range(at - 1, 0, -1):
+            text = self.body[number].text
+            depth += (text in (")", "]")) - (text in ("(", "["))
+            if text in (";", "{", "}"):
+                break
+            if depth < 0:
+                name = self.body[number - 1].text
+                plain = name.isidentifier() and name not in (
+                    "if",
+                    "while",
+                    "for",
+                    "return",
+                    "switch",
+                    "sizeof",
+                )
+                return name if plain else ""
+        return ""
+
+    # -- shapes, grids and blocks
+
+    def shape(self, name: str) -> list[str | None]:
+        """Return a tensor's extents in memory order; None for one that the code does not show, none of all."""
+        shapes = [shape for index in self.pointers[name].indices if (shape := self._shape(index))]
+        return max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
+
+    def _shape(self, index: Sum) -> list[str | None]:
+        strides: dict[tuple[Product, int], str | None] = {}
+        for product, factor in index.items():
+            sizes = tuple(name for name in product if name in self.sizes)
+            rest = [name for name in product if name not in self.sizes]
+            if not rest or not any(self._varies(name) for name in rest):
+                continue
+            if len(rest) > 1 and not any(name in self.bounds for name in rest):
+                rest_key = (sizes, 1)  # a block's first element
+            else:
+                rest_key = (sizes, factor)
+            bound = next((self.bound(one) for one in rest if self.bound(one)), None)
+            strides[rest_key] = strides.get(rest_key) or bound
+        if not strides:
+            return []
+        order = sorted(strides, key=lambda one: (len(one[0]), one[1]))
+        extents: list[str | None] = []
+        below: tuple[Product, int] = ((), 1)
+        for one in order:
+            if one != below:
+                extent = _quotient(one, below)
+                if extent is None:
+                    return []
+                extents.append(extent)
+            below = one
+        return [strides[order[-1]], *reversed(extents)]
+
+    def _varies(self, name: str) -> bool:
+        return name in self.bounds or name in self.begins or "Idx_" in name or "[" in name or "%" in name
+
+    def bound(self, name: str) -> str | None:
+        """Return the extent of the problem that a variable stays below; None where the code does not say."""
+        if name in self.bounds:
+            return text_of({product: factor for product, factor in self.bounds[name].items() if factor})
+        if match := re.fullmatch(r"\(.* % (\w+)\)", name):
+            return match[1] if match[1] in self.sizes else None
+        return None
+
+    def span(self, axis: str) -> tuple[Sum, str | None] | None:
+        """Return how many elements a block computes along an axis, and of how many; None if it does not ask for it.
+
+        The first is the factor of ``blockIdx`` in an index, the second the bound of that index.
+        """
+        found: list[tuple[Sum, str | None]] = []
+        for name, text in self.begins.items():
+            terms = sum_of(python_of(text), self.begins) or {}
+            factor = {
+                tuple(
+                    part for part in product if part != f"blockIdx_{axis}" and part not in self.sizes
+                ): number
+                for product, number in terms.items()
+                if f"blockIdx_{axis}" in product and number > 0
+            }
+            if len(factor) == 1:
+                found.append((factor, self.bound(name)))
+        for use in self.pointers.values():
+            for index in use.indices:
+                for product, number in index.items():
+                    if f"blockIdx_{axis}" in product:
+                        rest = tuple(p for p in product if p != f"blockIdx_{axis}" and p not in self.sizes)
+                        found.append(({rest: max(number, 1)}, None))
+        found.sort(key=lambda one: one[1] is None)
+        return found[0] if found else None
+
+    def uses(self, name: str) -> bool:
+        """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
+        of, _, member = name.partition(".")
+        texts = [token.text for token in self.body]
+        return any(texts[at : at + 3] == [of, ".", member] for at, text in enumerate(texts) if text == of)
+
+    def divided(self, axis: str) -> int:
+        """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
+        texts = [token.text for token in self.body]
+        for at in range(len(texts) - 4):
+            if texts[at : at + 4] == ["threadIdx", ".", axis, "/"] and texts[at + 4].isdecimal():
+                return int(texts[at + 4])
+        return 1
+
+
+def _sum_of_both(one: Sum, other: Sum) -> Sum:
+    return {product: one.get(product, 0) + other.get(product, 0) for product in {**one, **other}}
+
+
+def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
+    factors = list(larger[0])
+    for name in smaller[0]:
+        if name not in factors:
+            return None
+        factors.remove(name)
+    if larger[1] % smaller[1]:
+        return None
+    number = larger[1] // smaller[1]
+    return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])

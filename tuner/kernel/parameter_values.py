@@ -1,0 +1,65 @@
+"""Values to try for a parameter of which only the name, its place in the launch and perhaps a default are known."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.kernel.draft import ParameterDraft
+
+_SIZE = re.compile(
+    r"(?i)[nmkl]|[nmkwhd][xyz]|(?:num_?|n_?|total_?|image_?|matrix_?|problem_?|data_?|input_?|output_?)*"
+    r"(?:rows?|cols?|columns?|elements?|points?|sizes?|width|height|depth|length|len|dims?|channels?|batch(?:es)?|items|count)"
+    r"(?:_?[xyzmnkwh])?\Z"
+)
+_BLOCK = re.compile(r"(?i).*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads")
+_SWITCH = re.compile(r"(?i)(use|enable|with|has|is|do|no)_\w+|\w+_(enabled|flag|on)")
+_KINDS = (
+    (re.compile(r"(?i).*warps?.*"), (1, 2, 4, 8, 16), 4),
+    (re.compile(r"(?i).*(stages?|pipeline|buffers).*"), (1, 2, 3, 4), 2),
+    (re.compile(r"(?i).*(vec|lanes|simd).*"), (1, 2, 4), 1),
+    (re.compile(r"(?i)b[mn]|(block|tile)_?(m|n)"), (16, 32, 64, 128), 64),
+    (re.compile(r"(?i)bk|(block|tile)_?k"), (8, 16, 32), 16),
+)
+"""Names, with their values and the default."""
+_BLOCKS = {
+    "": ((32, 64, 128, 256, 512, 1024), 256),
+    "x": ((8, 16, 32, 64, 128), 32),
+    "y": ((1, 2, 4, 8, 16, 32), 8),
+    "z": ((1, 2, 4, 8), 1),
+}
+"""Threads of a block: in all, and along each axis where there are several."""
+PER_THREAD = (1, 2, 4, 8)
+
+
+def is_size(name: str) -> bool:
+    """Return whether a macro's name says that it is a size of the problem rather than a choice of the kernel."""
+    return _SIZE.fullmatch(name) is not None and not is_block(name)
+
+
+def is_block(name: str) -> bool:
+    """Return whether a macro's name says that it is a number of threads."""
+    return _BLOCK.fullmatch(name) is not None
+
+
+def parameter_draft(name: str, default: int | None = None, block: str | None = None) -> ParameterDraft:
+    """Return a parameter with values to try.
+
+    Args:
+        name: the parameter's.
+        default: its value in the source, which is then one of the values.
+        block: of threads of a block their axis, or empty if that is the only one; None for another parameter.
+    """
+    doc = ""
+    values: tuple[int, ...]
+    if block is not None:
+        values, usual = _BLOCKS[block]
+        doc = f"threads of a block{f' along {block}' if block else ''}"
+    elif _SWITCH.fullmatch(name):
+        values, usual = (0, 1), 0
+    else:
+        fitting = (kind for kind in _KINDS if kind[0].fullmatch(name))
+        _, values, usual = next(fitting, (None, PER_THREAD, PER_THREAD[0]))
+        if default is not None and not values[0] <= default <= values[-1]:
+            values = tuple(sorted({max(default // 4, 1), max(default // 2, 1), default, 2 * default, 4 * default}))
+    default = usual if default is None else default
+    return ParameterDraft(sorted({*values, default}), default, doc)
