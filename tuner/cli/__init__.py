@@ -25,6 +25,7 @@ from tuner.report.terminal import escaped_output
 GROUPS = {
     "Tune": {
         "run": ("run:run", "Tune a kernel: tune KERNEL, such as tune gemm."),
+        "init": ("inspection:init", "Write the file of a kernel of your own, from its .cu file."),
         "check": ("inspection:check", "Find mistakes in a kernel of your own, without a GPU."),
     },
     "See what was found": {
@@ -99,7 +100,7 @@ class _LazyGroup(click.Group):
         word = args[0]
         if word not in COMMANDS | FORMER:
             kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
-            if not (word in kernels or word.endswith(".toml") or "/" in word):
+            if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
                 guess = f"did you mean {FORMER.get(close[0], ('', close[0]))[1]}? " if close else ""
                 raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")

@@ -1,4 +1,4 @@
-"""C expressions of sizes and indices as Python's, which the expressions of kernel files are, and as sums of products."""
+"""C expressions of sizes and indices: as Python's, which kernel files have, and as sums of products."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ _TYPES = frozenset((*NUMBERS, *NO_TYPE, *PASSED_AS))
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", "dynamic_cast")
 _SUFFIX = re.compile(r"(?i)(?<=[\da-f.])(?:u?l{0,2}|l{1,2}u)\Z")
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "/": "//", "true": "1", "false": "0"}
+_ALLOWED = (
+    ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.operator,
+    ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
 Product = tuple[str, ...]
 Sum = Mapping[Product, int]
 """Integer factors of products of names and of other parts, each product in alphabetical order; ``()`` is a number."""
@@ -96,20 +100,8 @@ def expression_text(text: str) -> str | None:
     if tree is None:
         return None
     tree = ast.fix_missing_locations(_Rounded().visit(tree))
-    allowed = (
-        ast.Name,
-        ast.Constant,
-        ast.BinOp,
-        ast.UnaryOp,
-        ast.BoolOp,
-        ast.Compare,
-        ast.IfExp,
-        ast.Call,
-        ast.operator,
-    )
-    allowed += (ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)
     for node in ast.walk(tree):
-        if not isinstance(node, allowed) or (
+        if not isinstance(node, _ALLOWED) or (
             isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
         ):
             return None
@@ -120,13 +112,20 @@ def expression_text(text: str) -> str | None:
     return ast.unparse(tree)
 
 
+def bare(text: str) -> str:
+    """Return an expression without parentheses around the whole."""
+    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
+
+
 class _Rounded(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.op, ast.LShift) and isinstance(node.right, ast.Constant):
-            return ast.BinOp(node.left, ast.Mult(), ast.Constant(2 ** min(int(node.right.value), 62)))
-        if isinstance(node.op, ast.RShift) and isinstance(node.right, ast.Constant):
-            node = ast.BinOp(node.left, ast.FloorDiv(), ast.Constant(2 ** min(int(node.right.value), 62)))
+        match node:
+            case ast.BinOp(
+                left=left, op=ast.LShift() | ast.RShift() as op, right=ast.Constant(value=int(bits))
+            ):
+                by = ast.Mult() if isinstance(op, ast.LShift) else ast.FloorDiv()
+                node = ast.BinOp(left, by, ast.Constant(2 ** min(bits, 62)))
         if isinstance(node.op, ast.FloorDiv) and (upper := _rounded_up(node)) is not None:
             return ast.Call(ast.Name("ceil_div"), [upper, node.right], [])
         return node

@@ -27,7 +27,7 @@ PASSED_AS = {
 _VECTOR = re.compile(
     r"(?P<of>float|double|int|uint|char|uchar|longlong|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
 )
-_SHORT = {"longlong": "long long"}
+_SHORT = {"longlong": "long long", "uchar": "unsigned char", "uint": "unsigned int"}
 NUMBERS = frozenset(("signed", "unsigned", "char", "short", "int", "long", "float", "double", "bool"))
 NO_TYPE = frozenset(
     (
@@ -46,25 +46,19 @@ class CType:
     text: str
     """Without qualifiers, such as ``float*`` or ``unsigned int``."""
     base: str
-    """What a pointer points to in the end, aliases of the file replaced: ``float``."""
+    """What a pointer points to in the end, aliases of the file replaced: ``float``, also of ``float4``."""
     pointers: int = 0
     const: bool = False
     """Of a pointer: whether what it points to is."""
 
-    @property
-    def lanes(self) -> int:
-        """The numbers in one element: 4 of ``float4``, else 1."""
-        vector = _VECTOR.match(self.base)
-        return int(vector["lanes"]) if vector else 1
+    lanes: int = 1
+    """The numbers in one element: 4 of ``float4``."""
 
     @property
     def dtype(self) -> str | None:
         """The dtype of a pointer's elements, or as which a number is passed; None if the tuner has none for it."""
-        if self.pointers > 1:
+        if self.pointers > 1 or (self.lanes > 1 and not self.pointers):
             return None
-        if vector := _VECTOR.match(self.base):
-            of = vector["of"]
-            return DTYPE_OF[_SHORT.get(of, of)] if self.pointers else None
         return (DTYPE_OF if self.pointers else PASSED_AS).get(self.base)
 
     @property
@@ -91,6 +85,12 @@ def base_of(words: Sequence[str]) -> str:
 def _spaced(words: Sequence[str]) -> Iterator[str]:
     for before, word in zip(("", *words), words, strict=False):
         yield f" {word}" if before.isidentifier() and word.isidentifier() else word
+
+
+def vector_of(base: str) -> tuple[str, int]:
+    """Return the type and number of what is in one of CUDA's vectors, such as ``float4``; of another type itself."""
+    vector = _VECTOR.match(base)
+    return (_SHORT.get(vector["of"], vector["of"]), int(vector["lanes"])) if vector else (base, 1)
 
 
 def is_type(text: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.kernel.c_expressions import Product, Sum, python_name, python_of, sum_of, text_of
-from tuner.kernel.signature import KernelSignature, Source, variables_of
+from tuner.kernel.signature import KernelSignature, Source
 from tuner.kernel.tokens import Token, close_of, joined
+from tuner.kernel.written_launches import variables_of
 
 AXES = ("x", "y", "z")
 ASSIGNS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "++", "--"))
@@ -51,13 +52,17 @@ class CodeUse:
         numbers = {
             name: macro.value
             for name, macro in source.macros.items()
-            if not macro.parameters and not macro.guarded
+            if macro.parameters is None and not macro.guarded and name not in self.sizes
         }
         begins = dict(variables_of(kernel.body))
         changed = set(self._changed())
         self.begins = begins
+        self._first = {**numbers, **source.constants, **begins}
+        numbers |= source.constants
         self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
         self.bounds: dict[str, Sum] = {}
+        self.again = {name for name in begins if self._assignments(name) > 1}
+        """Variables that are set more than once."""
         self.partly = False
         """Whether conditions leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
@@ -73,9 +78,19 @@ class CodeUse:
                 continue
             before = self.body[at - 1].text if at else ""
             after = self.body[at + 1].text if at + 1 < len(self.body) else ""
-            declared = before.isidentifier() and before not in ("return", "else") or before in ("*", "&")
+            declared = (before.isidentifier() and before not in ("return", "else")) or before in ("*", "&")
             if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
                 yield token.text
+
+    def _assignments(self, name: str) -> int:
+        texts = [token.text for token in self.body]
+        return sum(text == name and texts[at + 1 : at + 2] == ["="] for at, text in enumerate(texts))
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether each thread goes through all that the problem has."""
+        inner = (name for name in self.bounds if name in self.begins and not self._places({(name,): 1}))
+        return any(self.begins[name].strip() == "0" for name in inner)
 
     def sum(self, tokens: Sequence[Token] | str) -> Sum | None:
         """Return an expression as a sum, in which variables without a bound are replaced by what they are."""
@@ -84,7 +99,7 @@ class CodeUse:
         return sum_of(python_of(text), unbound)
 
     def _comparisons(self) -> Iterator[tuple[str, Sum]]:
-        """Yield variables with the expressions of the problem that they stay below: ``i < n``, or an end if ``i >= n``."""
+        """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``."""
         for at, token in enumerate(self.body):
             if (sign := token.text) not in ("<", "<=", ">", ">="):
                 continue
@@ -94,10 +109,13 @@ class CodeUse:
                 if low is None or high is None:
                     continue
                 names = [product for product in low if product]
-                if self._of_problem(high) and len(names) == 1 == len(names[0]) and low[names[0]] == 1:
+                single = [product[0] for product in names if len(product) == 1 and low[product] == 1]
+                if len(names) > 1:  # y + j < height
+                    single = [name for name in single if self._places({(name,): 1})][:1]
+                if self._of_problem(high) and single:
                     constant = high.get((), 0) - low.get((), 0)
                     self.partly |= constant < 0
-                    yield names[0][0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
+                    yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
                     self.partly |= high.get((), 0) + (reads == ">") > 0  # i >= 2
 
@@ -127,7 +145,7 @@ class CodeUse:
 
     def _places(self, terms: Sum) -> bool:
         """Return whether a sum depends on a block or thread."""
-        full = [sum_of(python_of(text_of(terms)), self.begins)]
+        full = [sum_of(python_of(text_of(terms)), self._first)]
         return any("Idx_" in name for one in full if one for product in one for name in product)
 
     # -- pointers
@@ -274,6 +292,20 @@ class CodeUse:
             return match[1] if match[1] in self.sizes else None
         return None
 
+    def for_each_block(self, name: str) -> bool:
+        """Return whether an array has one element for each block, and a block computes several of the problem."""
+        indices = self.pointers[name].indices
+        each = bool(indices) and all(
+            index and all("blockIdx_x" in product and len(product) == 1 for product in index if product)
+            for index in indices
+        )
+        span = self.span("x")
+        return each and span is not None and not (span[1] is None and set(span[0]) == {()})
+
+    def is_extent(self, name: str) -> bool:
+        """Return whether a variable is compared with a name of the problem alone."""
+        return any(name == self.bound(variable) for variable in self.bounds)
+
     def span(self, axis: str) -> tuple[Sum, str | None] | None:
         """Return how many elements a block computes along an axis, and of how many; None if it does not ask for it.
 
@@ -281,7 +313,7 @@ class CodeUse:
         """
         found: list[tuple[Sum, str | None]] = []
         for name, text in self.begins.items():
-            terms = sum_of(python_of(text), self.begins) or {}
+            terms = sum_of(python_of(text), self._first) or {}
             factor = {
                 tuple(
                     part for part in product if part != f"blockIdx_{axis}" and part not in self.sizes

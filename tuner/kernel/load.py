@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,17 @@ def find_kernel(name_or_file: str) -> Path:
     Raises:
         UsageError: there is no such kernel or file.
     """
-    if name_or_file.endswith(".toml") or "/" in name_or_file:
+    if name_or_file.endswith((".toml", *SOURCES)) or "/" in name_or_file:
         path = Path(name_or_file).expanduser()
         if not path.is_file():
-            raise UsageError(f"no kernel file {name_or_file}", "give the path of a kernel's .toml file")
+            remedy = "give the path of a kernel's .toml file"
+            if path.suffix == ".toml" and (source := path.with_suffix(".cu")).is_file():
+                remedy = f"write it with: tune init {shlex.quote(str(source))}"
+            raise UsageError(f"no kernel file {name_or_file}", remedy)
         if path.suffix in SOURCES:
             raise UsageError(
                 f"{name_or_file} is a kernel's source",
-                "give the .toml file that describes it: docs/adding-a-kernel.md",
+                f"write the .toml file that describes it with: tune init {shlex.quote(name_or_file)}",
             )
     else:
         path = paths.search_spaces() / f"{name_or_file}.toml"

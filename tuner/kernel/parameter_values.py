@@ -24,10 +24,11 @@ _KINDS = (
 _BLOCKS = {
     "": ((32, 64, 128, 256, 512, 1024), 256),
     "x": ((8, 16, 32, 64, 128), 32),
+    "xy": ((8, 16, 32), 16),
     "y": ((1, 2, 4, 8, 16, 32), 8),
     "z": ((1, 2, 4, 8), 1),
 }
-"""Threads of a block: in all, and along each axis where there are several."""
+"""Threads of a block: in all, and along each axis or two where there are several."""
 PER_THREAD = (1, 2, 4, 8)
 
 
@@ -60,6 +61,8 @@ def parameter_draft(name: str, default: int | None = None, block: str | None = N
         fitting = (kind for kind in _KINDS if kind[0].fullmatch(name))
         _, values, usual = next(fitting, (None, PER_THREAD, PER_THREAD[0]))
         if default is not None and not values[0] <= default <= values[-1]:
-            values = tuple(sorted({max(default // 4, 1), max(default // 2, 1), default, 2 * default, 4 * default}))
+            values = tuple(
+                sorted({max(default // 4, 1), max(default // 2, 1), default, 2 * default, 4 * default})
+            )
     default = usual if default is None else default
     return ParameterDraft(sorted({*values, default}), default, doc)

@@ -6,12 +6,14 @@ the branch is read that NVRTC would take where that is known, else the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.errors import KernelError
-from tuner.kernel.c_types import NO_TYPE, NUMBERS, CType, base_of, is_type
+from tuner.kernel.c_types import NO_TYPE, NUMBERS, CType, base_of, is_type, vector_of
 from tuner.kernel.tokens import Macro, Token, close_of, joined, scan, split
+from tuner.kernel.written_launches import WrittenLaunch, written_launch
 
 _SPECIFIERS = frozenset(
     (
@@ -54,19 +56,6 @@ class KernelSignature:
 
 
 @dataclass(frozen=True)
-class WrittenLaunch:
-    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source, as texts."""
-
-    kernel: str
-    template: tuple[str, ...]
-    shape: tuple[str, ...]
-    """Grid, block, and perhaps shared memory and stream."""
-    arguments: tuple[str, ...]
-    variables: Mapping[str, str]
-    """What variables of the calling function begin as, by name: ``dim3 grid(n / 2, 1)`` as ``dim3(n / 2, 1)``."""
-
-
-@dataclass(frozen=True)
 class Symbol:
     """A ``__constant__`` or ``__device__`` variable of the module."""
 
@@ -96,6 +85,8 @@ class Source:
     kernels: tuple[KernelSignature, ...]
     launches: tuple[WrittenLaunch, ...]
     macros: Mapping[str, Macro]
+    constants: Mapping[str, str]
+    """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
     symbols: tuple[Symbol, ...]
     functions: tuple[PlainFunction, ...]
     """Those that are not said to be a kernel's or a device's."""
@@ -146,6 +137,7 @@ def read_signatures(text: str) -> Source:
         tuple(kernels.values()),
         tuple(reader.launches),
         macros,
+        reader.constants,
         tuple(reader.symbols),
         tuple(reader.functions),
         tuple(tokens),
@@ -163,6 +155,9 @@ class _Reader:
             for name, macro in macros.items()
             if macro.parameters is None and is_type(macro.value)
         }
+        self.structs: dict[str, tuple[str, int]] = {}
+        """Those whose members are numbers of one type, with that and how many they are."""
+        self.constants: dict[str, str] = {}
         self.kernels: list[KernelSignature] = []
         self.launches: list[WrittenLaunch] = []
         self.symbols: list[Symbol] = []
@@ -198,6 +193,9 @@ class _Reader:
                 ):
                     self._declaration(head, self.tokens[at : close + 1], names, extern_c)
                     begin = close + 1
+                elif words and words[0] in ("struct", "class") and (alike := self._members(at + 1, close)):
+                    name = next((word for word in reversed(words) if word.isidentifier()), "")
+                    self.structs[name] = alike
                 at = close  # of a class or an initializer, which end with a semicolon
             at += 1
 
@@ -213,11 +211,32 @@ class _Reader:
             self._alias(words[1], head[words.index("=") + 1 :])
         elif words[:1] == ["typedef"] and len(head) > 2:
             self._alias(words[-1], head[1:-1])
+        elif "=" in outside and {"const", "constexpr"} & set(outside) and not body:
+            place = outside.index("=")
+            self.constants[outside[place - 1]] = joined(head[words.index("=") + 1 :])
         elif body and not {"__device__", "constexpr"} & set(words):
             name = next((words[at - 1] for at, word in enumerate(words) if word == "(" and at), "")
             self.functions.append(PlainFunction(name, (*head, *body)))
         if body:
             self._launches(body)
+
+    def _members(self, start: int, end: int) -> tuple[str, int] | None:
+        """Return the type of a class's members and how many they are; None if they are no numbers of one type."""
+        kinds, count, begin = set[str](), 0, start
+        for at in range(start, end):
+            if self.tokens[at].text == ";":
+                words = [token.text for token in self.tokens[begin:at]]
+                begin = at + 1
+                first = words[: words.index(",")] if "," in words else words
+                extents = [int(word) for word in words if word.isdecimal()]
+                kind = self.type_of(
+                    [word for word in first[:-1] if word not in ("[", "]")][: -1 if "[" in first else None]
+                )
+                if kind.pointers or kind.dtype is None or "(" in words:
+                    return None
+                kinds.add(kind.base)
+                count += math.prod(extents) * (1 + words.count(",")) * kind.lanes
+        return (kinds.pop(), count) if len(kinds) == 1 else None
 
     def _alias(self, name: str, tokens: Sequence[Token]) -> None:
         if (text := joined(tokens)) and is_type(text):
@@ -289,7 +308,8 @@ class _Reader:
             pointers += alias.count("*")
             const = const or (alias.count("*") > 0 and "const" in alias)
             base = base_of([word for word in alias if word not in NO_TYPE and word != "*"])
-        return CType(text, base, pointers, const)
+        base, lanes = self.structs.get(base) or vector_of(base)
+        return CType(text, base, pointers, const, lanes)
 
     def _symbol(self, head: Sequence[Token], names: tuple[str, ...]) -> None:
         texts = [token.text for token in head]
@@ -316,51 +336,9 @@ class _Reader:
     def _launches(self, body: Sequence[Token]) -> None:
         for at, token in enumerate(body):
             if token.text == "<<<":
-                launch = _written_launch(body, at)
+                launch = written_launch(body, at)
                 if launch is not None:
                     self.launches.append(launch)
-
-
-def _written_launch(body: Sequence[Token], at: int) -> WrittenLaunch | None:
-    stop = next((n for n in range(at, len(body)) if body[n].text == ">>>"), None)
-    if stop is None or not at or stop + 1 >= len(body) or body[stop + 1].text != "(":
-        return None
-    template: tuple[str, ...] = ()
-    name = at - 1
-    if body[name].text in (">", ">>>"):
-        depth = 0
-        while name >= 0:
-            depth += {">": 1, ">>>": 3, "<": -1}.get(body[name].text, 0)
-            if depth == 0:
-                break
-            name -= 1
-        template = tuple(map(joined, split(body[name + 1 : at - 1])))
-        name -= 1
-    if name < 0 or not body[name].text.isidentifier():
-        return None
-    shape = tuple(map(joined, split(body[at + 1 : stop])))
-    arguments = tuple(map(joined, split(body[stop + 2 : close_of(body, stop + 1)])))
-    return WrittenLaunch(body[name].text, template, shape, arguments, dict(variables_of(body[:name])))
-
-
-def variables_of(body: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    """Yield variables with what they begin as: ``int n = 8``, ``dim3 grid(8, 8)`` as ``dim3(8, 8)``, ``dim3 grid{8}``."""
-    for at in range(1, len(body) - 1):
-        kind, name, mark = (body[at + step].text for step in (-1, 0, 1))
-        pointer = (
-            kind in ("*", "&")
-            and at > 1
-            and (body[at - 2].text.isidentifier() or body[at - 2].text in (">", "*"))
-        )
-        if not name.isidentifier() or not (kind.isidentifier() or kind == "," or pointer):
-            continue
-        if mark == "=":
-            stop = at + 2
-            while stop < len(body) and body[stop].text not in (";", ","):
-                stop = close_of(body, stop) + 1 if body[stop].text in ("(", "[", "{") else stop + 1
-            yield name, joined(body[at + 2 : stop])
-        elif mark in ("(", "{") and kind in ("dim3", ","):
-            yield name, f"dim3({joined(body[at + 2 : close_of(body, at + 1)])})"
 
 
 def _template_parameter(tokens: Sequence[Token]) -> tuple[str, str]:

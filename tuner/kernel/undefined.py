@@ -13,13 +13,14 @@ from tuner.kernel.tokens import Token
 
 _WORDS = frozenset(
     (
-        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "NULL", "this", "return",
-        "if", "else", "for", "while", "do", "switch", "case", "default", "break", "continue", "goto", "sizeof", "alignof",
-        "alignas", "new", "delete", "operator", "template", "typename", "using", "namespace", "typedef", "public",
-        "private", "protected", "virtual", "override", "final", "friend", "extern", "inline", "noexcept", "decltype", "auto",
-        "void", "wchar_t", "static_assert", "static_cast", "reinterpret_cast", "const_cast", "asm", "mutable", "explicit",
-        "constexpr", "consteval", "constinit", "concept", "requires", "std", "cuda", "nvcuda", "INFINITY", "NAN",
-        "HUGE_VAL", "HUGE_VALF", "RAND_MAX", "EOF", "dim3", "cooperative_groups",
+        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "NULL", "this",
+        "return", "if", "else", "for", "while", "do", "switch", "case", "default", "break", "continue", "goto",
+        "sizeof", "alignof", "alignas", "new", "delete", "operator", "template", "typename", "using", "namespace",
+        "typedef", "public", "private", "protected", "virtual", "override", "final", "friend", "extern", "inline",
+        "noexcept", "decltype", "auto", "void", "wchar_t", "static_assert", "static_cast", "reinterpret_cast",
+        "const_cast", "asm", "mutable", "explicit", "constexpr", "consteval", "constinit", "concept", "requires",
+        "std", "cuda", "nvcuda", "INFINITY", "NAN", "HUGE_VAL", "HUGE_VALF", "RAND_MAX", "EOF", "dim3",
+        "cooperative_groups",
     )
 )  # fmt: skip
 _KNOWN = re.compile(
@@ -91,7 +92,12 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
     texts = ["", "", *(token.text for token in tokens), "", ""]
     kinds = ("struct", "class", "union", "typename", "using", "enum")
     types = {after for before, after in pairwise(texts) if before in kinds}
-    types |= {texts[texts.index(";", at) - 1] for at, text in enumerate(texts) if text == "typedef" and ";" in texts[at:]}
+    types |= {before for before, after in pairwise(texts) if after == "{" and before.isidentifier()}
+    types |= {
+        texts[texts.index(";", at) - 1]
+        for at, text in enumerate(texts)
+        if text == "typedef" and ";" in texts[at:]
+    }
     declared = set(types)
     for at in range(2, len(texts) - 2):
         earlier, before, text, after = texts[at - 2 : at + 2]
@@ -102,7 +108,9 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
         if not text.isidentifier():
             continue
         typed = before.isidentifier() and before not in _BEFORE_VALUES
-        pointed = before in ("*", "&", "&&") and (earlier in _TYPES or _KNOWN.fullmatch(earlier) or earlier in types)
+        pointed = before in ("*", "&", "&&") and (
+            earlier in _TYPES or _KNOWN.fullmatch(earlier) or earlier in types
+        )
         listed = before == "," and depth == 0 and after in (";", ",", "=", "[")
         templated = before == ">" and after in ("=", ";", "(", "{", "[", ",", ")")
         if typed or pointed or listed or templated or (after in ASSIGNS and before not in (".", "->")):

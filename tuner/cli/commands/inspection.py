@@ -9,10 +9,38 @@ from pathlib import Path
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.loader import command, flag, kernel_argument, option, texts
+from tuner.cli.loader import argument, command, flag, kernel_argument, option, texts
 from tuner.cli.options import ConfigurationArguments, ForGpuArguments, ProblemArguments
 
 as_json_option = partial(flag, "--json", help_="Print as JSON.")
+
+INIT_EXAMPLES = """\b
+Examples:
+  tune init stencil.cu
+  tune init kernels.cu --entry transpose -o transpose.toml
+"""
+
+
+@dataclass(frozen=True)
+class InitArguments:
+    """Write a kernel's TOML file from its CUDA source.
+
+    Reads the kernel's parameters, macros and launches, and how it indexes its arrays. What nothing defines becomes a
+    parameter, with values to try. What cannot be read is guessed, and marked TODO. Results are compared with those of
+    the default configuration until you say what they must be. Runs nothing, and needs no GPU.
+    """
+
+    source: Path = argument(type=shared.FILE, metavar="FILE.cu")
+    entry: str = option(
+        "--entry", default="", metavar="NAME", help="The kernel, where the source has several."
+    )
+    output: Path | None = shared.file(
+        "-o", "--output", metavar="FILE.toml", help="By default beside the source, with its name."
+    )
+    force: bool = flag("--force", help_="Replace the file if it exists.")
+
+
+init = command(InitArguments, "init:init", epilog=INIT_EXAMPLES)
 
 CHECK_EXAMPLES = """\b
 Examples:

@@ -1,0 +1,320 @@
+"""``tune init``: from a CUDA source to a kernel's file, in the ways that people write kernels."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import Said, assert_refused, said_by
+
+STENCIL = """\
+// A five-point stencil in one dimension {
+__global__ void stencil5(const float* x, float* y, int n) {
+    const int first = blockIdx.x * BLOCK * TILE + threadIdx.x;
+    for (int t = 0; t < TILE; ++t) {
+        const int i = first + t * BLOCK;
+        if (i >= 2 && i < n - 2) {
+            y[i] = 0.2f * (x[i - 2] + x[i - 1] + x[i] + x[i + 1] + x[i + 2]);
+        }
+    }
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(capsys: pytest.CaptureFixture[str], text: str, *options: str) -> tuple[dict[str, Any], Said]:
+    """Return what the file holds that is written for a source, and what was said."""
+    Path("kernel.cu").write_text(text)
+    said = said_by(capsys, "init", "kernel.cu", *options)
+    assert said.code == 0, said.err
+    return tomllib.loads(Path("kernel.toml").read_text()), said
+
+
+def launch(data: dict[str, Any]) -> dict[str, Any]:
+    return data["variants"]["main"]["launches"][0]  # type: ignore[no-any-return]
+
+
+def shapes(data: dict[str, Any]) -> dict[str, str]:
+    """Return shape and role of each tensor, as a short text."""
+    return {
+        name: " ".join([*one["shape"], one.get("role", "input"), str(one.get("init", ""))]).strip()
+        for name, one in data["tensors"].items()
+    }
+
+
+def test_a_stencil_needs_no_edit(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(capsys, STENCIL)
+    assert data["reference"] == "default"
+    assert data["problem"]["sizes"] == {"n": "2**24"}
+    assert shapes(data) == {"x": "n input", "y": "n inout zeros"}
+    parameters = data["variants"]["main"]["parameters"]
+    assert list(parameters) == ["BLOCK", "TILE"]
+    assert (parameters["BLOCK"]["default"], parameters["TILE"]["values"]) == (256, [1, 2, 4, 8])
+    assert (launch(data)["grid"], launch(data)["block"]) == (["ceil_div(n, BLOCK * TILE)"], ["BLOCK"])
+    assert launch(data)["entry"] == "stencil5"
+    assert "TODO:" not in Path("kernel.toml").read_text()
+    assert said.out == "kernel.toml: stencil5(x, y, n); tuned: BLOCK, TILE\n"
+    assert "next: tune check kernel.toml, then tune kernel.toml" in said.err
+
+
+def test_a_file_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    init(capsys, STENCIL)
+    Path("kernel.toml").write_text("mine")
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "kernel.toml exists", "--force")
+    assert Path("kernel.toml").read_text() == "mine"
+    assert said_by(capsys, "init", "kernel.cu", "-o", "other.toml").code == 0
+    assert said_by(capsys, "init", "kernel.cu", "--force").code == 0
+    assert Path("kernel.toml").read_text() == Path("other.toml").read_text()
+
+
+def test_a_file_elsewhere_finds_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("folder").mkdir()
+    Path("kernel.cu").write_text(STENCIL)
+    assert said_by(capsys, "init", "kernel.cu", "-o", "folder/stencil.toml").code == 0
+    data = tomllib.loads(Path("folder/stencil.toml").read_text())
+    assert launch(data)["template"] == "../kernel.cu"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("kernel.cu",), ("check", "kernel.cu"), ("show", "./kernel.cu"), ("check", "kernel.toml")]
+)
+def test_errors_name_the_command(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text(STENCIL)
+    assert_refused(said_by(capsys, *arguments), 2, "tune init", "kernel.cu")
+
+
+TILED = """
+#ifndef TILE
+#define TILE 16
+#endif
+__global__ void product(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float a[TILE][TILE], b[TILE][TILE];
+    int tx = threadIdx.x, ty = threadIdx.y;
+    int row = blockIdx.y * TILE + ty, col = blockIdx.x * TILE + tx;
+    float sum = 0.f;
+    for (int k0 = 0; k0 < K; k0 += TILE) {
+        a[ty][tx] = (row < M && k0 + tx < K) ? A[row * K + k0 + tx] : 0.f;
+        b[ty][tx] = (col < N && k0 + ty < K) ? B[(k0 + ty) * N + col] : 0.f;
+        __syncthreads();
+        for (int k = 0; k < TILE; ++k) sum += a[ty][k] * b[k][tx];
+        __syncthreads();
+    }
+    if (row < M && col < N) C[row * N + col] = sum;
+}
+"""
+SOFTMAX = """
+__global__ void softmax(const half* in, half* out, int cols) {
+    const half* row = in + blockIdx.x * (long long)cols;
+    half* to = &out[blockIdx.x * (size_t)cols];
+    for (int j = threadIdx.x; j < cols; j += block_size) { to[j] = row[j]; }
+}
+"""
+WARPS = """
+__global__ void norm(const float *__restrict__ x, float *__restrict__ y, const int rows, const int columns)
+{
+    const int row = blockIdx.x * warps + threadIdx.x / 32;
+    if (row >= rows) return;
+    x += (size_t)row * columns;
+    y += (size_t)row * columns;
+    for (int i = threadIdx.x % 32; i < columns; i += 32) y[i] = x[i];
+}
+"""
+VOLUME = """
+__global__ void scale(const double volatile* u, double* v, unsigned nx, unsigned ny, unsigned nz) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z;
+    if (x >= nx || y >= ny || z >= nz) return;
+    size_t at = ((size_t)z * ny + y) * nx + x;
+    v[at] = 2 * u[at];
+}
+"""
+GATHER = """
+__global__ void gather(const float* table, const int* at, float* y, long long n, int m) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = table[at[i]];
+}
+"""
+TOTAL = """
+__global__ void total(const float* x, float* sum, size_t n) {
+    float part = 0;
+    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) part += x[i];
+    atomicAdd(sum, part);
+}
+"""
+VECTORS = """
+struct Colour { unsigned char r, g, b; };
+__global__ void paint(const float4* in, Colour* out, int n) {
+    int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n) { out[i].r = in[i].x; }
+}
+"""
+CASES = {
+    TILED: (
+        {"A": "M K input", "B": "K N input", "C": "M N output"},
+        ["ceil_div(N, TILE)", "ceil_div(M, TILE)"],
+        ["TILE", "TILE"],
+    ),
+    SOFTMAX: ({"in_": "rows cols input", "out": "rows cols output"}, ["rows"], ["block_size"]),
+    WARPS: (
+        {"x": "rows columns input", "y": "rows columns output"},
+        ["ceil_div(rows, warps)"],
+        ["32 * warps"],
+    ),
+    VOLUME: (
+        {"u": "nz ny nx input", "v": "nz ny nx output"},
+        ["ceil_div(nx, block_x)", "ceil_div(ny, block_y)", "nz"],
+        ["block_x", "block_y"],
+    ),
+    GATHER: (
+        {"table": "m input", "at": "n input {'uniform': [0, 'm - 1']}", "y": "n output"},
+        ["ceil_div(n, block_size)"],
+        ["block_size"],
+    ),
+    TOTAL: ({"x": "n input", "sum": "1 inout zeros"}, ["ceil_div(n, block_size)"], ["block_size"]),
+    VECTORS: ({"in_": "n 4 input", "out": "n 3 output"}, ["ceil_div(n, 256)"], ["256"]),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_shapes_roles_and_launches_are_read_from_the_code(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors, grid, block = CASES[text]
+    data, _ = init(capsys, text)
+    assert (shapes(data), launch(data)["grid"], launch(data)["block"]) == (tensors, grid, block)
+    assert "TODO:" not in Path("kernel.toml").read_text()
+
+
+def test_a_template_is_called_with_a_role_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    namespace image {
+    template <typename T, int BLOCK, unsigned VEC = 4>
+    __global__ void __launch_bounds__(BLOCK) scale(const T* x, T* y, T alpha, size_t count) {
+        size_t i = (size_t)blockIdx.x * BLOCK * VEC + threadIdx.x;
+        for (int v = 0; v < VEC; ++v, i += BLOCK) if (i < count) y[i] = alpha * x[i];
+    }
+    }
+    void run(double* x, double* y) { image::scale<double, 128><<<1, 128>>>(x, y, 2.0, 1 << 20); }
+    """
+    data, _ = init(capsys, text)
+    assert launch(data)["entry"] == "image::scale<input_type, {{ block }}, {{ vec }}>"
+    assert launch(data)["arguments"] == ["x", "y", "alpha", {"value": "count", "dtype": "int64"}]
+    assert launch(data)["grid"] == ["ceil_div(count, block * vec)"]
+    assert data["problem"] == {"sizes": {"count": 2**20}, "dtypes": {"input": ["float64"]}}
+    assert data["variants"]["main"]["parameters"]["block"]["default"] == 128
+
+
+def test_sizes_and_launches_of_the_calling_code_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #include <cstdio>
+    #define N 300000
+    __global__ void halve(float* data, int count) {
+        extern __shared__ float part[];
+        part[threadIdx.x] = data[threadIdx.x + blockDim.x * blockIdx.x];
+        data[threadIdx.x + blockDim.x * blockIdx.x] = part[threadIdx.x] / 2;
+    }
+    int main(int argc, char** argv) {
+        float* d; int n = N, t = 64;
+        cudaMalloc((void**)&d, n * sizeof(float));
+        dim3 grid((n + t - 1) / t);
+        halve<<<grid, t, t * sizeof(float)>>>(d, n);
+    }
+    """
+    data, _ = init(capsys, text)
+    assert data["problem"]["sizes"] == {"count": 300000}
+    assert launch(data)["grid"] == ["ceil_div(count, block_size)"]
+    assert launch(data)["shared_bytes"] == "block_size * 4"
+    assert data["variants"]["main"]["parameters"]["block_size"]["default"] == 64
+
+
+def test_macros_are_sizes_types_switches_or_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #define PER_BLOCK (threads * UNROLL)
+    #if use_shared
+    #endif
+    __global__ void add(const real_type* x, real_type* y) {
+        int i = blockIdx.x * threads + threadIdx.x;
+        #pragma unroll UNROLL
+        for (int u = 0; u < UNROLL; u++) { if (i < width) y[i] = x[i] + PER_BLOCK; }
+    }
+    """
+    data, said = init(capsys, text)
+    assert data["problem"]["options"] == {"width": [1024]}
+    assert data["problem"]["dtypes"] == {"real": ["float32"]}
+    parameters = data["variants"]["main"]["parameters"]
+    assert {name: one["values"][:2] for name, one in parameters.items()} == {
+        "threads": [32, 64],
+        "UNROLL": [1, 2],
+        "use_shared": [0, 1],
+    }
+    assert re.search(r"kernel.toml:\d+: a size that is a macro: a guess", said.err)
+
+
+def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text(f"{STENCIL}{TOTAL}{TOTAL.replace('float*', 'double*')}")
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "3 kernels", "--entry: stencil5, total")
+    assert_refused(said_by(capsys, "init", "kernel.cu", "--entry", "total"), 2, "total is overloaded")
+    assert_refused(
+        said_by(capsys, "init", "kernel.cu", "--entry", "x"), 2, "no kernel 'x'", "stencil5, total"
+    )
+    assert said_by(capsys, "init", "kernel.cu", "--entry", "stencil5").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("int main() { return 0; }", ("no __global__ function",)),
+        (
+            "struct P { float x; int id; };\n__global__ void k(P* p, int n) { p[0].id = n; }",
+            (":2: p of k is P*",),
+        ),
+        ("__global__ void k(float** rows, int n) { rows[0][0] = n; }", ("rows of k is float**",)),
+        (
+            "__global__ void k(cudaTextureObject_t t, float* y) { *y = 1; }",
+            ("t of k is cudaTextureObject_t",),
+        ),
+        ("template <class... T> __global__ void k(float* y, T... t) { *y = 1; }", ("template parameter",)),
+    ],
+)
+def test_what_cannot_be_passed_is_named(
+    text: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("kernel.cu").write_text(text)
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "kernel.cu", *words)
+    assert not Path("kernel.toml").exists()
+
+
+def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #define RADIUS 3
+    const int TILE = 32;
+    __constant__ float weights[2 * RADIUS + 1];
+    __device__ float smooth(const float* x, int i);
+    __global__ void blend(const float* x, float* parts, int n, int stride) {
+        parts[blockIdx.x] = weights[0] * smooth(x, threadIdx.x + blockIdx.x * TILE);
+    }
+    """
+    _, said = init(capsys, text)
+    written = Path("kernel.toml").read_text()
+    for mark in (
+        "Fixed in the source, and so not tuned: TILE",
+        "TODO: nothing fills the __constant__ memory weights",
+    ):
+        assert mark in written
+    assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
+
+
+def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the text is: a file or one line."""
+    for cut in range(0, len(TILED), 7):
+        Path("kernel.cu").write_text(TILED[:cut] + '"' + TILED[cut + 3 :])
+        said = said_by(capsys, "init", "kernel.cu", "--force")
+        assert said.code in (0, 2), TILED[:cut]

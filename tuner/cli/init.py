@@ -1,0 +1,64 @@
+"""``tune init``: the file of a kernel, from its source."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+
+from tuner.cli.commands.inspection import InitArguments
+from tuner.core.errors import KernelError, UsageError
+from tuner.core.files import refuse_missing_parent, whole_file
+from tuner.kernel.draft import GAP
+from tuner.kernel.drafting import draft_of
+from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.load import read_kernel
+from tuner.kernel.signature import read_signatures
+from tuner.report.tables import say, show_line
+
+
+def init(asked: InitArguments) -> None:
+    """Write the file, and print what is in it and what comes next.
+
+    Raises:
+        UsageError: there is no such source, or the file exists.
+        KernelError: the source has no kernel or several, or one that no launch can call.
+    """
+    source = asked.source
+    if not source.is_file():
+        raise UsageError(f"no file {source}", "give the path of a .cu file")
+    if source.suffix in (".toml", ".j2", ".py"):
+        raise UsageError(f"{source} is no CUDA source", "give a .cu file; templates are described by hand")
+    output = asked.output or source.with_suffix(".toml")
+    if output.exists() and not asked.force:
+        raise UsageError(f"{output} exists", "give another one with -o, or replace it with --force")
+    refuse_missing_parent(output)
+    text = read_source(source)
+    read = read_signatures(text)
+    try:
+        kernel = read.kernel(asked.entry)
+        headers = [read_source(path) for path in own_headers([text], [source.parent])]
+        draft = draft_of(read, kernel, str(source), headers)
+    except KernelError as error:
+        remedy = error.remedy.replace("name one: ", "name one with --entry: ")
+        where = "" if error.problem.startswith(f"{source}:") else f"{source}: "
+        raise KernelError(where + error.problem, remedy) from None
+    first = f"Written by tune init from {source.name}. Lines marked {GAP} are guesses."
+    launch = replace(draft.launches[0], template=os.path.relpath(source, output.parent))
+    written = replace(draft, head=[first, *draft.head], launches=[launch]).toml()
+    with whole_file(output, replace=asked.force) as path:
+        path.write_text(written)
+    tuned = (
+        ", ".join(draft.parameters)
+        or "nothing yet: give parameters as macros that the source does not define"
+    )
+    show_line(f"{output}: {kernel.name}({', '.join(one.name for one in kernel.parameters)}); tuned: {tuned}")
+    lines = [(number, line) for number, line in enumerate(written.splitlines(), 1) if f"# {GAP}: " in line]
+    for number, line in lines:
+        say(f"{output}:{number}: {line.partition(f'# {GAP}: ')[2]}: a guess, to be corrected if it is wrong")
+    try:
+        read_kernel(output.resolve())
+    except KernelError as error:
+        say(f"correct before anything else: {error}")
+    name = shlex.quote(str(output))
+    say(f"next: tune check {name}, then tune {name}")

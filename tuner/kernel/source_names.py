@@ -1,0 +1,229 @@
+"""What the names in a CUDA source are to a kernel's file: sizes, dtype roles, parameters to tune, other numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tuner.core.errors import KernelError
+from tuner.kernel.c_expressions import expression_text
+from tuner.kernel.c_types import CType
+from tuner.kernel.draft import ROLES, Given
+from tuner.kernel.parameter_values import is_block, is_size
+from tuner.kernel.signature import KernelSignature, Parameter, Source
+from tuner.kernel.toml.table import is_name
+
+_NO_SIZE = re.compile(
+    r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
+)
+SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window)\w*")
+_PASSED = {
+    "bool": "uint8",
+    "unsigned long": "int64",
+    "unsigned long long": "int64",
+    "uint64_t": "int64",
+    "size_t": "int64",
+}
+"""What arrays of C types without a dtype are passed as: the same bytes."""
+
+
+LEAST_SIZE = 64
+"""A macro of at least so much is taken for a size that the source fixes."""
+
+
+class SourceNames:
+    """The names in a source, each with what it becomes.
+
+    Args:
+        source: what the source declares.
+        kernel: one of its kernels.
+        file: the source's name.
+        undefined: the names that nothing defines, and whether each is a type.
+
+    Raises:
+        KernelError: a parameter of the kernel cannot be passed, or of its template not be chosen.
+    """
+
+    def __init__(
+        self, source: Source, kernel: KernelSignature, file: str, undefined: Mapping[str, bool]
+    ) -> None:
+        self.source, self.kernel, self.file = source, kernel, file
+        self.words = {token.text for token in source.tokens} | set(undefined)
+        self.called = next((one for one in source.launches if one.kernel == kernel.short_name), None)
+        """How the source launches the kernel."""
+        self.renamed: dict[str, str] = {}
+        """Names of the source that have another one in the file."""
+        self.sizes: dict[str, Any] = {}
+        """None for a value that the source does not say."""
+        self.options: dict[str, Any] = {}
+        self.dtypes: dict[str, Any] = {}
+        self.scalars: dict[str, Any] = {}
+        self.found: dict[str, int | None] = {}
+        """Parameters with their defaults in the source."""
+        self._take_template()
+        self._take_macros(undefined)
+        self._take_numbers()
+        self._refuse()
+
+    @property
+    def of_problem(self) -> set[str]:
+        """The source's names of sizes, also of those that are fixed."""
+        renamed = {name for name, new in self.renamed.items() if new in self.sizes or new.isdecimal()}
+        return {*self.sizes, *self.options, *renamed}
+
+    def named(self, name: str) -> str:
+        """Return what a name of the source is called in the file, where keywords and functions mean something else."""
+        if name not in self.renamed and not is_name(name):
+            self.renamed[name] = f"{name.strip('_')}_"
+        return self.renamed.get(name, name)
+
+    def text(self, text: str) -> str:
+        """Return an expression with the names that the file has."""
+        return re.sub(r"[A-Za-z_]\w*", lambda match: self.renamed.get(match[0], match[0]), text)
+
+    def free(self, *names: str) -> str:
+        """Return the first name that nothing has."""
+        taken = {*self.words, *self.renamed.values(), *self.found, *self.sizes, *self.options}
+        return next(
+            name for name in (*names, *(f"{names[0]}_{n}" for n in range(2, 1000))) if name not in taken
+        )
+
+    def role(self, *others: str) -> str:
+        """Return a free name of a dtype role, which is none of some others either."""
+        taken = {
+            *others,
+            *self.sizes,
+            *self.scalars,
+            *self.options,
+            *self.found,
+            *self.renamed.values(),
+        }
+        fitting = (role for role in ROLES if role not in taken and f"{role}_type" not in self.words)
+        return next(fitting, "dtype_")
+
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """Return names in the order of the kernel's parameters, others first."""
+        order = [one.name for one in self.kernel.parameters]
+        return sorted(names, key=lambda name: order.index(name) if name in order else -1)
+
+    # -- what the code is compiled with
+
+    def _take_template(self) -> None:
+        """Make parameters of a template's numbers, and dtype roles of its types."""
+        given = self.called.template if self.called else ()
+        self.entry_arguments: list[str] = []
+        for number, (kind, name) in enumerate(self.kernel.template):
+            value = given[number] if number < len(given) else ""
+            if kind in ("typename", "class") and name:
+                role = self.role() if not self.dtypes else self.free(name.lower(), "other")
+                dtype = CType("", value, 1).dtype or "float32"
+                self.dtypes[role] = [dtype]
+                self.renamed[name] = role
+                self.entry_arguments.append(f"{role}_type")
+            elif name and "." not in kind and "typename" not in kind and "template" not in kind:
+                parameter = self.free(name.lower(), f"{name.lower()}_value")
+                self.renamed[name] = parameter
+                self.found[parameter] = int(value) if value.isdecimal() else None
+                self.entry_arguments.append(f"{{{{ {parameter} }}}}")
+            else:
+                raise KernelError(
+                    f"{self.file}:{self.kernel.line}: template parameter {kind} {name} of {self.kernel.name} cannot be"
+                    " chosen by itself",
+                    "write a kernel that calls it with the types that you use",
+                )
+
+    def _take_macros(self, undefined: Mapping[str, bool]) -> None:
+        """Tell apart what nothing defines, or what may be defined before: parameters, sizes, types."""
+        types = {one.type.base for one in self.kernel.parameters}
+        for name, is_type in undefined.items():
+            if name.endswith("_type"):
+                self.dtypes[name.removesuffix("_type")] = ["float32"]
+            elif is_type or name in types:
+                self.options[name] = Given(["float"], "the type that the source calls so", gap=True)
+            else:
+                self._take_macro(name, None)
+        for name, macro in self.source.macros.items():
+            used = name in self.words or name in self.source.asked
+            if not (used and macro.parameters is None and re.fullmatch(r"\(?\d+[uU]?\)?", macro.value)):
+                continue
+            value = int(macro.value.strip("()uU"))
+            if macro.guarded:
+                self._take_macro(name, value)
+            elif value >= LEAST_SIZE and not is_block(name):
+                self.renamed[name] = str(value)
+
+    def _take_macro(self, name: str, value: int | None) -> None:
+        if not is_name(name):
+            raise KernelError(
+                f"{self.file}: {name!r} is defined nowhere, and cannot be a parameter's name",
+                "define or rename it",
+            )
+        if is_size(name):
+            self.options[name] = Given(
+                [1024 if value is None else value], "a size that is a macro", gap=value is None
+            )
+        else:
+            self.found[name] = value
+
+    # -- what a launch passes
+
+    def _take_numbers(self) -> None:
+        """Tell sizes from other numbers among the parameters that are passed by value."""
+        numbers = [one for one in self.kernel.parameters if not one.type.pointers and one.type.dtype]
+        whole = [one for one in numbers if "int" in (one.type.dtype or "")]
+        sizes = [one for one in whole if not _NO_SIZE.fullmatch(one.name)]
+        large = [one for one in sizes if not SMALL.fullmatch(one.name)]
+        self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
+        for one in numbers:
+            if one in sizes:
+                continue
+            if one in whole:
+                guess = next((self.named(size.name) for size in reversed(large)), "1")
+                guess = guess if re.match(r"(?i)ld|\w*stride|\w*pitch", one.name) else "1"
+                self.scalars[self.named(one.name)] = Given(
+                    (one.type.dtype, guess), "the value that you use", gap=True
+                )
+            else:
+                self.scalars[self.named(one.name)] = (one.type.dtype, 0.5)
+        for one in self.kernel.parameters:
+            if not one.type.pointers and one.type.role in self.dtypes:
+                self.scalars[self.named(one.name)] = (one.type.role, 0.5)
+            elif not one.type.pointers and self.renamed.get(one.type.base) in self.dtypes:
+                self.scalars[self.named(one.name)] = (self.renamed[one.type.base], 0.5)
+
+    def _called_with(self, parameter: Parameter) -> int | None:
+        """Return the number with which the source calls the kernel, if it says one."""
+        place = self.kernel.parameters.index(parameter)
+        if self.called is None or place >= len(self.called.arguments):
+            return None
+        text: str | None = self.called.arguments[place]
+        for _ in range(4):
+            text = expression_text(text or "")
+            if text and re.fullmatch(r"[\d\s*+()-]+", text):
+                value = eval(text, {"__builtins__": {}})  # noqa: S307 - digits and signs
+                return int(value) if 1 <= value < 2**40 else None
+            macro = self.source.macros.get(text or "")
+            text = self.called.variables.get(text or "") or (macro.value if macro else None)
+        return None
+
+    def dtype(self, kind: CType) -> str | None:
+        """Return the dtype or role of an array's elements or of a number; None for what cannot be passed."""
+        if kind.pointers > 1:
+            return None
+        role = self.renamed.get(kind.base, kind.role)
+        if role in self.dtypes:
+            return role
+        if kind.base in self.options:
+            return "float32"
+        return kind.dtype or _PASSED.get(kind.base)
+
+    def _refuse(self) -> None:
+        """Raise an error for a parameter that no launch can pass."""
+        for one in self.kernel.parameters:
+            if self.dtype(one.type) is None and self.named(one.name) not in self.scalars:
+                raise KernelError(
+                    f"{self.file}:{self.kernel.line}: {one.name} of {self.kernel.name} is {one.type.text}, which the"
+                    " tuner cannot pass",
+                    "let the kernel take numbers and arrays of numbers",
+                )
