@@ -41,7 +41,7 @@ def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str
     ],
 )
 def test_spellings_of_parameters(written: str, name: str, read: tuple[str, int, bool, str | None]) -> None:
-    head = "typedef double real; using number = float;\n#define TYPE int\nstruct Point { float x, y; };\n"
+    head = "typedef double real; using number = float;\n#define TYPE int\nstruct Point { float x; int y; };\n"
     assert parameters(f"{head}__global__ void k({written}) {{}}") == {name: read}
 
 

@@ -151,9 +151,9 @@ class _Reader:
     def __init__(self, tokens: Sequence[Token], macros: Mapping[str, Macro]) -> None:
         self.tokens = tokens
         self.aliases = {
-            name: macro.value
-            for name, macro in macros.items()
-            if macro.parameters is None and is_type(macro.value)
+            name: one.value
+            for name, one in macros.items()
+            if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
         self.structs: dict[str, tuple[str, int]] = {}
         """Those whose members are numbers of one type, with that and how many they are."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tuner.core.errors import KernelError
+from tuner.core.errors import ExpressionError, KernelError
+from tuner.expressions.arithmetic import parse
 from tuner.kernel.c_expressions import expression_text
 from tuner.kernel.c_types import CType
 from tuner.kernel.draft import ROLES, Given
@@ -145,6 +146,8 @@ class SourceNames:
                 self._take_macro(name, None)
         for name, macro in self.source.macros.items():
             used = name in self.words or name in self.source.asked
+            if macro.guarded and used and name.endswith("_type"):
+                self.dtypes[name.removesuffix("_type")] = [CType("", macro.value, 1).dtype or "float32"]
             if not (used and macro.parameters is None and re.fullmatch(r"\(?\d+[uU]?\)?", macro.value)):
                 continue
             value = int(macro.value.strip("()uU"))
@@ -200,9 +203,13 @@ class SourceNames:
         text: str | None = self.called.arguments[place]
         for _ in range(4):
             text = expression_text(text or "")
-            if text and re.fullmatch(r"[\d\s*+()-]+", text):
-                value = eval(text, {"__builtins__": {}})  # noqa: S307 - digits and signs
-                return int(value) if 1 <= value < 2**40 else None
+            try:
+                tree = parse(text or "")
+                if not tree.names:
+                    value = tree.number({})
+                    return int(value) if 1 <= value < 2**40 else None
+            except ExpressionError:
+                return None
             macro = self.source.macros.get(text or "")
             text = self.called.variables.get(text or "") or (macro.value if macro else None)
         return None

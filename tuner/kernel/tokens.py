@@ -55,7 +55,7 @@ class Macro:
     parameters: tuple[str, ...] | None
     """Names of its arguments; None where it takes none."""
     guarded: bool
-    """Whether it stands in ``#ifndef`` of its own name: a definition before it, as the tuner's, is taken."""
+    """Whether it stands in ``#ifndef`` of its own name or a neighbour's: the tuner's definition counts."""
     line: int
 
 
@@ -124,7 +124,9 @@ class _Branches:
     def _other(self, word: str, rest: str, line: int) -> None:
         if word == "define" and (match := _DEFINE.match(rest)):
             name = match[1]
-            guarded = any(absent == name for _, _, absent in self._open)
+            guarded = any(
+                absent and (absent == name or self._has_value(absent)) for _, _, absent in self._open
+            )
             taken = tuple(re.findall(r"\w+", match[2])) if match[2] else None
             self.macros.setdefault(name, Macro(name, match[3].strip(), taken, guarded, line))
         elif word == "undef":
@@ -137,6 +139,10 @@ class _Branches:
                 "nv_diag_suppress",
                 "push",
             }
+
+    def _has_value(self, name: str) -> bool:
+        """Return whether a macro is defined as something, and so is no mark of a header that was included."""
+        return name in self.macros and bool(self.macros[name].value)
 
     def _holds(self, condition: str) -> tuple[bool, str]:
         """Return whether a condition is taken to hold, and the name whose absence it asks for."""
