@@ -70,6 +70,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "gpu-faults": faults.gpu_faults,
     "hostile": faults.hostile,
     "kernel-tuner": tuners.kernel_tuner,
+    "kernel-tuner-examples": tuners.examples,
     "ladder": ladders.ladder,
     "step": ladders.figure,
     "step-ratio": ladders.ratio,

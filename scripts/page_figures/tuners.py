@@ -1,4 +1,4 @@
-"""Beside other tuners: ``kernel-tuner.json`` and ``triton.json``."""
+"""Beside other tuners: ``kernel-tuner.json``, ``kernel-tuner-examples.json`` and ``triton.json``."""
 
 from __future__ import annotations
 
@@ -31,3 +31,31 @@ def triton() -> str:
             ]
         )
     return table(rows)
+
+
+def examples() -> str:
+    """Return the table of Kernel Tuner's examples: lines changed, best times of both tools, and seconds."""
+    rows: Rows = [
+        ["example", "lines changed", "kernel", "here", "Kernel Tuner", "seconds here", "Kernel Tuner"]
+    ]
+    for name, sides in load("kernel-tuner-examples")["examples"].items():
+        ours, theirs = sides["ours"], sides.get("theirs", {"calls": [], "seconds": None})
+        for number, call in enumerate(ours["calls"] or [{"kernel": "", "best_ms": None}]):
+            other = theirs["calls"][number] if number < len(theirs["calls"]) else {"best_ms": None}
+            first = number == 0
+            rows.append(
+                [
+                    name if first else "",
+                    str(ours["lines"]) if first else "",
+                    call["kernel"],
+                    _milliseconds(call["best_ms"]),
+                    _milliseconds(other["best_ms"]),
+                    f"{ours['seconds']:.0f}" if first else "",
+                    f"{theirs['seconds']:.0f}" if first and theirs["seconds"] else "",
+                ]
+            )
+    return table(rows)
+
+
+def _milliseconds(time_ms: float | None) -> str:
+    return "-" if time_ms is None else f"{time_ms:.4g} ms"
