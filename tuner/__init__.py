@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tuner.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tuner.api.opened import open as open
     from tuner.api.result import Result as Result
     from tuner.api.tune import Kernel as Kernel
     from tuner.api.tune import tune as tune
@@ -17,17 +18,19 @@ _LAZY = {
     "Kernel": "tuner.api.tune",
     "Result": "tuner.api.result",
     "load": "tuner.winners.load",
+    "open": "tuner.api.opened",
     "record": "tuner.program.calls",
     "replace": "tuner.program.replace",
     "tune": "tuner.api.tune",
 }
 """Functions of the package, and where they are defined."""
 
-__all__ = [*_LAZY, "__version__"]
+__all__ = [*(name for name in _LAZY if name != "open"), "__version__"]
+"""What ``from tuner import *`` takes: not :func:`open`, which Python has, too."""
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_LAZY, "__version__"])
 
 
 def __getattr__(name: str) -> object:

@@ -59,3 +59,45 @@ def test_what_was_not_confirmed_is_not_called(tune: Tune) -> None:
         with pytest.raises(CallError, match="wrong_result"):
             call()
     assert {trial["status"] for trial in result.trials} == {"wrong_result"}
+
+
+ON_CALL = """
+import fcntl, os, sys
+from cuda.bindings import driver as cu
+from tests.fake_arrays import FakeTorch
+from tests.faults import tune_fake
+from tests.fake_driver.programs import check, refused
+from tuner.api import tune as module
+from tuner.core import paths
+from tuner.core.files import open_lock_file
+import tuner
+module.open_device = tune_fake.open_fake
+os.chdir(sys.argv[1])
+os.environ["XDG_CACHE_HOME"] = sys.argv[1]
+paths.cache().mkdir()
+torch = sys.modules["torch"] = FakeTorch()
+check(cu.cuInit(0))
+check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
+torch.allocate = lambda size: int(check(cu.cuMemAlloc(size)))
+op = tuner.load("vector_add", db="tuning.db", policy="tune", trials=3)
+lock = open_lock_file(paths.cache() / "tunes-on-call-0.lock", os.O_RDWR, 0o600)
+fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process tuned
+op(torch.randn(4096), torch.randn(4096))
+print(op.plan(dtypes={"input": "float32"}, n=4096).match)
+os.close(lock)
+stream = check(cu.cuStreamCreate(0))
+check(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+refused("is being captured", op, torch.randn(8192), torch.randn(8192), stream=int(stream))
+check(cu.cuStreamEndCapture(stream))
+for n in (4096, 4096, 8192):
+    op(torch.randn(n), torch.randn(n))
+    print(op.plan(dtypes={"input": "float32"}, n=n).match)
+print(tuner.load("vector_add", db="tuning.db").plan(dtypes={"input": "float32"}, n=8192).match)
+print(len(tuner.open("tuning.db").query(sql="SELECT id FROM runs")))
+"""
+
+
+def test_a_problem_is_tuned_when_it_is_first_called(tmp_path: Path) -> None:
+    """Not while another process tunes or the stream is captured; then once."""
+    lines, _ = run_program(ON_CALL, tmp_path / "log", tmp_path, devices="NVIDIA H200:90:132")
+    assert lines == ["default", "exact", "exact", "exact", "exact", "2"]

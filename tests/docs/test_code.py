@@ -9,7 +9,10 @@ from typing import Any
 import optuna
 import pytest
 
+from tests.faults import tune_fake
 from tests.stored import filled, make_benchmark
+from tuner.api import tune as api
+from tuner.api.result import Result
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -55,3 +58,16 @@ def test_search_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(tried)) == len(tried) == sum(map(len, space.variants)) > 3
     (study,) = optuna.get_all_study_summaries("sqlite:///study.db")
     assert study.n_trials == len(tried)
+
+
+def test_python_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the fake device; what launches needs a GPU."""
+    monkeypatch.setattr(api, "open_device", tune_fake.open_fake)
+    monkeypatch.setattr(Result, "__call__", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    run_code_of("python.md", names)
+    assert names["result"].confirmed
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written >= {"stencil.toml", "stencil.hpp", "stencil_bundle", "described.toml"}
+    assert names["results"].query(status="ok", limit=1)

@@ -12,15 +12,7 @@ from typing import Any
 import click
 
 from tuner.cli.commands.results import BestArguments
-from tuner.cli.filters import (
-    filters_of,
-    kernel_filters,
-    named_kernel,
-    origin,
-    refuse_unknown,
-    report_damage,
-    show_records,
-)
+from tuner.cli.filters import filters_of, origin, refuse_unknown, report_damage, show_records
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError, UsageError, suggestion
 from tuner.core.files import refuse_missing_parent, write_csv
@@ -35,7 +27,7 @@ from tuner.report.configurations import StoredTexts
 from tuner.report.next_steps import database_option, show_next
 from tuner.report.terminal import printable
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
-from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners
+from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners, kernel_filters, named_kernel
 
 OF_AGREEMENT = (
     *("runs", "runs_agreeing", "cards", "cards_agreeing", "seeds", "seeds_agreeing"),

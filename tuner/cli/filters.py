@@ -14,11 +14,10 @@ from tuner.core.model import Problem, Run, Value, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.expressions.elementwise import parse_element
-from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.spec import KernelSpec
 from tuner.report import tables
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.winners.current import kernel_filters
 
 _SINCE = re.compile(r"(\d{1,6})([mhdw])")
 NEWEST_RUNS = 5
@@ -93,28 +92,6 @@ def show_records(listing: Listing, records: Iterable[dict[str, Any]], columns: S
     records = list(records)
     names = flat_names(columns, nested_names(records))
     tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
-
-
-def kernel_filters(kernel: str) -> dict[str, Any]:
-    """Return the filters for a kernel: a name, or a kernel's file, which means what that kernel computes.
-
-    Raises:
-        TunerError: the file cannot be read.
-    """
-    spec = named_kernel(kernel)
-    if spec is None:
-        return {"kernel": kernel or ""}
-    return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
-
-
-def named_kernel(kernel: str | None) -> KernelSpec | None:
-    """Return the kernel of a file; None where it is a name, or nothing.
-
-    Raises:
-        TunerError: the file cannot be read.
-    """
-    is_file = kernel and (kernel.endswith(".toml") or "/" in kernel)
-    return load_kernel(kernel) if kernel and is_file else None
 
 
 def refuse_unknown(database: Database, filters: Filters) -> None:

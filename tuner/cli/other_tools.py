@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import kernel_filters, parse_sizes
+from tuner.cli.filters import parse_sizes
 from tuner.cli.loader import given_options
 from tuner.core.errors import TunerError, UsageError
 from tuner.database.database import Database
@@ -24,6 +24,7 @@ from tuner.kernel.load import kernel_of_run
 from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
+from tuner.winners.current import kernel_filters
 
 
 def export(asked: ExportArguments) -> None:

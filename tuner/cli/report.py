@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from tuner.cli.commands.results import ReportArguments
-from tuner.cli.filters import kernel_filters, refuse_unknown, report_damage
+from tuner.cli.filters import refuse_unknown, report_damage
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -15,6 +15,7 @@ from tuner.formats.files import write_text
 from tuner.report.html.page import page
 from tuner.report.html.subjects import read_all, read_run
 from tuner.report.tables import counted, show_pieces
+from tuner.winners.current import kernel_filters
 
 
 def report(asked: ReportArguments) -> None:

@@ -15,7 +15,7 @@ import click
 from tuner.children.compile_pool import CompilePool
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.winners import BundleArguments, ExportArguments
-from tuner.cli.filters import kernel_filters, named_kernel, refuse_unknown
+from tuner.cli.filters import refuse_unknown
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import ascii_json
@@ -29,7 +29,7 @@ from tuner.report.tables import counted, show_line
 from tuner.winners.bundle import refuse_target, write_bundle
 from tuner.winners.compiling import bundled
 from tuner.winners.contents import contents_of, without_the_rest
-from tuner.winners.current import Kernels, choose_winners
+from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
 from tuner.winners.header import identifier, render_header
 from tuner.winners.portfolios import Portfolio, portfolios_of
 

@@ -30,6 +30,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
 from tuner.kernel.signature import read_signatures
 from tuner.kernel.templates import text_of
+from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
 from tuner.winners.contents import Contents, contents_of
@@ -223,11 +224,19 @@ def compiled_on_use(contents: Contents, **how: Any) -> Operation:
         TunerError: a kernel with a C++ name does not compile.
         CallError: there is no such policy, dtype or option.
     """
-    compiling = CompiledOnUse(contents, paths.cubins())
-    manifest = manifest_of(
-        contents, compiling.configurations(), compiling.probes(), int(nvrtc_version().partition(".")[0])
-    )
+    manifest, compiling = compiled_manifest(contents)
     return Operation(manifest, compiling.cubin, **how)
+
+
+def compiled_manifest(contents: Contents) -> tuple[Manifest, CompiledOnUse]:
+    """Return the manifest of some configurations, and what compiles each when it is first used.
+
+    Raises:
+        TunerError: a kernel with a C++ name does not compile.
+    """
+    compiling = CompiledOnUse(contents, paths.cubins())
+    major = int(nvrtc_version().partition(".")[0])
+    return manifest_of(contents, compiling.configurations(), compiling.probes(), major), compiling
 
 
 def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError, TunerError
@@ -17,7 +18,7 @@ from tuner.core.model import Configuration, Problem, Run
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import kernel_of_run
+from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -57,6 +58,28 @@ def misfit(kernel: KernelSpec, problem: Problem, configuration: Configuration) -
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def kernel_filters(kernel: str) -> dict[str, Any]:
+    """Return the filters for a kernel: a name, or a kernel's file, which means what that kernel computes.
+
+    Raises:
+        TunerError: the file cannot be read.
+    """
+    spec = named_kernel(kernel)
+    if spec is None:
+        return {"kernel": kernel or ""}
+    return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
+
+
+def named_kernel(kernel: str | None) -> KernelSpec | None:
+    """Return the kernel of a file; None where it is a name, or nothing.
+
+    Raises:
+        TunerError: the file cannot be read.
+    """
+    is_file = kernel and (kernel.endswith(".toml") or "/" in kernel)
+    return load_kernel(kernel) if kernel and is_file else None
 
 
 class KernelState(StrEnum):

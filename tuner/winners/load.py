@@ -14,6 +14,9 @@ from tuner.runtime.bundle import open_bundle
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.operation import Operation
 
+TUNE = "tune"
+"""The policy that tunes what has no winner."""
+
 
 def load(
     kernel: str | Path,
@@ -24,6 +27,8 @@ def load(
     policy: str = Policy.NEAREST_VALID,
     dtypes: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
+    trials: int = 50,
+    time_s: float = 60.0,
 ) -> Operation:
     """Return the winners of a kernel as a function of arrays.
 
@@ -33,9 +38,12 @@ def load(
         db: instead of it a database: configurations are compiled when they are first used, which needs the tuner.
         gpu: with ``db``, a part of the names of the GPUs whose winners count.
         policy: which configurations may run a problem: ``"nearest valid"``, ``"raise"``, ``"exact"`` or ``"default"``
-            (:class:`tuner.runtime.dispatch.Policy`).
+            (:class:`tuner.runtime.dispatch.Policy`). Or ``"tune"``, with ``db``, which need not be there yet: a
+            problem without a winner is tuned when it is first called.
         dtypes: by role, where arrays alone do not tell: ``{"accumulate": "float32"}``.
         options: by name, likewise: ``{"op": "sum"}``.
+        trials: with ``policy="tune"``, configurations to try for a problem.
+        time_s: with it, seconds after which nothing new is tried.
 
     Raises:
         BundleError: there is no bundle, it is damaged, of a newer version, or of another kernel.
@@ -53,6 +61,12 @@ def load(
             f"{wrong[0]} cannot be {given!r}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
         )
     kernel = os.fspath(kernel)
+    if policy == TUNE and db is not None and bundle is None:
+        on_call = importlib.import_module("tuner.api.on_call")
+        tuning: Operation = on_call.TuningOperation(
+            kernel, Path(db), trials, time_s, dtypes=dtypes, options=options
+        )
+        return tuning
     if db is not None and bundle is None:
         heavy = importlib.import_module("tuner.winners.compiling")
         operation: Operation = heavy.load_from_database(

@@ -1,0 +1,132 @@
+"""``tuner.open``: what a database holds, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from tuner.core import paths
+from tuner.database.database import Database
+from tuner.database.records import Benchmark, Filters
+from tuner.report.tables import configuration_record, picked, trial_record, winner_record
+from tuner.winners.current import best_winners, kernel_filters, named_kernel
+
+Answer = TypeVar("Answer")
+Record = dict[str, Any]
+
+
+class Which(TypedDict, total=False):
+    """Which rows count; all where nothing is said."""
+
+    gpu: str
+    """A part of the GPU's name."""
+    dtype: str
+    sizes: Mapping[str, int]
+    variant: str
+    mode: str
+    regime: str
+    run: str
+    """The start of a run's id."""
+    since: str
+    """UTC in ISO 8601."""
+    replayed: bool
+
+
+def open(path: str | Path = paths.DATABASE) -> Results:
+    """Return what a database holds.
+
+    Args:
+        path: of the file that ``tuner.tune`` and ``tune`` write.
+    """
+    return Results(Path(path))
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """A database of results; each call reads it anew."""
+
+    path: Path
+
+    def best(self, kernel: str | Path = "", **which: Unpack[Which]) -> list[Record]:
+        """Return the best configuration of each problem, GPU and conditions, as ``tune best --json`` has it.
+
+        Args:
+            kernel: a name, or the path of a kernel's file: what that computes; all kernels where it is empty.
+            which: rows.
+
+        Raises:
+            DatabaseError: the file cannot be read.
+        """
+        named = named_kernel(str(kernel))
+        best = self._read(lambda database: best_winners(database, _filters(kernel, which), named))
+        return [{**winner_record(one.stored), "kernel_state": one.state.name.lower()} for one in best.rows]
+
+    def query(
+        self,
+        kernel: str | Path = "",
+        *,
+        status: str = "",
+        sort: str = "id",
+        limit: int = 0,
+        sql: str = "",
+        **which: Unpack[Which],
+    ) -> list[Record]:
+        """Return trials, as ``tune trials --json`` has them; or the rows of an SQL statement.
+
+        Args:
+            kernel: as for :meth:`best`.
+            status: of the trials, such as ``ok``.
+            sort: ``id``, ``time``, ``registers`` and so on; a ``-`` before it reverses the order.
+            limit: the most trials; 0 for all.
+            sql: instead of all others: one SELECT, which has 10 s.
+            which: rows.
+
+        Raises:
+            UsageError: there is no such key, or the statement is none.
+            DatabaseError: the file cannot be read.
+        """
+        if sql:
+            columns, rows = self._read(lambda database: database.sql(sql))
+            return [dict(zip(columns, row, strict=True)) for row in rows]
+        filters = replace(_filters(kernel, which), statuses=(status,) if status else ())
+        trials = self._read(lambda database: list(database.each_trial([], filters, sort, limit)))
+        return [trial_record(stored) for stored in trials]
+
+    def compare(self, kernel: str | Path = "", **which: Unpack[Which]) -> list[Record]:
+        """Return what ``tune bench`` has compared with the best: the default, libraries, other code.
+
+        Args:
+            kernel: as for :meth:`best`.
+            which: rows.
+
+        Raises:
+            DatabaseError: the file cannot be read.
+        """
+        return [
+            _compared(one)
+            for one in self._read(lambda database: database.benchmarks(_filters(kernel, which))).rows
+        ]
+
+    def _read(self, read: Callable[[Database], Answer]) -> Answer:
+        with Database.open(self.path, write=False) as database:
+            return read(database)
+
+    def __repr__(self) -> str:
+        return f"<results in {self.path}>"
+
+
+def _filters(kernel: str | Path, which: Which) -> Filters:
+    return Filters(**{**kernel_filters(str(kernel)), **which})
+
+
+def _compared(benchmark: Benchmark) -> Record:
+    return {
+        **benchmark.problem.to_json(),
+        "gpu": benchmark.gpu.name,
+        **picked(benchmark.conditions, "mode regime"),
+        "contestant": benchmark.contestant,
+        **(configuration_record(benchmark.configuration)),
+        **picked(benchmark, "time_ns ci_low_ns ci_high_ns ratio ratio_low ratio_high verdict created_at"),
+    }
