@@ -47,8 +47,9 @@ def assignments(
     for text in texts:
         for part in _parts(text):
             before, equals, after = map(str.strip, part.partition("="))
-            name, value = (before, after) if equals or not only else (only, before)
-            if not (equals or only) or not name or not value:
+            alone = bool(only) and not equals and before[:1].isdecimal()
+            name, value = (only, before) if alone else (before, after)
+            if not (equals or alone) or not name or not value:
                 raise UsageError(f"{what} {text!r}", f"write {what} {example}")
             if name in names:
                 raise UsageError(f"{what} {text!r} gives {name} twice", "give it once")

@@ -21,6 +21,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.expressions.arithmetic import uses
 from tuner.expressions.elementwise_cuda import cuda_macro
+from tuner.kernel.host_code import device_part
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
 from tuner.kernel.templates import (
     C_TYPES,
@@ -172,7 +173,7 @@ def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configur
         else:
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
-    return "\n".join([*lines, f'#line 1 "{template.name}"', text_of(template)])
+    return "\n".join([*lines, f'#line 1 "{template.name}"', device_part(text_of(template))])
 
 
 def _literal(value: Value) -> str:

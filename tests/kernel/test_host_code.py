@@ -1,0 +1,56 @@
+"""A source with code of the CPU is compiled as nvcc would compile its kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.children.nvrtc import compile_source
+from tuner.kernel.host_code import device_part
+
+PROGRAM = r"""
+#include <cstdio>
+#include <vector>
+#include "cuda_runtime.h"
+using namespace std;
+#define CHECK(call) do { if ((call) != cudaSuccess) { printf("failed {\n"); exit(1); } } while (0)
+#define SQUARE(x) square(x)
+float square(float x) { return x * half_of(2 * x); }
+static inline float half_of(float x)
+{
+    return x / 2;
+}
+template <class T> T first(const std::vector<T>& values) { return values[0]; }
+__global__ void squares(float* x, int n) { int i = threadIdx.x; if (i < n) x[i] = SQUARE(x[i]); }
+void run(float* x, int n) { squares<<<1, 32>>>(x, n); CHECK(cudaDeviceSynchronize()); }
+int main(int argc, char** argv) {
+    float* x;
+    cudaMalloc(&x, 128);
+    run(x, 32);
+    printf("%g }\n", first(std::vector<float>{1.0f}));
+}
+"""
+
+
+@pytest.fixture
+def program() -> str:
+    return PROGRAM.replace("float square", "float half_of(float);\nfloat square")
+
+
+def test_a_program_compiles_without_its_host_code(program: str) -> None:
+    part = device_part(program)
+    assert compile_source(part, "squares", "sm_90").entry
+    assert "main" not in part and "vector" not in part
+    assert part.count("\n") == program.count("\n")
+    line = program.split("\n").index(next(one for one in program.split("\n") if "void squares" in one))
+    assert part.split("\n")[line] == program.split("\n")[line]
+
+
+def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
+    kernels = program[: program.index("void run")]
+    assert device_part(kernels) == kernels
+
+
+@pytest.mark.parametrize("cut", range(0, len(PROGRAM), 61))
+def test_damaged_programs_are_read_to_their_end(cut: int, program: str) -> None:
+    damaged = f"<<<{program[:cut]}{program[cut + 2 :]}"
+    assert device_part(damaged).count("\n") == damaged.count("\n")
