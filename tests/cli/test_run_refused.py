@@ -41,7 +41,7 @@ SMALL = ("--kernel", "vector_add", "--size", "n=2**20", "--trials", "12")
         (("--kernel", "vector_add", "--size", f"n={'9' * 400}"), ("a size is", "2**62")),
         (("--kernel", "vector_add", "--size", "n=1/0"), ("n=1/0", "whole number")),
         (("--kernel", "vector_add", "--size", "n=10**60"), ("n=",)),
-        (("--kernel", "vector_add", "--size", "n"), ("--size 'n'", "write --size n=")),
+        (("--kernel", "vector_add", "--size", "n"), ("n=n", "whole number")),
         (("--kernel", "gemm", "--size", "4096x4096x4096"), ("write --size m=", ",n=", ",k=")),
         (("--kernel", "vector_add", "--size", "n=1,n=2"), ("--size 'n=1,n=2' gives n twice",)),
         (("--kernel", "vector_add", "--problem", "n=1, n=1"), ("--problem", "gives n twice")),

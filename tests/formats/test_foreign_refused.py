@@ -159,11 +159,11 @@ def test_a_bomb_is_refused(tune: Tune, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ((), "--kernel"),
+        ((), "name a kernel"),
         (("--device", "replay:nothing"), "there is no file"),
-        (("--device", "cuda"), "--kernel"),
-        (("--kernel", "gemm", "--space", "a.json"), "leave out --kernel"),
-        (("--kernel", "gemm", "--device", "replay:a.json"), "leave out --kernel"),
+        (("--device", "cuda"), "name a kernel"),
+        (("--kernel", "gemm", "--space", "a.json"), "leave out the kernel"),
+        (("--kernel", "gemm", "--device", "replay:a.json"), "leave out the kernel"),
         (("--device", "replay:a.json", "--dtype", "float32"), "leave out --dtype"),
         (("--device", "replay:a.json", "--size", "x=5"), "does not hold"),
         (("--device", "replay:a.json", "--mode", "cold"), "leave out --mode"),

@@ -25,7 +25,8 @@ from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch
 from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import launch_note
-from tuner.report.summary import result_as_json, summary
+from tuner.report.result_record import result_as_json
+from tuner.report.summary import summary
 from tuner.studies.bench import bench, choose_against, stored_winners, targets_of
 from tuner.studies.bench_report import bench_as_json, show_bench
 from tuner.tuning.request import Request

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
 from tuner.core.model import Run, RunOptions, Status, Trial
-from tuner.core.stats import Verdict
+from tuner.core.stats import Ratio, Verdict
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
@@ -50,9 +50,9 @@ def state(tmp_path: Path) -> State:
 def test_the_panel_fits_80_columns(state: State) -> None:
     far, fast, what, failed = panel_lines(state)
     assert max(map(len, (far, fast, what))) <= 80
-    assert far.startswith("trial 60/100  2.0/s  ETA ")
-    assert fast.startswith("best 190.1 us, ")
-    assert fast.endswith("of the speed of light")
+    assert far.startswith("trial 60 of 100  2.0/s  ETA ")
+    assert fast.startswith("best 190.1 us (trial 1), ")
+    assert fast.endswith("of peak")
     assert what == "plain, all default"
     assert failed.startswith("failed: 15 ")
     state.incumbent = None
@@ -63,8 +63,31 @@ def test_rates_leave_out_what_was_there_before(state: State) -> None:
     assert "  2.0/s  ETA 20 s  " in progress_line(state)
     state.search_ended = state.search_began + 10.0
     finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0])
-    text = summary(Result(state, finish, 1, {}), Path("x.db"))
-    assert "60 trials (40 of them before the interruption), 20 in 10.0 s" in text
+    text = summary(Result(state, finish, 1, {}), Path("x.db"), full=True)
+    assert "60 trials (40 of them before the interruption)" in text
+
+
+def test_the_first_lines_say_what_most_need(state: State) -> None:
+    """One number for a trial, in progress and result; the row of the database beside it."""
+    state.trials[12] = best = replace(state.trials[0], number=12, id=626)
+    state.incumbent, default = best, state.trials[0]
+    ratio = Ratio(1.768, 1.7598, 1.7742)
+    finish = Finish(
+        190_100.0,
+        336_000.0,
+        ratio,
+        Verdict.FASTER,
+        winner=best,
+        default=replace(default, configuration=configuration(items=2)),
+    )
+    result = Result(state, finish, 1, {})
+    lines = summary(result, Path("x.db")).splitlines()
+    assert [line[2:13].strip() for line in lines[1:]] == ["winner", "time", "speedup", "confirmed", "search"]
+    assert lines[3].endswith("  1.768x over the default (95 %: 1.760 to 1.774)")
+    assert "trial 13 of 100 (#626), 58 failed, " in lines[5] and lines[5].endswith("kept in x.db")
+    assert "(trial 13)" in progress_line(state)
+    full = summary(result, Path("x.db"), full=True).splitlines()
+    assert len(full) > len(lines) and any("noise floor" in line for line in full)
 
 
 def test_a_winner_is_to_be_explained_reported_and_once_confirmed_bundled(state: State) -> None:

@@ -22,7 +22,8 @@ from tuner.devices.local import LocalDevice
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
-from tuner.report.summary import result_as_json, summary
+from tuner.report.result_record import result_as_json
+from tuner.report.summary import summary
 from tuner.tuning.history import RETRIED
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result
@@ -299,8 +300,8 @@ def test_conditions_are_asked_for_and_kept(database: Database, kernel: KernelSpe
     assert device.conditions == result.state.run.conditions == warm
     assert database.run(result.state.run.id).conditions == warm
     assert result.state.conditions_why == "as asked"
-    assert f"timed      {warm}; noise floor 0.5 %; race of" in summary(result, Path("x.db"))
-    assert f"timed {warm}: as asked" in heading(result.state)
+    assert f"timed      {warm}; noise floor 0.5 %; race of" in summary(result, Path("x.db"), full=True)
+    assert f"timed {warm}: as asked" in heading(result.state, full=True)
 
 
 def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database, kernel: KernelSpec) -> None:
@@ -311,7 +312,7 @@ def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database
 def test_the_default_of_a_narrowed_space_is_called_that(database: Database, kernel: KernelSpec) -> None:
     fixed = {"block_size": ("64",), "items": ("1",), "fault": ("ok",)}
     said = summary(run(kernel, database, StubDevice(), fixed=fixed), Path("x.db"))
-    assert "default    the default configuration of what was searched is the winner" in said
+    assert "speedup    none: the default configuration of what was searched is the winner" in said
 
 
 def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
@@ -344,7 +345,7 @@ def test_calibration_is_kept_and_shown(database: Database, kernel: KernelSpec) -
     assert stored.calibration == result.state.run.calibration
     assert result.finish is not None
     assert result.finish.noise_floor == 0.0021
-    text = " ".join(summary(result, Path("x.db")).split())
+    text = " ".join(summary(result, Path("x.db"), full=True).split())
     assert "of the measured copy rate" in text
     assert "noise floor 0.21 %" in text
     assert "note: clocks are locked" in heading(result.state)
@@ -361,5 +362,5 @@ def test_clock_and_cap_are_kept(database: Database, kernel: KernelSpec) -> None:
     (trial, *_) = database.trials(result.state.run.id)
     assert (trial.sm_clock_hz, trial.capped_samples) == (1.5e9, 3)
     assert "3 of the winner's 12 samples at the power limit" in " ".join(
-        summary(result, Path("x.db")).split()
+        summary(result, Path("x.db"), full=True).split()
     )

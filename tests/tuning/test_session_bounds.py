@@ -17,7 +17,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device
 from tuner.kernel.spec import KernelSpec
-from tuner.report.summary import result_as_json, summary
+from tuner.report.result_record import result_as_json
+from tuner.report.summary import summary
 from tuner.search.stopping import PATIENCE
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import Result
@@ -134,7 +135,7 @@ def test_best_known_before_races_and_is_compared(database: Database, kernel: Ker
     first = run(kernel, database, StubDevice(), from_scratch=False, fixed={"items": ("1",)})
     assert first.finish is not None
     assert first.state.best_before is None
-    assert "before" not in summary(first, Path("x.db"))
+    assert "before" not in summary(first, Path("x.db"), full=True)
     second = run(kernel, database, StubDevice(), from_scratch=False, trials=100)
     assert second.finish is not None
     assert second.state.best_before == (first.finish.winner.configuration, first.finish.time_ns)
@@ -144,8 +145,8 @@ def test_best_known_before_races_and_is_compared(database: Database, kernel: Ker
     assert ratio is not None
     expected = time_of(first.finish.winner.configuration) / time_of(second.finish.winner.configuration)
     assert ratio.median == pytest.approx(expected)
-    text = summary(second, Path("x.db"))
-    assert "as the best known: " in text or "the best known already" in text
+    text = summary(second, Path("x.db"), full=True)
+    assert "over the best known (95 %: " in text or "the best known already" in text
     stored = next(w for w in database.winners(Filters()).rows if w.id == second.winner_id)
     assert stored.winner.race["incumbent"]["ratio"] == pytest.approx(expected)
     data = result_as_json(second)
@@ -192,11 +193,11 @@ def test_summary_says_at_how_many_sizes_the_winner_was_verified(
     result = run(kernel, database, Particular(), trials=5)
     assert result.finish is not None
     assert result.finish.exportable
-    lines = summary(result, Path("x.db")).splitlines()
+    lines = summary(result, Path("x.db"), full=True).splitlines()
     (confirmed,) = [line for line in lines if line.startswith("  confirmed  ")]
     assert "in a fresh process" in confirmed
     assert confirmed.endswith(f", {said}")
-    assert lines[lines.index(confirmed) + 1].strip() == contents
+    assert f"  inputs     {contents}" in lines
     assert len(result_as_json(result)["winner"]["contents"]) == (3 if count else 1)
     assert result_as_json(result)["winner"]["edge_sizes_verified"] == count
 
@@ -208,7 +209,7 @@ def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database,
     assert first.finish is not None
     assert not first.finish.exportable
     assert {trial.status for trial in database.trials(first.state.run.id)} == {Status.OK}
-    text = summary(first, Path("x.db"))
+    text = summary(first, Path("x.db"), full=True)
     assert "confirmed  NOT: in a fresh process: worker_died: the device is busy" in text
     assert "rejected" not in text
     best = min(device.submitted, key=time_of)

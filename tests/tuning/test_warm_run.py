@@ -24,7 +24,8 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import RaceRequest
 from tuner.kernel.spec import KernelSpec
-from tuner.report.summary import result_as_json, summary
+from tuner.report.result_record import result_as_json
+from tuner.report.summary import summary
 from tuner.report.tables import WINNER_COLUMNS, winner_record
 from tuner.winners.current import best_winners
 

@@ -34,8 +34,9 @@ from tuner.kernel.space import narrow
 from tuner.report.next_steps import next_steps
 from tuner.report.plots import check_plot
 from tuner.report.progress import RunProgress
+from tuner.report.result_record import result_as_json
 from tuner.report.run_plot import plot_run
-from tuner.report.summary import best_so_far, result_as_json, summary, why_nothing
+from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
 from tuner.search.samplers import find_sampler
@@ -268,7 +269,7 @@ def _run(
 ) -> Result | None:
     """Run one problem of a job; None where it failed, and others go on."""
     asked, alone = jobs.asked, len(jobs.left) == 1
-    observer = Observer[State]() if asked.quiet else RunProgress(shown)
+    observer = Observer[State]() if asked.quiet else RunProgress(shown, full=asked.full)
     try:
         return session.tune(request, device, jobs.database, observer, stop)
     except Interrupted:

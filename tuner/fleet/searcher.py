@@ -43,7 +43,8 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.rules import with_rules
 from tuner.report.progress import heading, progress_line
-from tuner.report.summary import result_as_json, summary, why_nothing
+from tuner.report.result_record import result_as_json
+from tuner.report.summary import summary, why_nothing
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result, State

@@ -93,14 +93,12 @@ class Texts:
         return " ".join([configuration.variant, *(f"{n}={value_text(v)}" for n, v in shown.items())])
 
     def __call__(self, configuration: Configuration) -> str:
-        """Return the same, and how many parameters are not named."""
+        """Return the same, and that the others have their default values."""
         shown = differing(configuration, self._defaults.get(configuration.variant))
-        rest = len(configuration.parameters) - len(shown)
         text = self.cell(configuration)
-        if not rest:
+        if len(shown) == len(configuration.parameters):
             return text
-        others = f"{rest} other{'s' if rest > 1 else ''} default"
-        return f"{text}, {others}" if shown else f"{text}, all default"
+        return f"{text}, else default" if shown else f"{text}, all default"
 
 
 def builtin(name: str) -> KernelSpec | None:

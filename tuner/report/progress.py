@@ -142,18 +142,19 @@ class RunProgress(Progress[State]):
 
     Args:
         shown: notes that the user has seen already, which are not repeated.
+        full: also say how it is timed, and what is left out.
     """
 
-    def __init__(self, shown: Collection[str] = ()) -> None:
+    def __init__(self, shown: Collection[str] = (), *, full: bool = False) -> None:
         super().__init__(self._of_run)
-        self._shown = shown
+        self._shown, self._full = shown, full
         self._last: tuple[Trial | None, float] = (None, 0.0)
         """The incumbent, and how many trials had ended, when a line was last printed."""
 
     def step(self, now: State, done: float | None = None) -> None:
         """Show how far the run is; at its beginning, what is tuned where."""
         if self.now is None:
-            for line in heading(now, self._shown):
+            for line in heading(now, self._shown, full=self._full):
                 self.note(line)
         super().step(now, done)
 
@@ -178,8 +179,11 @@ class RunProgress(Progress[State]):
         return panel_lines(self.now) if self.live else [progress_line(self.now)]
 
 
-def heading(state: State, shown: Collection[str] = ()) -> list[str]:
-    """Return what is tuned, where, in how large a space, with the notes that are not in ``shown``."""
+def heading(state: State, shown: Collection[str] = (), *, full: bool = False) -> list[str]:
+    """Return what is tuned, where, in how large a space, with the notes that are not in ``shown``.
+
+    With ``full`` also how it is timed, and all that is left out.
+    """
     run, options, space = state.run, state.run.options, state.space
     size = space_size(len(space), space.size_before, space.about, f"{space.kind} configurations")
     lines = [
@@ -187,11 +191,14 @@ def heading(state: State, shown: Collection[str] = ()) -> list[str]:
         f"{size}, variants {', '.join(variant.name for variant in space.variants)}; {options.sampler},"
         f" seed {options.seed}",
     ]
-    why = f": {state.conditions_why}" if state.conditions_why else ""
-    lines.append(f"timed {run.conditions}{why}")
+    if full:
+        why = f": {state.conditions_why}" if state.conditions_why else ""
+        lines.append(f"timed {run.conditions}{why}")
     if run.calibration:
         lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in shown]
-    lines += left_out_lines(space.left_out)
+    lines += (
+        left_out_lines(space.left_out) if full or len(set(space.left_out.values())) <= MOST_REASONS else []
+    )
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if state.transferred:
@@ -241,7 +248,7 @@ def progress_line(state: State) -> str:
 def _how_far(state: State) -> list[str]:
     done, total = len(state.trials), state.budget
     rate = (done - state.resumed_trials) / state.elapsed_s if state.elapsed_s > 0 else 0.0
-    parts = [f"trial {done}/{total}", f"{rate:.{1 if rate < 10 else 0}f}/s"]
+    parts = [f"trial {done} of {total}", f"{rate:.{1 if rate < 10 else 0}f}/s"]
     if rate > 0 and done < total and not state.search_ended:
         parts.append(f"ETA {(total - done) / rate:.0f} s")
     return parts
@@ -249,10 +256,11 @@ def _how_far(state: State) -> list[str]:
 
 def _how_fast(state: State, best: Trial) -> str:
     figures = metrics(state.roof, best.time_ns)
-    text = ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(figures))))
+    said = f"best {duration(best.time_ns)} (trial {best.number + 1})"
+    text = ", ".join(filter(None, (said, throughput(figures))))
     if figures.speed_of_light is None:
         return text
-    return f"{text}, {percent(figures.speed_of_light)} of the speed of light"
+    return f"{text}, {percent(figures.speed_of_light)} of peak"
 
 
 def _what_happened(state: State) -> list[str]:

@@ -1,4 +1,4 @@
-"""How a run ended, in a few lines or as JSON."""
+"""How a run ended, in a few lines."""
 
 from __future__ import annotations
 
@@ -7,57 +7,68 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from msgspec import structs
-
-from tuner.core.model import Status, Trial
+from tuner.core.model import Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.report import tables
-from tuner.report.configurations import Texts, launch_note
+from tuner.report.configurations import Texts
 from tuner.report.layout import pair_lines, wrapped
+from tuner.report.result_record import launch_note_of
 from tuner.report.terminal import printable
 from tuner.tuning.state import Finish, Result, State, WarmFinish, metrics
 
 
 def summary(result: Result, database: Path, *, full: bool = False) -> str:
-    """Return what won, by how much, and how sure that is, in lines that fit; with ``full`` all parameters are named."""
+    """Return what won, by how much, and how sure that is, in lines that fit.
+
+    Args:
+        result: of the run.
+        database: where it is kept.
+        full: also say how it was timed, compared and searched, and name all parameters.
+    """
     state, finish = result.state, result.finish
-    run = state.run
-    texts = Texts.of_space(state.space, full=full, foreign=bool(run.foreign))
-    pairs: list[tuple[str, object]]
+    texts = Texts.of_space(state.space, full=full, foreign=bool(state.run.foreign))
     if finish is None:
-        pairs = [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
-        return _block(state, pairs)
+        return _block(
+            state, [("", f"no configuration {missing(result)}"), ("failed", _failures(state) or "none")]
+        )
     known = finish.winner.configuration in state.known_winners
-    why_not = tables.why_not_the_fastest(finish.behind, finish.noise_floor, run.options.margin, known=known)
-    pairs = [
-        ("winner", f"trial {finish.winner.id}: {texts(finish.winner.configuration)}"),
-        ("", _figures(state, finish.time_ns)),
-        *_against_default(state, finish, texts),
+    why_not = tables.why_not_the_fastest(
+        finish.behind, finish.noise_floor, state.run.options.margin, known=known
+    )
+    pairs: list[tuple[str, object]] = [
+        ("winner", texts(finish.winner.configuration)),
+        ("time", "; ".join(filter(None, (_figures(state, finish.time_ns), _tied(finish))))),
+        ("speedup", _over_default(state, finish)),
+        ("confirmed", _confirmation(finish, state.run)),
+        ("search", f"{_searched(state, finish.winner)}; kept in {database}"),
+        ("note", _why(state, finish, finish.warm) if finish.warm and finish.warm.passed_over else why_not),
+        ("note", launch_note_of(state, finish)),
+        ("note", _stopped(state)),
     ]
+    return _block(state, [*pairs, *_details(result, finish, texts)] if full else pairs)
+
+
+def _details(result: Result, finish: Finish, texts: Texts) -> list[tuple[str, object]]:
+    """Return what few need: how a winner was timed, compared and found."""
+    state = result.state
+    pairs: list[tuple[str, object]] = []
+    if finish.default is not None and finish.default_ns is not None:
+        default = texts.cell(finish.default.configuration)
+        pairs.append(("default", f"{tables.duration(finish.default_ns)}: {default}"))
     if finish.warm:
-        pairs += [("warm", _warm(finish, finish.warm)), ("", _why(state, finish, finish.warm))]
-    pairs += [
+        why = "" if finish.warm.passed_over else _why(state, finish, finish.warm)
+        pairs += [("warm", _warm(finish, finish.warm)), ("", why)]
+    return [
+        *pairs,
         ("before", _against_incumbent(state, finish, texts)),
-        ("confirmed", _confirmation(finish, run.replayed)),
-        ("", _contents(finish) if finish.exportable and not run.replayed else ""),
-        ("", _tied(finish)),
-        ("", "" if finish.warm and finish.warm.passed_over else why_not),
-        ("", _launch_note(state, finish)),
+        ("inputs", _contents(finish) if finish.exportable and not state.run.replayed else ""),
         ("timed", _how(state, finish)),
         *(("rejected", f"trial {trial.id}: {reason}") for trial, reason in finish.unstable),
         ("failed", _failures(state)),
-        (
-            "search",
-            f"{_trials(state)}{_chosen(result)} in {state.elapsed_s:.1f} s"
-            + _occupied(result)
-            + f"; kept in {database}",
-        ),
-        ("", _stopped(state)),
+        ("trials", f"{_trials(state)}{_chosen(result)}{_occupied(result)}"),
         ("initial", _initial(state, finish.winner)),
     ]
-    return _block(state, pairs)
 
 
 def best_so_far(state: State, *, full: bool = False) -> str:
@@ -68,10 +79,12 @@ def best_so_far(state: State, *, full: bool = False) -> str:
     if best is not None and best.time_ns is not None:
         pairs = [
             ("best yet", texts(best.configuration)),
-            ("", _figures(state, best.time_ns)),
+            ("time", _figures(state, best.time_ns)),
             ("confirmed", "NOT: the search was stopped before the race"),
         ]
-    return _block(state, [*pairs, ("failed", _failures(state))])
+    return _block(
+        state, [*pairs, ("search", _searched(state, best) if best else ""), ("failed", _failures(state))]
+    )
 
 
 def _block(state: State, pairs: Sequence[tuple[str, object]]) -> str:
@@ -92,10 +105,19 @@ def _figures(state: State, time_ns: float) -> str:
 
 def _tied(finish: Finish) -> str:
     others = finish.tied - 1
-    count = tables.counted(others, "other finalist")
-    same = finish.race_verdict is Verdict.SAME
-    tied = f"tied with {count} within the noise" if same else f"statistically tied with {count}"
-    return tied if others else ""
+    return f"tied with {tables.counted(others, 'other finalist')}" if others else ""
+
+
+def _searched(state: State, best: Trial) -> str:
+    """Return which trial is the best, by the number that progress has and by that of ``tune trials N``."""
+    row = "" if best.id is None else f" (#{best.id})"
+    failed = sum(state.failures.values())
+    parts = (
+        f"trial {best.number + 1} of {max(state.budget, best.number + 1)}{row}",
+        f"{failed} failed" if failed else "",
+        f"{state.elapsed_s:.1f} s",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def commonest_failure(result: Result) -> Status | None:
@@ -129,12 +151,8 @@ def missing(result: Result) -> str:
 
 
 def _trials(state: State) -> str:
-    if not state.resumed_trials:
-        return tables.counted(len(state.trials), "trial")
-    return (
-        f"{len(state.trials)} trials ({state.resumed_trials} of them before the interruption), "
-        f"{len(state.trials) - state.resumed_trials}"
-    )
+    before = f" ({state.resumed_trials} of them before the interruption)" if state.resumed_trials else ""
+    return f"{tables.counted(len(state.trials), 'trial')}{before}"
 
 
 def _chosen(result: Result) -> str:
@@ -185,15 +203,13 @@ def _occupied(result: Result) -> str:
     return f", GPU occupied {tables.percent(state.occupied)}{waiting}"
 
 
-def _against_default(state: State, finish: Finish, texts: Texts) -> list[tuple[str, object]]:
+def _over_default(state: State, finish: Finish) -> str:
     if finish.default is None or finish.default_ns is None or finish.ratio is None:
-        return [("default", "the default configuration could not be measured")]
+        return "not known: the default configuration could not be measured"
     if finish.default.configuration == finish.winner.configuration:
         narrowed = " of what was searched" if state.run.options.fixed or state.run.options.variants else ""
-        return [("default", f"the default configuration{narrowed} is the winner")]
-    compared = _compared(finish.ratio, finish, "", finish.verdict)
-    default = texts.cell(finish.default.configuration)
-    return [("default", compared), ("", f"default {tables.duration(finish.default_ns)}: {default}")]
+        return f"none: the default configuration{narrowed} is the winner"
+    return _compared(finish.ratio, finish, "the default", finish.verdict)
 
 
 def _warm(finish: Finish, warm: WarmFinish) -> str:
@@ -205,7 +221,7 @@ def _warm(finish: Finish, warm: WarmFinish) -> str:
         or finish.default.configuration == finish.winner.configuration
     ):
         return text
-    return f"{text}, {_compared(warm.ratio, finish, ' as the default', warm.verdict)}"
+    return f"{text}, {_compared(warm.ratio, finish, 'the default', warm.verdict)}"
 
 
 def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
@@ -240,22 +256,19 @@ def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:
     ratio = finish.versus_incumbent
     if finish.incumbent_ns is None or ratio is None:
         return f"{tables.duration(then_ns)} is the best known, and could not be timed again: {texts(configuration)}"
-    compared = _compared(ratio, finish, " as the best known", finish.incumbent_verdict)
-    return f"{compared}; that {tables.duration(finish.incumbent_ns)}: {texts(configuration)}"
+    compared = _compared(ratio, finish, "the best known", finish.incumbent_verdict)
+    return f"{compared}; that took {tables.duration(finish.incumbent_ns)}: {texts(configuration)}"
 
 
-def _compared(ratio: Ratio, finish: Finish, as_what: str, verdict: Verdict) -> str:
-    if math.isfinite(ratio.high):
-        ends = f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        return f"{ratio.median:.3f}x as fast{ends}{as_what}: {verdict}"
-    why = "the file has no noise data" if finish.rounds == 1 else f"{finish.rounds} rounds are too few"
-    return f"{ratio.median:.3f}x as fast{as_what}, not compared: {why}"
+def _compared(ratio: Ratio, finish: Finish, over: str, verdict: Verdict) -> str:
+    if not math.isfinite(ratio.high):
+        why = "the file has no noise data" if finish.rounds == 1 else f"{finish.rounds} rounds are too few"
+        return f"{ratio.median:.3f}x over {over}, not compared: {why}"
+    return tables.speedup(ratio.median, ratio.low, ratio.high, verdict, over)
 
 
 def _of_light(state: State, share: float | None) -> str:
-    return (
-        "" if share is None else f", {tables.percent(share)} of the speed of light ({state.roof.bound}-bound)"
-    )
+    return "" if share is None else f", {tables.percent(share)} of peak ({state.roof.bound}-bound)"
 
 
 def _of_the_ceiling(state: State, time_ns: float) -> str:
@@ -279,9 +292,9 @@ def _how(state: State, finish: Finish) -> str:
     return "; ".join(parts)
 
 
-def _confirmation(finish: Finish, replayed: bool) -> str:
-    if replayed:
-        return "by recorded samples only: measure on a GPU before relying on it"
+def _confirmation(finish: Finish, run: Run) -> str:
+    if run.replayed:
+        return f"no: replayed on samples of {printable(run.gpu.name)}; run on a GPU to confirm"
     confirmed = finish.confirmed
     if confirmed is None or not confirmed.samples_ns:
         return f"NOT: {finish.reason}"
@@ -311,90 +324,3 @@ def _contents(finish: Finish) -> str:
 
 def _failures(state: State) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(state.failures.items()))
-
-
-def result_as_json(result: Result) -> dict[str, Any]:
-    """Return the result for programs."""
-    state, finish, run = result.state, result.finish, result.state.run
-    data: dict[str, Any] = {
-        "run": run.id,
-        "problem": run.problem.to_json(),
-        "gpu": run.gpu.name,
-        **tables.picked(run, "device replayed"),
-        **tables.picked(run.conditions, "mode regime"),
-        "conditions_why": state.conditions_why,
-        "calibration": run.calibration.to_json() if run.calibration else None,
-        "stats": dict(result.stats),
-        "winner": None,
-    }
-    if run.replayed:
-        data["trajectory"] = tables.trajectory(state.trials)
-    if finish is None:
-        return data
-    data["winner"] = _winner(state, finish)
-    data["race"] = {
-        "verdict": finish.race_verdict,
-        "noise_floor": finish.noise_floor or None,
-        **tables.picked(finish, "rounds heats"),
-        "seconds": round(finish.race_s, 3),
-        "contestants": len(finish.medians_ns),
-    }
-    if warm := finish.warm:
-        data["race"]["warm"] = {
-            "verdict": warm.race_verdict,
-            **tables.picked(warm, "noise_floor rounds heats"),
-            "seconds": round(warm.race_s, 3),
-            "passed_over": tables.trial_identity(warm.passed_over) if warm.passed_over else None,
-            "passed_over_behind": warm.passed_over_behind,
-        }
-    if state.best_before:
-        data["best_known_before"] = {
-            "variant": state.best_before[0].variant,
-            "configuration": state.best_before[0].values,
-            "time_ns": state.best_before[1],
-        }
-    if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
-        data["incumbent"] = {**tables.trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
-        data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)
-    if finish.default and finish.default_ns and finish.ratio:
-        data["default"] = {**tables.trial_identity(finish.default), "time_ns": finish.default_ns}
-        data["versus_default"] = _comparison(finish.ratio, finish.verdict)
-    return data
-
-
-def _winner(state: State, finish: Finish) -> dict[str, Any]:
-    of_ceiling = state.of_ceiling(finish.time_ns)
-    confirmed = finish.confirmed
-    return {
-        **tables.trial_identity(finish.winner),
-        "time_ns": finish.time_ns,
-        **structs.asdict(metrics(state.roof, finish.time_ns)),
-        "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
-        "edge_sizes_verified": len(finish.edge_cases),
-        "contents": dict(finish.varied.contents) if finish.varied else {},
-        **tables.picked(finish, "exportable reason tied"),
-        "warm": _warm_record(finish.warm) if finish.warm else None,
-        "launch_decides": bool(_launch_note(state, finish)),
-        "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
-        "of_ceiling": of_ceiling,
-        **tables.picked(finish.winner, "sm_clock_hz capped_samples"),
-        "samples": len(finish.winner.samples_ns),
-        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
-    }
-
-
-def _warm_record(warm: WarmFinish) -> dict[str, Any]:
-    return {
-        **tables.picked(warm, "time_ns behind behind_in_mode"),
-        "versus_default": _comparison(warm.ratio, warm.verdict) if warm.ratio else None,
-    }
-
-
-def _launch_note(state: State, finish: Finish) -> str:
-    run = state.run
-    return launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)
-
-
-def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:
-    low, high = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
-    return {"ratio": ratio.median, "low": low, "high": high, "verdict": verdict}

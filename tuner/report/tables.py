@@ -118,12 +118,26 @@ def problem_text(problem: Problem) -> str:
     return str(problem).removeprefix(problem.kernel).strip()
 
 
-def speedup(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
-    """Return a comparison with the default as people say it, with its interval and the verdict."""
+WORDS: dict[str, str] = {Verdict.FASTER: "", Verdict.SLOWER: "; slower", Verdict.SAME: "; tied"}
+
+
+def speedup(ratio: float | None, low: float | None, high: float | None, verdict: str, over: str = "") -> str:
+    """Return a speedup with its interval and what that means: ``1.77x over the default (95 %: 1.76 to 1.78)``.
+
+    Args:
+        ratio: the other's time over this one's; None where there is none.
+        low, high: ends of its interval, if there is one.
+        verdict: one of :class:`tuner.core.stats.Verdict`, or empty.
+        over: what it is compared with, if that is not said elsewhere.
+    """
     if ratio is None:  # the default has no time
         return verdict and "not compared"
-    ends = f" ({low:.3f} .. {high:.3f})" if low is not None and high is not None and high < math.inf else ""
-    return f"{ratio:.3f}x{ends} {verdict}".strip()
+    interval = ""
+    if low is not None and high is not None and high < math.inf:
+        interval = f" (95 %: {low:.3f} to {high:.3f})" if over else f" ({low:.3f} .. {high:.3f})"
+    with_what = f" over {over}" if over else ""
+    word = WORDS.get(verdict, "; not told apart") if verdict else ""
+    return f"{ratio:.3f}x{with_what}{interval}{word}"
 
 
 def warm_text(warm: WarmTime | None) -> str:
@@ -147,12 +161,10 @@ def why_not_the_fastest(behind: float, noise_floor: float, margin: float | None,
     if behind == 1.0:
         return ""
     if behind <= 1.0 + noise_floor and not margin:
-        why = "of those tied within the noise the simplest was chosen"
-    else:
-        why = "the known winner was kept" if known else "one nearer to an initial configuration was chosen"
-    return (
-        f"{why}: {f'{100 * (behind - 1):.2f} % behind' if behind > 1 else 'as fast as'} the fastest finalist"
-    )
+        return f"tied with the fastest finalist, {100 * abs(behind - 1):.2f} % apart: the simplest is kept"
+    why = "the known winner was kept" if known else "one nearer to an initial configuration was chosen"
+    far = f"{100 * (behind - 1):.2f} % behind" if behind > 1 else "as fast as"
+    return f"{why}: {far} the fastest finalist; --margin 0 takes the fastest"
 
 
 def show(

@@ -136,7 +136,9 @@ class RunArguments:
         metavar="FILE",
         help="Draw the search and the race as .png or .svg; with --max-error, time over error.",
     )
-    full: bool = shared.full()
+    full: bool = flag(
+        "-v", "--full", help_="Also print how it was timed, compared and searched, and all parameters."
+    )
     quiet: bool = shared.quiet()
     as_json: bool = flag("--json", help_="Print the result as JSON.")
 

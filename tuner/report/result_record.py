@@ -1,0 +1,102 @@
+"""How a run ended, for programs."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import Any
+
+from msgspec import structs
+
+from tuner.core.stats import Ratio, Verdict
+from tuner.report import tables
+from tuner.report.configurations import launch_note
+from tuner.tuning.state import Finish, Result, State, WarmFinish, metrics
+
+
+def result_as_json(result: Result) -> dict[str, Any]:
+    """Return the result for programs."""
+    state, finish, run = result.state, result.finish, result.state.run
+    data: dict[str, Any] = {
+        "run": run.id,
+        "problem": run.problem.to_json(),
+        "gpu": run.gpu.name,
+        **tables.picked(run, "device replayed"),
+        **tables.picked(run.conditions, "mode regime"),
+        "conditions_why": state.conditions_why,
+        "calibration": run.calibration.to_json() if run.calibration else None,
+        "stats": dict(result.stats),
+        "winner": None,
+    }
+    if run.replayed:
+        data["trajectory"] = tables.trajectory(state.trials)
+    if finish is None:
+        return data
+    data["winner"] = _winner(state, finish)
+    data["race"] = {
+        "verdict": finish.race_verdict,
+        "noise_floor": finish.noise_floor or None,
+        **tables.picked(finish, "rounds heats"),
+        "seconds": round(finish.race_s, 3),
+        "contestants": len(finish.medians_ns),
+    }
+    if warm := finish.warm:
+        data["race"]["warm"] = {
+            "verdict": warm.race_verdict,
+            **tables.picked(warm, "noise_floor rounds heats"),
+            "seconds": round(warm.race_s, 3),
+            "passed_over": tables.trial_identity(warm.passed_over) if warm.passed_over else None,
+            "passed_over_behind": warm.passed_over_behind,
+        }
+    if state.best_before:
+        data["best_known_before"] = {
+            "variant": state.best_before[0].variant,
+            "configuration": state.best_before[0].values,
+            "time_ns": state.best_before[1],
+        }
+    if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
+        data["incumbent"] = {**tables.trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
+        data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)
+    if finish.default and finish.default_ns and finish.ratio:
+        data["default"] = {**tables.trial_identity(finish.default), "time_ns": finish.default_ns}
+        data["versus_default"] = _comparison(finish.ratio, finish.verdict)
+    return data
+
+
+def _winner(state: State, finish: Finish) -> dict[str, Any]:
+    of_ceiling = state.of_ceiling(finish.time_ns)
+    confirmed = finish.confirmed
+    return {
+        **tables.trial_identity(finish.winner),
+        "time_ns": finish.time_ns,
+        **structs.asdict(metrics(state.roof, finish.time_ns)),
+        "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+        "edge_sizes_verified": len(finish.edge_cases),
+        "contents": dict(finish.varied.contents) if finish.varied else {},
+        **tables.picked(finish, "exportable reason tied"),
+        "warm": _warm_record(finish.warm) if finish.warm else None,
+        "launch_decides": bool(launch_note_of(state, finish)),
+        "ceiling": state.ceiling.name if state.ceiling and of_ceiling is not None else None,
+        "of_ceiling": of_ceiling,
+        **tables.picked(finish.winner, "sm_clock_hz capped_samples"),
+        "samples": len(finish.winner.samples_ns),
+        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
+    }
+
+
+def _warm_record(warm: WarmFinish) -> dict[str, Any]:
+    return {
+        **tables.picked(warm, "time_ns behind behind_in_mode"),
+        "versus_default": _comparison(warm.ratio, warm.verdict) if warm.ratio else None,
+    }
+
+
+def _comparison(ratio: Ratio, verdict: Verdict) -> dict[str, Any]:
+    low, high = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
+    return {"ratio": ratio.median, "low": low, "high": high, "verdict": verdict}
+
+
+def launch_note_of(state: State, finish: Finish) -> str:
+    """Return the note that launch latency decides a run's winner; empty if it does not."""
+    run = state.run
+    return launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)
