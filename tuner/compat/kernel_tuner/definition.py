@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ NOT_SERVED = {
 }
 """Arguments, and what to do instead."""
 _INCLUDE = re.compile(r'^[^\S\n]*#[^\S\n]*include[^\S\n]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
+Choices = Mapping[str, Sequence[Value]]
 _ARCHITECTURE = re.compile(r"--?(arch|gencode|gpu-architecture|generate-code|code|gpu-code)\b")
 
 
@@ -42,7 +43,6 @@ class Definition:
         arguments: as given.
         choices: the values of each parameter that something uses.
         left_out: the other parameters, with their first values.
-        where: conditions on parameters.
         host: whether it is host code.
         how: what else describes it to ``tuner.tune``.
         notes: what the user should know.
@@ -51,9 +51,8 @@ class Definition:
     name: str
     source: str
     arguments: Sequence[Any]
-    choices: Mapping[str, Sequence[Value]]
+    choices: Choices
     left_out: Mapping[str, Value]
-    where: Sequence[str]
     host: bool
     how: Mapping[str, Any]
     notes: Sequence[str]
@@ -94,9 +93,7 @@ def define(
             raise UsageError(f"{argument} is not served", remedy)
     lang = str(options.get("lang") or "CUDA").upper()
     if lang not in (*CUDA, "C"):
-        raise UsageError(
-            f"lang={lang!r} is not served", f"kernels are CUDA ({', '.join(CUDA)}), host code is C"
-        )
+        raise UsageError(f"lang={lang!r} is not served", f"kernels are {', '.join(CUDA)}, host code is C")
     choices = {one: _values(values) for one, values in params.items()}
     names = _block_names(options.get("block_size_names"), choices)
     block = [one if one in choices else size for one, size in zip(names, BLOCK.values(), strict=True)]
@@ -104,20 +101,14 @@ def define(
         _quotient(size, divisor, axis, choices)
         for size, divisor, axis in zip(_sizes(problem_size, choices), divisors, names, strict=True)
     ]
-    listed = (
-        restrictions if isinstance(restrictions, list | tuple) else [restrictions] if restrictions else []
-    )
-    where = [text_of("restrictions", one, choices) for one in listed]
-    macros = options.get("defines")
-    if macros is None:
-        counts = {f"grid_size_{axis}": _in_c(text) for axis, text in zip("xyz", grid, strict=True)}
-        macros = {**counts, **dict(zip(names, block, strict=True)), "kernel_tuner": "1"}
-    else:
+    where = [text_of("restrictions", one, choices) for one in listed(restrictions or [])]
+    macros = dict(zip(names, block, strict=True)) | {"kernel_tuner": "1"}
+    macros |= {f"grid_size_{axis}": _in_c(text) for axis, text in zip("xyz", grid, strict=True)}
+    if (defines := options.get("defines")) is not None:
         macros = {
-            one: value if isinstance(value, str) else text_of("defines", value, choices)
-            for one, value in macros.items()
+            one: v if isinstance(v, str) else text_of("defines", v, choices) for one, v in defines.items()
         }
-    text = _source(source, choices, where, {one: value for one, value in macros.items() if one != value})
+    text = _source(source, choices, where, macros)
     options_kept, dropped = without_architecture(options.get("compiler_options") or ())
     used = set(re.findall(r"[A-Za-z_]\w*", " ".join([text, name, *grid, *block, *where])))
     left_out = {one: values[0] for one, values in choices.items() if one not in used}
@@ -131,7 +122,12 @@ def define(
         "constants": options.get("cmem_args") or {}, "compile_options": options_kept,
     }  # fmt: skip
     choices = {one: values for one, values in choices.items() if one in used}
-    return Definition(name, text, arguments, choices, left_out, where, lang == "C", how, notes)
+    return Definition(name, text, arguments, choices, left_out, lang == "C", how, notes)
+
+
+def listed(value: Any) -> list[Any]:
+    """Return one or several as several."""
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def without_architecture(options: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -145,18 +141,14 @@ def without_architecture(options: Sequence[str]) -> tuple[list[str], list[str]]:
     return kept, dropped
 
 
-def configurations(
-    choices: Mapping[str, Sequence[Value]], where: Sequence[str]
-) -> Iterator[dict[str, Value]]:
+def configurations(choices: Choices, where: Sequence[str]) -> Iterator[dict[str, Value]]:
     """Yield each combination of values for which all conditions hold."""
     tests = [parse(text) for text in where]
-    for values in itertools.product(*choices.values()):
-        configuration = dict(zip(choices, values, strict=True))
-        if all(test.holds(configuration) for test in tests):
-            yield configuration
+    each = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
+    yield from (one for one in each if all(test.holds(one) for test in tests))
 
 
-def text_of(what: str, value: Any, choices: Mapping[str, Sequence[Value]]) -> str:
+def text_of(what: str, value: Any, choices: Choices) -> str:
     """Return a number, a text or a function of a configuration as an expression.
 
     Kernel Tuner rounds down what a text divides, so that ``"block_size_x/32"`` is an integer.
@@ -172,52 +164,40 @@ def text_of(what: str, value: Any, choices: Mapping[str, Sequence[Value]]) -> st
 
 
 def _values(values: Any) -> list[Value]:
-    listed = values.tolist() if hasattr(values, "tolist") else values
-    listed = list(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else [listed]
-    return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in listed))
+    """Return a parameter's values, or its only one."""
+    several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in several))
 
 
-def _block_names(given: Sequence[str] | None, choices: Mapping[str, Any]) -> list[str]:
+def _block_names(given: Sequence[str] | None, choices: Choices) -> list[str]:
     lower = {} if given else {name.lower(): name for name in choices}  # also in capitals
     return [lower.get(name, name) for name in [*(given or ()), *list(BLOCK)[len(given or ()) :]]]
 
 
-def _sizes(problem_size: Any, choices: Mapping[str, Sequence[Value]]) -> list[str]:
+def _sizes(problem_size: Any, choices: Choices) -> list[str]:
     if callable(problem_size):
-        sizes = traced("problem_size", problem_size, {}, choices)
-    else:
-        sizes = [
-            text_of("problem_size", size, choices)
-            for size in (problem_size if isinstance(problem_size, list | tuple) else [problem_size])
-        ]
-    return [*sizes, "1", "1"][:3]
+        return [*traced("problem_size", problem_size, {}, choices), "1", "1"][:3]
+    return [*(text_of("problem_size", size, choices) for size in listed(problem_size)), "1", "1"][:3]
 
 
-def _quotient(size: str, divisor: Any, axis: str, choices: Mapping[str, Sequence[Value]]) -> str:
+def _quotient(size: str, divisor: Any, axis: str, choices: Choices) -> str:
     """Return a size of the grid; without divisors the block divides."""
-    if divisor is None:
-        divisor = [axis] if axis in choices else []
-    parts = [
-        text_of("grid_div", part, choices)
-        for part in (divisor if isinstance(divisor, list | tuple) else [divisor])
-    ]
-    if not parts or size == "1":
-        return size
-    return f"ceil_div({size}, {parts[0] if len(parts) == 1 else ' * '.join(f'({part})' for part in parts)})"
+    given = listed(divisor) if divisor is not None else [axis] if axis in choices else []
+    parts = [text_of("grid_div", part, choices) for part in given]
+    product = parts[0] if len(parts) == 1 else " * ".join(f"({part})" for part in parts)
+    return size if size == "1" or not parts else f"ceil_div({size}, {product})"
 
 
-def _source(
-    source: Any, choices: Mapping[str, Sequence[Value]], where: Sequence[str], macros: Mapping[str, str]
-) -> str:
+def _source(source: Any, choices: Choices, where: Sequence[str], macros: Mapping[str, str]) -> str:
     """Return the source with what it includes of the other files, and the macros that it uses."""
-    first, *others = source if isinstance(source, list | tuple) else [source]
-    if callable(first):
-        text = _generated(first, choices, where)
-    else:
-        included = {str(path): _read(path) for path in others}
-        text = _INCLUDE.sub(lambda found: included.get(found[1], found[0]), _read(first))
-    lines = [f"#define {name} {value}" for name, value in macros.items() if re.search(rf"\b{name}\b", text)]
-    return "\n".join([*lines, "#line 1", text]) if lines else text
+    first, *others = listed(source)
+    included = {str(path): _read(path) for path in others}
+    text = _generated(first, choices, where) if callable(first) else _read(first)
+    text = _INCLUDE.sub(lambda found: included.get(found[1], found[0]), text)
+    used = [one for one in macros if one != macros[one] and re.search(rf"\b{one}\b", text)]
+    return "\n".join(
+        [*(f"#define {one} {macros[one]}" for one in used), *(["#line 1"] if used else []), text]
+    )
 
 
 def _read(source: Any) -> str:
@@ -227,28 +207,24 @@ def _read(source: Any) -> str:
     try:
         return Path(text).read_text()
     except OSError as error:
-        raise UsageError(
-            f"cannot read {text}: {error.strerror}", "give a source or the path of one"
-        ) from None
+        raise UsageError(f"cannot read {text}: {error.strerror}", "give a source, or its path") from None
 
 
-def _generated(
-    generate: Callable[[Any], Any], choices: Mapping[str, Sequence[Value]], where: Sequence[str]
-) -> str:
+def _generated(generate: Callable[[Any], Any], choices: Choices, where: Sequence[str]) -> str:
     """Return one source that has those of all configurations; the preprocessor chooses."""
     texts: dict[str, list[str]] = {}
     varied = [name for name, values in choices.items() if len(values) > 1]
     for number, one in enumerate(configurations(choices, where)):
-        test = " && ".join(f"{name} == {one[name]:d}" for name in varied if isinstance(one[name], int))
+        test = " && ".join(f"{name} == {one[name]}" for name in varied)
         texts.setdefault(str(generate(one)), []).append(f"({test or 1})")
         if number > MOST_SOURCES or sum(map(len, texts)) > MOST_BYTES:
-            raise UsageError(
-                f"the function generates more than {MOST_BYTES >> 20} MiB of source", "give fewer values"
-            )
-    if len(texts) > 1 and not all(isinstance(value, int) for name in varied for value in choices[name]):
+            raise UsageError(f"the function generates more than {MOST_BYTES >> 20} MiB", "give fewer values")
+    if len(texts) < 2:
+        return next(iter(texts), "")
+    if not all(isinstance(value, int) for name in varied for value in choices[name]):
         raise UsageError("a generated source may depend on integers alone", "number the choices")
     parts = [part for text, tests in texts.items() for part in (f"#elif {' || '.join(tests)}", text)]
-    return "\n".join(["#if 0", *parts, "#endif", ""]) if len(texts) > 1 else next(iter(texts), "")
+    return "\n".join(["#if 0", *parts, "#endif", ""])
 
 
 def _in_c(text: str) -> str:

@@ -86,7 +86,7 @@ class HostCode:
         Raises:
             UsageError: no configuration meets the restrictions.
         """
-        drawn = list(configurations(self._what.choices, self._what.where))
+        drawn = list(configurations(self._what.choices, self._what.how["where"]))
         if not drawn:
             raise UsageError("no configuration meets all restrictions", "loosen one")
         if len(drawn) > trials:

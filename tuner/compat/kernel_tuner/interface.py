@@ -21,7 +21,7 @@ from tuner.compat.kernel_tuner.results import (
     row,
     totals,
     with_metrics,
-    write_json,
+    write_cache,
 )
 from tuner.compat.kernel_tuner.util import get_config_string
 from tuner.core import paths
@@ -104,21 +104,18 @@ def tune_kernel(
     rows += [one for one in known if [one[name] for name in names] not in tried]
     rows = [with_metrics(one, options.get("metrics") or {}) for one in rows]
     if cache:
-        entries = {
-            ",".join(str(one[name]) for name in names): {
-                **({"time": one[ERROR]} if ERROR in one else {}),
-                **one,
-            }
-            for one in rows
-        }
-        head = {
-            "device_name": env.get("device_name", ""), "kernel_name": kernel_name,
-            "problem_size": "callable" if callable(problem_size) else problem_size, "tune_params_keys": names,
-            "tune_params": {name: what.choices.get(name, [what.left_out.get(name)]) for name in names},
-        }  # fmt: skip
-        write_json(cache, {**head, "objective": "time", "cache": entries})
+        size = "callable" if callable(problem_size) else problem_size
+        head = {"device_name": env.get("device_name", ""), "kernel_name": kernel_name, "problem_size": size}
+        values = {**{name: [value] for name, value in what.left_out.items()}, **what.choices}
+        write_cache(cache, head, {name: values[name] for name in names}, rows)
     objective = options.get("objective") or "time"
-    _require_some(kernel_name, rows)
+    if all(ERROR in one for one in rows):
+        why = (
+            f"{rows[0]['status']}: {' '.join(rows[0]['message'].split())[:300]}" if rows else "there is none"
+        )
+        raise TunerError(
+            f"no configuration of {kernel_name} succeeded; the first: {why}", "correct the kernel"
+        )
     raced = env.pop("winner", None) if objective == "time" else None
     best = next((one for one in rows if raced and raced.items() <= one.items()), None)
     env["best_config"] = best or best_of(rows, objective, options.get("objective_higher_is_better"))
@@ -164,16 +161,6 @@ def run_kernel(
         return after_launch(what, spec, gpu, {name: values[0] for name, values in what.choices.items()})
 
 
-def _require_some(kernel_name: str, rows: Sequence[Row]) -> None:
-    if all(ERROR in one for one in rows):
-        why = (
-            f"{rows[0]['status']}: {' '.join(rows[0]['message'].split())[:300]}" if rows else "there is none"
-        )
-        raise TunerError(
-            f"no configuration of {kernel_name} succeeded; the first: {why}", "correct the kernel"
-        )
-
-
 def _require_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
     for name in options.keys() - known:
         raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
@@ -191,26 +178,19 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     """
     strategy, more = options.get("strategy") or "brute_force", options.get("strategy_options") or {}
     if not isinstance(strategy, str):
-        raise UsageError(
-            "a strategy of your own is not served", "write a sampler of Optuna: tune run --sampler"
-        )
+        raise UsageError("a strategy of your own is not served", "write one for Optuna: tune run --sampler")
     size = math.prod(map(len, what.choices.values()))
     if size <= MOST_COUNTED:
-        size = sum(1 for _ in configurations(what.choices, what.where))
+        size = sum(1 for _ in configurations(what.choices, what.how["where"]))
     trials = size if size <= MOST_TRIALS else FEWER_TRIALS
     if strategy == "random_sample":
         trials = math.ceil(size * more.get("fraction", 0.1))
     trials = min(size, more.get("max_fevals") or trials)
+    note = f"{'this tuner searches' if trials < size else 'all are tried'}, {trials} of {size}"
     if what.host:
-        return trials, [
-            "host code: configurations are drawn at random, and timed by what the function returns"
-        ]
-    if trials == size and strategy == "brute_force":
-        return trials, []
-    by = "this tuner's own search" if trials < size else "all are tried"
-    return trials, [
-        f"strategy {strategy}: {by}, {trials} of {size} (max_fevals in strategy_options sets how many)"
-    ]
+        note = f"host code is timed by what it returns; configurations are drawn, {trials} of {size}"
+    plain = trials == size and strategy == "brute_force" and not what.host
+    return trials, [] if plain else [f"strategy {strategy}: {note} (strategy_options has max_fevals)"]
 
 
 def _tuned(
@@ -241,7 +221,7 @@ def _tuned(
         "kernel_file": str(result.file), "checked_against": result.checked_against,
     }  # fmt: skip
     if against["reference"] is not None:
-        env["winner"] = result.best
+        env["winner"] = result.best if any(ERROR not in one for one in rows) else None
     elif judges is not None:
         env |= {"winner": _judged(what, result, rows, judges), "checked_against": "verify, the best alone"}
     elif not options.get("quiet"):

@@ -105,3 +105,12 @@ def cached(name: str | Path, parameters: Sequence[str]) -> list[Row]:
         )
         for key, old in recording.rows.items()
     ]  # fmt: skip
+
+
+def write_cache(
+    name: str | Path, head: Mapping[str, Any], choices: Mapping[str, Any], rows: Sequence[Row]
+) -> None:
+    """Write a cache file of Kernel Tuner's: names of GPU, kernel and problem, the parameters, and all results."""
+    named = {",".join(str(one[name]) for name in choices): {"time": one.get(ERROR), **one} for one in rows}
+    parameters = {"tune_params_keys": list(choices), "tune_params": choices}
+    write_json(name, {**head, **parameters, "objective": "time", "cache": named})
