@@ -25,11 +25,16 @@ def main(path: Path) -> None:
         if "file" not in one:
             arguments.append(np.ctypeslib.as_ctypes_type(np.dtype(one["dtype"]))(one["value"]))
             continue
-        array = arrays[one["file"]] = np.load(path.with_name(one["file"]))
-        start = ctypes.c_void_p(array.ctypes.data)
-        if one["locked"] and library.kernel_tune_lock(start, ctypes.c_size_t(array.nbytes)):
-            sys.exit("the pages of an array cannot be locked")
-        arguments.append(start)
+        array = np.load(path.with_name(one["file"]))
+        if one["locked"]:
+            library.kernel_tune_allocate.restype = ctypes.c_void_p
+            if not (start := library.kernel_tune_allocate(ctypes.c_size_t(array.nbytes))):
+                sys.exit("there is no page-locked memory for an array")
+            memory = (ctypes.c_byte * array.nbytes).from_address(start)
+            values, array = array, np.frombuffer(memory, array.dtype).reshape(array.shape)
+            array[...] = values
+        arrays[one["file"]] = array
+        arguments.append(ctypes.c_void_p(array.ctypes.data))
     times = [function(*arguments)]
     for name, array in arrays.items() if job["keep"] else ():
         np.save(path.with_name(f"after-{name}"), array)

@@ -29,12 +29,13 @@ from tuner.core.model import Status, Value
 
 COMPILE_S, CALL_S = 120.0, 120.0
 """Deadlines: of compiling a configuration, and of all its calls."""
-LOCK = """
-extern "C" int kernel_tune_lock(void *start, size_t bytes) {
-    return cudaHostRegister(start, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+ALLOCATE = """
+extern "C" void *kernel_tune_allocate(size_t bytes) {
+    void *start = 0;
+    return cudaHostAlloc(&start, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess ? start : 0;
 }
 """
-"""Locks an array's pages for the code that it is appended to."""
+"""Gives page-locked memory to the process that calls the code that it is appended to."""
 
 
 class HostCode:
@@ -100,7 +101,7 @@ class HostCode:
         text = text if 'extern "C"' in text else f'extern "C" {{\n{text}\n}}'
         lines = [f"#define {name} {value}" for name, value in configuration.items()]
         source = self._folder / f"k{number}.{'cu' if self._cuda else 'cc'}"
-        source.write_text("\n".join([*lines, text, LOCK if self._cuda else ""]))
+        source.write_text("\n".join([*lines, text, ALLOCATE if self._cuda else ""]))
         command = [self._compiler, str(source), "-o", str(self._library(configuration)), *self._flags]
         error = _error(command, COMPILE_S, self._folder)
         return error, 1e3 * (time.monotonic() - began)
