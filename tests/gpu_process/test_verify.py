@@ -190,6 +190,14 @@ def test_large_problems_go_by_the_cuda_reference_alone(
         verifier_of(Data((X, Y, Z, large)), python=python)
 
 
+@pytest.mark.parametrize(
+    ("flops", "factor", "small"), [(2**28, 1, True), (2**28 + 1, 1, False), (2**29, 2, True)]
+)
+def test_references_on_the_host_are_quick_up_to_some_work(flops: int, factor: int, small: bool) -> None:
+    """A product of matrices of 512 rows and columns is the largest."""
+    assert verifier_of(Data((X, Y)), numpy={"y": "x"}, flops=flops).is_small(factor) is small
+
+
 def test_golden_files_are_for_the_outputs_that_there_are(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", -VALUES["x"])
     data = Data((X, Z))
