@@ -27,7 +27,6 @@ HEAVY = (
     "jinja2",
     "rich",
     "matplotlib",
-    "plotly",
     "tuner.tuning",
     "tuner.database",
 )

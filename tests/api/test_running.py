@@ -42,9 +42,12 @@ def test_two_calls_at_once(tune: Tune) -> None:
 class Interrupting(Observer[State]):
     """Presses Ctrl-C behind the fourth trial."""
 
+    pressed = False
+
     def step(self, now: State, done: float | None = None) -> None:
         super().step(now)
-        if done == 4:
+        if not self.pressed and len(now.trials) >= 4:
+            self.pressed = True
             os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -75,7 +78,7 @@ def test_a_notebook_shows_one_area(tune: Tune, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))  # type: ignore[arg-type]
     tune(trials=3)
-    assert any("trial 3/3" in text for text in shown)
+    assert any("trial 3 of 3" in text for text in shown)
     assert shown[-1] == ""
     shown.clear()
     tune(trials=3, quiet=True)

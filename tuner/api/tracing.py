@@ -201,28 +201,13 @@ def written(value: object) -> str:
     return repr(value)
 
 
-class _Names(Mapping[str, Any]):
+class _Names(dict[str, Any]):
     """What a function gets whose one parameter stands for all names: ``p["BLOCK"]`` or ``p.BLOCK``."""
 
-    def __init__(self, symbols: Mapping[str, Any]) -> None:
-        self._symbols = symbols
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"there is no {name}; {suggestion(name, self)}")
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._symbols:
-            raise KeyError(f"there is no {name}; {suggestion(name, self._symbols)}")
-        return self._symbols[name]
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError as error:
-            raise AttributeError(*error.args) from None
-
-    def __iter__(self) -> Any:
-        return iter(self._symbols)
-
-    def __len__(self) -> int:
-        return len(self._symbols)
+    __getattr__ = dict.__getitem__
 
 
 def traced(

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.call import Call
+from tuner.api.call import Call, sequence
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
 from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, TunerError, UsageError
-from tuner.core.model import Problem, RunOptions, Value
+from tuner.core.errors import Interrupted, TunerError, UsageError, suggestion
+from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.choose import kernel_for, open_device
+from tuner.devices.replay import ReplayDevice
 from tuner.kernel.headers import read_source
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning import session
 from tuner.tuning.request import Request, effort_options
 
-RUN_OPTIONS = ("time_s", "mode", "seed", "from_scratch")
+RUN_OPTIONS = ("time_s", "seed", "from_scratch")
+OF_FILES = ("sizes", "dtypes", "options")
+"""What is said of a problem of a kernel that has a file or a name."""
+OF_SOURCES = tuple(
+    field.name for field in fields(Call) if field.name not in ("source", "file", "args", "params")
+)
 SOURCES = (".cu", ".cuh", ".j2")
 """Endings of files that hold a kernel's source."""
 
@@ -84,7 +91,11 @@ class How(RunHow, total=False):
 
 
 class Kernel:
-    """A kernel that is described, and not yet tuned; its arguments are those of :func:`tune`.
+    """A kernel that is described, and not yet tuned.
+
+    Args:
+        kernel, args, params: as for :func:`tune`.
+        what: other arguments of it, but for those of :class:`RunHow`.
 
     Raises:
         UsageError: an argument does not fit; the text says which, and what to pass instead.
@@ -92,79 +103,93 @@ class Kernel:
 
     def __init__(
         self,
-        kernel: str | Path | Kernel,
+        kernel: str | Path,
         args: Sequence[Any] | Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
         **what: Any,
     ) -> None:
-        self._described: Described | None = None
-        self._library = _library(args)
-        self.dtypes, self.options = what.pop("dtypes", None), what.pop("options", None)
-        self.params, self.sizes = dict(params or {}), what.get("sizes")
         text = str(kernel)
-        if isinstance(kernel, Kernel):
-            raise UsageError("a Kernel is described already", "call its tune()")
+        self._described: Described | None = None
+        self._name, self._params = text, dict(params or {})
         if "__global__" in text or text.endswith(SOURCES):
             file = None if "__global__" in text else Path(text).expanduser()
             if file is not None and not file.is_file():
                 raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
-            if self.dtypes or self.options:
-                raise UsageError(
-                    "dtypes and options are those of a kernel's file", "leave them out: args has dtypes"
-                )
+            require(what, OF_SOURCES, "a source")
+            self._library = _library(args)
             source = read_source(file) if file else text
-            self._described = described(Call(source=source, file=file, args=args, params=self.params, **what))
-            return
-        if "\n" in text:
-            raise UsageError(
-                "the source has no __global__ function", "give the source that defines the kernel"
+            self._described = described(
+                Call(source=source, file=file, args=args, params=self._params, **what)
             )
-        if args is not None:
-            what = {"args": args, **what}
-        if given := [name for name in what if name != "sizes"]:
-            raise UsageError(
-                f"{given[0]} says what a source computes, and {text} says that itself",
-                f"leave out {given[0]}",
+        else:
+            if "\n" in text:
+                raise UsageError(
+                    "the source has no __global__ function", "give the source that defines the kernel"
+                )
+            require(
+                {**what, **({} if args is None else {"args": args})},
+                OF_FILES,
+                f"{text}, which describes itself,",
             )
-        self._name = text
-
-    def problem(self, spec: KernelSpec) -> Problem:
-        """Return the problem that the call means."""
-        if self._described is not None:
-            return spec.problem()
-        return spec.problem(dict(self.sizes or {}), self.dtypes, self.options)
-
-    @property
-    def fixed(self) -> dict[str, tuple[Value, ...]]:
-        """The values that the call allows of the parameters of a built-in kernel or a file."""
-        if self._described is not None:
-            return {}
-        return {
-            name: tuple(values) if isinstance(values, list | tuple) else (values,)
-            for name, values in self.params.items()
-        }
+        self._problem = {name: what[name] for name in OF_FILES if name in what and self._described is None}
 
     def tune(self, **how: Unpack[RunHow]) -> Result:
-        """Tune it; the options and the result are those of :func:`tune`."""
-        return _tuned(self, how)
+        """Tune it; options, result and errors are those of :func:`tune`."""
+        require(how, RunHow.__annotations__, "tuning")
+        database, device_name = Path(how.get("db") or paths.DATABASE), how.get("device") or "auto"
+        options = self._options(how)
+        with ExitStack() as stack:
+            stop = stack.enter_context(stopping())
+            observer = stack.enter_context(closing(progress(how.get("quiet"))))
+            kernel = self.spec(device_name, database)
+            problem = kernel.problem(**self._problem)
+            stack.enter_context(self.answering(kernel))
+            device = open_device(device_name, kernel.name, how.get("jobs"), paths.cubins(), observer.note)
+            stack.enter_context(closing(device))
+            if isinstance(device, ReplayDevice) and not self._problem:
+                problem = device.recorded_instead(kernel, problem)
+            store = stack.enter_context(Database.open(database))
+            arguments = self._described.arguments if self._described else ()
+            try:
+                result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
+            except Interrupted:
+                if observer.now is None:
+                    raise KeyboardInterrupt from None
+                return Result(kernel, database, arguments, True, observer.now, None)
+            return Result(kernel, database, arguments, False, result.state, result)
+        raise AssertionError  # no context ends an error
+
+    def _options(self, how: RunHow) -> RunOptions:
+        """Return how a problem is tuned.
+
+        Raises:
+            UsageError: there is no such effort or mode.
+        """
+        chosen = {name: value for name, value in how.items() if name in RUN_OPTIONS}
+        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+        if (mode := how.get("mode")) is not None:
+            if mode not in list(Mode):
+                raise UsageError(f"mode is {mode!r}", suggestion(mode, Mode))
+            given |= {"mode": Mode(mode), "one_mode": True}
+        effort = effort_options(
+            how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
+        )
+        narrowed = {
+            name: tuple(sequence(values)) for name, values in self._params.items() if not self._described
+        }
+        return RunOptions(**given, **effort, fixed=narrowed)
 
     def save(self, path: str | Path) -> Path:
-        """Write the kernel's file, and what lies beside it; return its path."""
-        target = Path(path)
+        """Write the kernel's file, and what lies beside it, to a ``.toml`` of this name; return its path."""
         if self._described is None:
-            return folder.save(load_kernel(self._name).file, target)
-        return folder.write_as(self._described, target)
+            return folder.save(load_kernel(self._name).file, Path(path))
+        return folder.write_as(self._described, Path(path))
 
     def spec(self, device: str, database: Path) -> KernelSpec:
         """Return the kernel as the engine has it, from a file that is written now unless it is there."""
         if self._described is None:
             return load_kernel(kernel_for(device, self._name))
         return load_kernel(str(folder.kept(self._described, database)))
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The parameters of the C function in order; empty for a kernel that was given by its file or name."""
-        return self._described.arguments if self._described else ()
 
     @contextmanager
     def answering(self, kernel: KernelSpec) -> Iterator[None]:
@@ -177,9 +202,18 @@ class Kernel:
             try:
                 yield
             except TunerError as error:
-                if answers.error is not None:
-                    raise error from answers.error  # which has the lines of the user's function
-                raise
+                raise error from answers.error  # which has the lines of the user's function
+
+
+def require(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse an argument that has no meaning.
+
+    Raises:
+        UsageError: that; it names what is near.
+    """
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{what} has no argument {name!r}", suggestion(name, known))
 
 
 def _library(args: Any) -> str:
@@ -196,71 +230,51 @@ def tune(
     *,
     grid: Any = None,
     block: Any = None,
-    where: Any = (),
+    where: Any = None,
     reference: Any = "default",
-    outputs: Any = None,
-    sizes: Any = None,
-    shapes: Any = None,
+    outputs: Sequence[str] | Mapping[str, str] | None = None,
+    sizes: Mapping[str, int] | Sequence[str] | None = None,
+    shapes: Mapping[str, Any] | None = None,
     **how: Unpack[How],
 ) -> Result:
-    """Return the fastest configuration of a kernel, verified, raced against the default, and confirmed.
+    """Return the fastest configuration of a kernel: verified, raced against the default, confirmed in a new process.
+
+    ``docs/python.md`` has an example, and says more of each argument. Ctrl-C gives the best so far.
 
     Args:
-        kernel: source text or the path of a ``.cu``; or the path of a ``.toml``, or the name of a built-in kernel.
-    """
-    run = {name: how.pop(name) for name in list(how) if name in RunHow.__annotations__}  # type: ignore[misc]
-    if isinstance(kernel, Kernel):
-        described_by = kernel
-    else:
-        what = {"grid": grid, "block": block, "outputs": outputs, "sizes": sizes, "shapes": shapes}
-        what = {name: value for name, value in what.items() if value is not None}
-        if not (isinstance(where, tuple) and not where):
-            what["where"] = where
-        if not (isinstance(reference, str) and reference == "default"):
-            what["reference"] = reference
-        described_by = Kernel(kernel, args, params, **what, **how)
-    return _tuned(described_by, run)
-
-
-def _tuned(kernel: Kernel, how: Mapping[str, Any]) -> Result:
-    """Tune a described kernel."""
-    database = Path(how.get("db") or paths.DATABASE)
-    device_name = how.get("device") or "auto"
-    spec = kernel.spec(device_name, database)
-    problem = kernel.problem(spec)
-    options = _options(kernel, how)
-    observer = progress(how.get("quiet"))
-    answer: Result | None = None
-    with ExitStack() as stack:
-        stop = stack.enter_context(stopping())
-        stack.enter_context(kernel.answering(spec))
-        cache = paths.cubins()
-        device = open_device(device_name, spec.name, how.get("jobs"), cache, observer.note)
-        stack.enter_context(closing(device))
-        store = stack.enter_context(Database.open(database))
-        stack.enter_context(closing(observer))
-        try:
-            result = session.tune(Request(spec, problem, options), device, store, observer, stop)
-            answer = Result(spec, database, kernel.arguments, False, result.state, result)
-        except Interrupted:
-            if observer.now is None:
-                raise KeyboardInterrupt from None
-            answer = Result(spec, database, kernel.arguments, True, observer.now, None)
-    return answer
-
-
-def _options(kernel: Kernel, how: Mapping[str, Any]) -> RunOptions:
-    """Return how a problem is tuned.
+        kernel: source text or the path of a ``.cu``, of which ``params`` are macros; the path of a ``.toml``; the name
+            of a built-in kernel; or a :class:`Kernel`.
+        args: arrays (of NumPy, torch, CuPy, or any that speak DLPack) and numbers in the order of the C function, or by
+            name. They give shapes, dtypes and values, and are not written.
+        params: values of each parameter; of a file or a built-in kernel, those to which the search is narrowed.
+        grid: blocks: an expression such as ``"ceil_div(n, BLOCK)"``, a number, one to three of them, or a function of
+            sizes and parameters that returns these.
+        block: threads of a block, likewise.
+        where: a condition or several that a configuration must meet: expressions or functions.
+        reference: a function whose parameters are names of the arrays and numbers, ``"file.py:function"``, a NumPy
+            expression, an expected array (or a dictionary of these by output), ``"default"`` for what the default
+            configuration gives, or None for nothing: then no configuration can win.
+        outputs: names of the arrays that the kernel writes, which are filled with NaN before; or roles by name:
+            ``output``, ``inout``. By default each pointer that is not const is ``inout``: it has its value again before
+            each launch.
+        sizes: names of the numbers that are sizes, or sizes by name; by default the numbers that are an extent of an
+            array. With none, the winner is verified for this problem alone.
+        shapes: extents of arrays by name, as expressions of sizes: ``{"a": ("n", "m")}``.
+        how: see :class:`How`.
 
     Raises:
-        UsageError: there is no such option or mode.
+        UsageError: an argument does not fit; the text says which, and what to pass instead.
+        KernelError: the kernel's file or source is wrong.
+        DeviceError: there is no GPU, the problem does not fit on it, or the reference fails.
+        KeyboardInterrupt: Ctrl-C before the first trial.
     """
-    given = {name: value for name, value in how.items() if name in RUN_OPTIONS and value is not None}
-    effort = effort_options(
-        how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
-    )
-    if "mode" in given:
-        if given["mode"] not in list(Mode):
-            raise UsageError(f"mode is {given['mode']!r}", f"choose from: {', '.join(Mode)}")
-        given |= {"mode": Mode(given["mode"]), "one_mode": True}
-    return RunOptions(**given, **effort, fixed=kernel.fixed)
+    run = {name: how.pop(name) for name in list(how) if name in RunHow.__annotations__}  # type: ignore[misc]
+    given = {"args": args, "params": params, "grid": grid, "block": block, "where": where}
+    given |= {"outputs": outputs, "sizes": sizes, "shapes": shapes, **how}
+    what = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(reference, str) or reference != "default":
+        what["reference"] = reference
+    if isinstance(kernel, Kernel):
+        require(what, (), "a Kernel, which is described already,")
+        return kernel.tune(**run)
+    return Kernel(kernel, **what).tune(**run)
