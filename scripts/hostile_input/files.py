@@ -86,7 +86,10 @@ def bomb(rng: random.Random) -> bytes:
     start = packer.compress(
         rng.choice([b"", b"[", b'{"a":"', b'{"results":[', b'{"cache":{', b'{"problems":['])
     )
-    return start + b"".join(packer.compress(block) for _ in range(BOMB_BYTES // len(block))) + packer.flush()
+    start += packer.flush(zlib.Z_FULL_FLUSH)
+    # Behind a full flush nothing before is referred to: one packed block can be repeated.
+    packed = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    return start + packed * (BOMB_BYTES // len(block)) + packer.flush()
 
 
 def _write_csv(folder: Path, rng: random.Random) -> None:

@@ -21,10 +21,12 @@ from tests.stored import filled, make_run, make_trial
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Status
 from tuner.database.database import Database
+from tuner.database.maintenance import merge
 from tuner.database.records import SORTS, Filters, StoredWinner
 from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import write_text
 from tuner.formats.results import Results, results_of
+from tuner.report.tables import show_json
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -97,6 +99,32 @@ def test_all_trials_are_printed_as_json_and_csv(large: Path) -> None:
         text = subprocess.run([*command, option], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         lines = json.loads(text) if option == "--json" else text.splitlines()[1:]
         assert len(lines) == RUNS * TRIALS + 3
+
+
+def test_a_merge_holds_one_trial_at_a_time(tmp_path: Path) -> None:
+    with Database.open(tmp_path / "theirs.db") as theirs, Database.open(tmp_path / "ours.db") as ours:
+        theirs.start_run(run := make_run())
+        with theirs.transaction():
+            for number in range(50):
+                theirs.record(run.id, replace(make_trial(number, 1e3), compile_log="x" * 200_000))
+        theirs.finish_run(run.id, "finished")
+        tracemalloc.start()
+        merged = merge(ours, theirs)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert merged.trials == 50 and not merged.refused
+    assert peak < 4e6
+
+
+def test_json_holds_one_text_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial may have the same long source for each of its launches."""
+    sizes: list[int] = []
+    monkeypatch.setattr("click.echo", lambda text, **_: sizes.append(len(text)))
+    tracemalloc.start()
+    show_json({"sources": ["\x7f" * 100_000] * 50})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(sizes) > 6 * 50 * 100_000 and peak < 5e6
 
 
 @pytest.mark.parametrize("content", [t4_of, cache_of])

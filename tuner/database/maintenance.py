@@ -173,7 +173,8 @@ def _merge_trials(database: DatabaseFile, source: DatabaseFile, run: Run, refuse
     added = 0
     numbers = database.rows_where("trials", "run_id = ?", run.id, columns="number, digest")
     ours = {row["number"]: row["digest"] for row in numbers}
-    for row in source.rows_where("trials", "run_id = ?", run.id, order_by="number"):
+    for one in source.rows_where("trials", "run_id = ?", run.id, order_by="number", columns="id"):
+        row = source.trial_row(one["id"])  # all at once may be more than the memory
         try:
             sources = source.trial_of(row).trial.sources
         except DatabaseError as error:
@@ -204,7 +205,8 @@ def _merge_winner(database: DatabaseFile, source: DatabaseFile, run: Run) -> int
 
 def _merge_benchmarks(database: DatabaseFile, source: DatabaseFile, refused: list[str]) -> int:
     added, ours = 0, {row["digest"] for row in database.rows_where("benchmarks", columns="digest")}
-    for row in source.rows_where("benchmarks", order_by="id"):
+    for one in source.rows_where("benchmarks", order_by="id", columns="id"):
+        (row,) = source.rows_where("benchmarks", "id = ?", one["id"])
         try:
             rows.decode_benchmark(row, None)
         except Damaged as error:

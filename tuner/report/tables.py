@@ -17,7 +17,7 @@ import click
 from msgspec import structs
 
 from tuner.core.conditions import Conditions
-from tuner.core.model import Configuration, Gpu, Problem, Trial, ascii_json, value_text
+from tuner.core.model import Configuration, Gpu, Problem, Trial, value_text
 from tuner.core.stats import Ratio, Verdict, ratio_record
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
@@ -253,7 +253,8 @@ def _cell(value: object) -> object:
 
 def show_json(value: object) -> None:
     """Print JSON in printable ASCII; bytes become hexadecimal digits, infinities and NaN text."""
-    click.echo(ascii_json(_jsonable(value), indent=2))
+    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(_jsonable(value))
+    show_pieces(piece.replace("\x7f", "\\u007f") for piece in itertools.chain(pieces, "\n"))
 
 
 def show_records(records: Iterable[Mapping[str, Any]]) -> None:
