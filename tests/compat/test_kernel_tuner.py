@@ -96,7 +96,7 @@ def test_without_an_answer_times_count(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_grids_blocks_and_macros() -> None:
     what = defined(divisors=(["block_size_x/32", "tile"], None, None), size=(N, 5))
-    assert list(what.how["grid"]) == ["ceil_div(4096, (block_size_x // 32) * (tile))", "5", "1"]
+    assert list(what.how["grid"]) == ["ceil_div(4096, (block_size_x // 32) * tile)", "5", "1"]
     assert list(what.how["block"]) == ["block_size_x", "1", "1"]
     params = {"BLOCK_SIZE_X": [32, 64], "by": [1, 2], "t": np.arange(1, 3)}
     what = defined(

@@ -184,8 +184,8 @@ def _quotient(size: str, divisor: Any, axis: str, choices: Choices) -> str:
     """Return a size of the grid; without divisors the block divides."""
     given = listed(divisor) if divisor is not None else [axis] if axis in choices else []
     parts = [text_of("grid_div", part, choices) for part in given]
-    product = parts[0] if len(parts) == 1 else " * ".join(f"({part})" for part in parts)
-    return size if size == "1" or not parts else f"ceil_div({size}, {product})"
+    whole = [part if part.isidentifier() or len(parts) == 1 else f"({part})" for part in parts]
+    return size if size == "1" or not parts else f"ceil_div({size}, {' * '.join(whole)})"
 
 
 def _source(source: Any, choices: Choices, where: Sequence[str], macros: Mapping[str, str]) -> str:
