@@ -98,6 +98,10 @@ def test_grids_blocks_and_macros() -> None:
     what = defined(divisors=(["block_size_x/32", "tile"], None, None), size=(N, 5))
     assert list(what.how["grid"]) == ["ceil_div(4096, (block_size_x // 32) * tile)", "5", "1"]
     assert list(what.how["block"]) == ["block_size_x", "1", "1"]
+    counted = defined("grid_size_x", divisors=(["block_size_x", "tile"], None, None)).source
+    assert counted.split("\n")[0] == (
+        "#define grid_size_x (((4096) + (block_size_x * tile) - 1) / (block_size_x * tile))"
+    )
     params = {"BLOCK_SIZE_X": [32, 64], "by": [1, 2], "t": np.arange(1, 3)}
     what = defined(
         "BLOCK_SIZE_X t by grid_size_x",

@@ -229,4 +229,7 @@ def _generated(generate: Callable[[Any], Any], choices: Choices, where: Sequence
 
 def _in_c(text: str) -> str:
     """Return the size of a grid as C has it."""
-    return re.sub(r"ceil_div\((.*), (.*)\)", r"((\1) + (\2) - 1) / (\2)", f"({text})").replace("//", "/")
+    divided = re.fullmatch(r"ceil_div\((.*?), (.*)\)", text)
+    return (f"((({divided[1]}) + ({divided[2]}) - 1) / ({divided[2]}))" if divided else f"({text})").replace(
+        "//", "/"
+    )

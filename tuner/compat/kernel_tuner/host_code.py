@@ -7,6 +7,7 @@ in a process of its own, and what it returns is its time.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import statistics
@@ -145,7 +146,7 @@ def _error(command: Sequence[str], limit_s: float, folder: Path | None = None) -
     try:
         ended = subprocess.run(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, timeout=limit_s,
-            cwd=folder, errors="replace",
+            cwd=folder, errors="replace", env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"no end after {limit_s:g} s"
