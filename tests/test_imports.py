@@ -27,6 +27,7 @@ HEAVY = (
     "jinja2",
     "rich",
     "matplotlib",
+    "plotly",
     "tuner.tuning",
     "tuner.database",
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tuner.children.cubin import calls_malloc, device_variables, source_name
+import re
+
+import pytest
+
+from tuner.children.cubin import calls_malloc, device_variables, filled_variable, source_name, variables
 from tuner.children.nvrtc import compile_source
+from tuner.core.errors import KernelError
 
 SOURCE = """
 __device__ int count;
@@ -23,6 +28,43 @@ extern "C" __global__ void kernel(int* x) {
 def test_variables_in_global_memory_are_found_with_their_names() -> None:
     names = device_variables(compile_source(SOURCE, "kernel", "sm_90").cubin)
     assert {source_name(name) for name in names} == {"count", "kept", "hidden", "counted", "inside"}
+
+
+FILLED = """
+__constant__ float weights[5];
+static __constant__ signed char bytes[3];
+extern "C" __constant__ int table[2];
+__device__ double rows[4] = {1.0, 2.0};
+__constant__ float begun[2] = {0.5f, 1.0f};
+namespace filters { __constant__ int taps[6]; namespace { __device__ int rest[7]; } }
+extern "C" __global__ void kernel(float* y) {
+    const int i = threadIdx.x;
+    y[i] = weights[i] + bytes[i] + table[i] + rows[i] + begun[i] + filters::taps[i] + filters::rest[i];
+}
+"""
+
+
+def test_variables_that_launches_fill_are_found_by_their_names_in_cpp() -> None:
+    cubin = compile_source(FILLED, "kernel", "sm_90").cubin
+    assert {one.name: (one.size_bytes, one.constant, one.zero) for one in variables(cubin)} == {
+        "weights": (20, True, True),
+        "bytes": (3, True, True),
+        "table": (8, True, True),
+        "rows": (32, False, False),
+        "begun": (8, True, False),
+        "filters::taps": (24, True, True),
+        "filters::rest": (28, False, True),
+    }
+    for name in ("weights", "::weights", "filters::taps", "_ZN7filters4tapsE", "filters::rest"):
+        assert filled_variable(cubin, name, 20).size_bytes >= 20
+    for name, size, said in (
+        ("wieghts", 20, "no such .*; did you mean weights\\?"),
+        ("taps", 20, "no such .*did you mean|no such .*filters::taps"),
+        ("weights", 24, "the variable has 20 bytes, and the tensor 24"),
+    ):
+        with pytest.raises(KernelError) as caught:
+            filled_variable(cubin, name, size)
+        assert re.search(said, str(caught.value))
 
 
 def test_memory_of_the_heap_is_found() -> None:

@@ -318,3 +318,19 @@ def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> 
         Path("kernel.cu").write_text(TILED[:cut] + '"' + TILED[cut + 3 :])
         said = said_by(capsys, "init", "kernel.cu", "--force")
         assert said.code in (0, 2), TILED[:cut]
+
+
+def test_a_kernel_without_an_array_has_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text("__global__ void wait(int n) { while (n) n /= 2; }")
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "kernel.cu:1: wait takes no array")
+
+
+def test_expressions_of_c_become_those_of_kernel_files(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    __global__ void wave(float* x, int log_n, int offset) {
+        const int n = 1 << log_n;
+        for (int i = blockIdx.x * ceil() + threadIdx.x; i < n; i += 1 << 10) x[i] = offset ? 1.0f : x[i];
+    }
+    """
+    data, _ = init(capsys, text)
+    assert data["tensors"]["x"] == {"shape": ["1 * 2 ** log_n"], "dtype": "float32", "role": "inout"}

@@ -64,7 +64,7 @@ def test_a_script_gets_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None
     )  # fmt: skip
     said = capsys.readouterr().out
     assert "-arch sm_52 is left out" in said and "unused is not varied" in said
-    assert "strategy genetic_algorithm: all are tried, 8 of 8" in said
+    assert "strategy genetic_algorithm: all 8 configurations are tried\n" in said
     assert {(one["block_size_x"], one["tile"]) for one in results} == {(64, 1), (128, 1), (32, 2), (64, 2)}
     assert list(results[0])[:4] == list(PARAMETERS)
     best = env["best_config"]
@@ -159,6 +159,10 @@ def refused(call: Any) -> str:
         ({"restrictoins": []}, "there is no argument 'restrictoins'; did you mean"),
         ({"answer": [X]}, "answer has 1 parts, and arguments 4"),
         ({"answer": [X[:5], None, None, None]}, "answer has 5 elements of y"),
+        (
+            {"verify": lambda _, __: True, "device": 1},
+            "what this process launches is on GPU 0; set CUDA_VISIBLE_DEVICES",
+        ),
         ({"restrictions": "tile >"}, "cannot parse"),
     ],
 )
@@ -192,7 +196,8 @@ def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str
     }  # fmt: skip
     assert env["best_config"]["wait"] == 1 and np.array_equal(x, X)
     assert (
-        "host code is timed by what it returns; configurations are drawn, 6 of 6" in capsys.readouterr().out
+        "host code is timed by what it returns: 6 of 6 configurations, drawn at random\n"
+        in capsys.readouterr().out
     )
     Path("x.cu").write_text("not C")
     again, _ = kernel_tuner.tune_kernel(
@@ -214,8 +219,7 @@ from tests.fake_driver.programs import run_program
 from tests.faults import tune_fake
 import tuner.compat.kernel_tuner as kernel_tuner
 from tuner.api import tune as module
-from tuner.compat.kernel_tuner import interface
-module.open_device = interface.open_device = tune_fake.open_fake
+module.open_device = tune_fake.open_fake
 os.chdir(sys.argv[1])
 divided = {"grid_div_x": ["block_size_x", "tile"], "quiet": True}
 params = {"block_size_x": 64, "tile": 2, "loop_unroll_factor": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -126,6 +127,8 @@ def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     write(ledger, 2, trial(0), call_of("finish_run", RUN, "finished", {}, forget_attempts=True))
     result = ledger.finished("0.1")
     assert result is not None and result.run == RUN and result.nothing
+    said = json.loads(result.record)
+    assert (said["run"], said["device"], said["replayed"], said["winner"]) == (RUN, "cuda:0", False, None)
     assert ledger.take_back("0.1", innocent=False) is None
     assert ledger.database.run_state(RUN)["state"] == "finished"
 

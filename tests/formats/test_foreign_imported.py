@@ -16,6 +16,7 @@ from tests.stored import t1_space
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.formats import optuna_storage
 from tuner.formats.foreign import UNVERIFIED, read_foreign, read_results
 from tuner.formats.t1 import t1_of
 from tuner.kernel.load import load_kernel
@@ -170,6 +171,16 @@ def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> No
         assert not [t for t in study.trials if {None, ""} & {*t.user_attrs.values()}]
 
 
+def test_of_many_trials_it_is_said_how_many_are_written(
+    tune: Tune, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optuna_storage, "EVERY", 4)
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", "study.log")
+    assert status == 0
+    said = [line.split()[1] for line in err.splitlines() if line.endswith("trials written")]
+    assert said[:3] == ["4", "8", "12"]
+
+
 @pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "t1", "optuna"])
 def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
     asked = ("export", "--replayed", "--format", kind, "-o")
@@ -204,6 +215,18 @@ def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> Non
         assert len(theirs) == len(own)
         for mine, other in zip(own.variants, theirs.variants, strict=True):
             assert (mine.matrix == other.matrix).all()
+
+
+def test_t1_says_what_the_kernel_takes() -> None:
+    kernel, gpu = load_kernel("vector_add"), ARCHITECTURES[90]
+    variant, *_ = kernel.usable_variants(kernel.problem(preset="small"), gpu)[0]
+    *tensors, _, offset = t1_of(kernel, variant, kernel.problem(preset="small"), gpu)["KernelSpecification"][
+        "Arguments"
+    ]
+    vector = {"Type": "float", "MemoryType": "Vector", "Size": 2**20, "FillType": "Random", "FillValue": 1.0}
+    access = {"a": "ReadOnly", "b": "ReadOnly", "c": "WriteOnly"}
+    assert tensors == [{"Name": name, **vector, "AccessType": may} for name, may in access.items()]
+    assert (offset["MemoryType"], offset["FillType"], offset["FillValue"]) == ("Scalar", "Constant", 0)
 
 
 def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

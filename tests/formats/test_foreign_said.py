@@ -234,12 +234,20 @@ def test_results_with_other_parameters_are_left_out_and_named(tmp_path: Path) ->
     results[-1]["configuration"]["pad"] = 1
     found, note = read(tmp_path / "a.json", t4(results))
     assert found == {1: 5e6, 2: 3e6}
-    assert "left out 3 of 6 results: 2 without pad, 1 with depth" in note
+    assert "left out 3 of 6 results: 2 without pad, 1 with depth" in note and "others" not in note
     assert "the last result counts: 1" in note
     lacking = cache()
     del lacking["cache"]["1"]["block"]
     found, note = read(tmp_path / "a.json", lacking)
     assert found == {2: 14.25e6, 4: 17e6} and "left out 1 of 3 results: 1 without block" in note
+
+
+def test_of_many_kinds_of_results_that_are_left_out_three_are_named(tmp_path: Path) -> None:
+    results = [t4_result(i, 1.0 + i) for i in range(6)]
+    for result, name in zip(results[2:], "abcd", strict=True):
+        result["configuration"][name] = 1
+    _, note = read(tmp_path / "a.json", t4(results))
+    assert "left out 4 of 6 results: 1 with a, 1 with b, 1 with c, and others" in note
 
 
 def test_results_with_different_objectives_are_refused(tmp_path: Path) -> None:

@@ -169,6 +169,11 @@ def test_errors_name_file_and_line(body: str, said: tuple[str, ...], run: Run) -
         assert words in str(caught.value)
 
 
+def test_integers_that_are_one_more_at_each_call_are_refused(run: Run) -> None:
+    with pytest.raises(KernelError, match="another n for the same inputs; seed its random numbers"):
+        run("calls = []\ndef f(i):\n    calls.append(i)\n    return i + len(calls)", N)
+
+
 def test_several_outputs_are_a_dict(run: Run) -> None:
     with pytest.raises(KernelError, match=r"several outputs; return \{'y': ..., 'n': ...\}"):
         run("def f(x, i): return x, i", Y, N)
@@ -313,6 +318,17 @@ def test_a_kernel_that_saturates_is_asked_for_no_more_than_it_has_room_for() -> 
     assert expected.value.tolist() == [2**16, -(2**16), -2]
     with pytest.raises(BeyondIntegersError, match=r"gets integers of 2.15e\+09 or more"):
         expected_on_host(reference, tensors, {**inputs, "x": np.array([2**31 - 1, 0, 0])}, {}, further=True)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float16", 65504.0), ("float32", 2.0**128 - 2.0**104)])
+def test_what_overflows_on_the_way_is_no_further_content(dtype: str, most: float) -> None:
+    """The largest numbers of a dtype are sums that a kernel can have; a little more is infinite."""
+    tensors = [Buffer("x", (3,), dtype, "input"), Buffer("y", (3,), dtype, "output")]
+    reference = SettledReference(dtype, numpy={"y": "(x + x) / 4"})
+    expected = expected_on_host(reference, tensors, {"x": np.full(3, most / 2)}, {}, further=True)["y"]
+    assert expected.value.tolist() == [most / 4] * 3
+    with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
+        expected_on_host(reference, tensors, {"x": np.full(3, 1.001 * most / 2)}, {}, further=True)
 
 
 def test_a_function_that_counts_to_its_inputs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, Expected, disagreement, norm_allowance, tolerance
 from tuner.runtime.launch_limits import rounded
 
 RNG = np.random.default_rng(0)
@@ -249,3 +249,12 @@ def test_norm_allowance_is_for_few_elements() -> None:
     assert [norm_allowance(count) for count in (1, 16, 10_000)] == [5.0, 2.0, 1.04], (
         "more would hide what is wrong"
     )
+
+
+@pytest.mark.parametrize(("dtype", "near", "far"), [("float64", 0.9e-9, 1.1e-9), ("float32", 1.9e-8, 2e-8)])
+def test_references_agree_within_a_billionth_and_a_tenth_of_what_a_sum_may_be_off(
+    dtype: str, near: float, far: float
+) -> None:
+    host = Expected(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    for off, where in ((near, None), (-near, None), (far, (1,)), (-far, (1,))):
+        assert disagreement(tolerance(1, dtype, dtype), np.array([1.0, 2.0 + 2.0 * off]), host) == where

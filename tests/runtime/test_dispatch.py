@@ -132,6 +132,18 @@ def test_nothing_can_run() -> None:
         chosen([], 2**40)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"), [("abc", r"\(a; b; c\)"), ("abcd", r"\(a; b; c; 1 more reasons\)")]
+)
+def test_three_reasons_are_said(names: str, said: str) -> None:
+    """Why each of the defaults cannot run."""
+    configurations = [{**PLAIN, "requires": [{"reason": name, "holds": ["==", "m", 0]}]} for name in names]
+    defaults = [{"computation": 0, "cc": 90, "configuration": at} for at in range(len(names))]
+    changes = (("configurations", configurations), ("defaults", defaults), ("winners", []))
+    with pytest.raises(CallError, match=said):
+        dispatch(read_manifest(manifest_with(*changes)), 0, {"m": 1, "n": 1, "k": 1}, LIMITS, H200)
+
+
 def test_another_compute_capability_is_refused() -> None:
     with pytest.raises(BundleError, match=r"not compiled for compute capability 10.0, only for 8.0, 9.0"):
         chosen(WINNERS, 4096, cc=100)

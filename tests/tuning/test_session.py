@@ -26,7 +26,7 @@ from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
 from tuner.tuning.history import RETRIED
 from tuner.tuning.session import tune
-from tuner.tuning.state import Result
+from tuner.tuning.state import SEARCHED, SEARCHING, Result
 
 # -- one run
 
@@ -59,6 +59,49 @@ def test_run_ends_with_a_winner(recording: Path, database: Database) -> None:
     assert stored.run.replayed
     assert stored.winner.configuration == result.finish.winner.configuration
     assert not database.pending_attempts(result.state.run.id)
+
+
+def test_at_its_end_a_run_looks_for_all_rows_that_it_has_recorded(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[tuple[object, ...]] = []
+    monkeypatch.setattr(database, "confirm", lambda *given: looked_for.append(given))
+    result = run(kernel, database, StubDevice())
+    rows = [trial.id for trial in database.trials(result.state.run.id)]
+    assert looked_for == [(result.state.run.id, rows, result.winner_id)]
+    assert len(rows) == 40 and result.winner_id is not None
+
+
+def test_an_observer_is_told_of_how_many_trials_the_search_may_have(
+    database: Database, kernel: KernelSpec
+) -> None:
+    phases: list[tuple[str, float]] = []
+
+    class Told(Watcher):
+        def phase(self, what: str, steps: float = 0) -> None:
+            phases.append((what, steps))
+
+    run(kernel, database, StubDevice(), Told(), trials=12)
+    assert phases[:2] == [(SEARCHING, 12), (SEARCHED, 0)]
+
+
+@pytest.mark.parametrize(
+    ("expected_ms", "best_ms", "ahead"), [(None, 60.0, 6), (1.0, 1.0, 6), (60.0, 1.0, 2), (1.0, 60.0, 2)]
+)
+def test_few_long_kernels_are_begun_ahead_where_the_time_is_short(
+    database: Database, kernel: KernelSpec, expected_ms: float | None, best_ms: float, ahead: int
+) -> None:
+    """Each that was begun is waited for; with none known to be long there are as many as keep the device busy."""
+    pending: list[int] = []
+
+    class Counting(StubDevice):
+        def submit(self, number: int, configuration: Configuration, *incumbent: Any) -> None:
+            super().submit(number, configuration, *incumbent)
+            pending.append(len(self.waiting))
+
+    device = Counting(lookahead=6, answer=lambda _: good(best_ms * 1e6))
+    run(kernel, database, device, trials=20, expected_ns=expected_ms and expected_ms * 1e6)
+    assert max(pending[10:]) == ahead
 
 
 def test_failures_teach_and_do_not_stop(recording: Path, database: Database) -> None:

@@ -57,6 +57,7 @@ def test_stops_when_nothing_beyond_the_noise_is_expected(database: Database, ker
     assert result_as_json(result)["stats"]["stopped"] == kept
     assert database.run_state(result.state.run.id)["stats"]["stopped"] == kept
     assert database.run_state(result.state.run.id)["state"] == "finished"
+    assert early(kernel, database, trials=tried).state.stopped is None, "nothing was saved"
 
 
 def test_does_not_stop_unasked(database: Database, kernel: KernelSpec) -> None:

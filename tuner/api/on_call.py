@@ -67,7 +67,7 @@ class TuningOperation(Operation):
 
     def _contents(self) -> Contents:
         """Return the stored winners, and the default configuration of each computation that the kernel has."""
-        kernel, gpu = load_kernel(self._name), _like(primary_context(0).limits["cc"])
+        kernel, gpu = load_kernel(self._name), like(primary_context(0).limits["cc"])
         try:
             contents = stored_contents(self._name, self._db, "")
         except DatabaseError:
@@ -156,7 +156,7 @@ class TuningOperation(Operation):
             self.kept.clear()
 
 
-def _like(cc: int) -> Gpu:
+def like(cc: int) -> Gpu:
     """Return a GPU of a compute capability, or of the nearest below."""
     known = max((one for one in ARCHITECTURES if one <= cc), default=min(ARCHITECTURES))
     return replace(ARCHITECTURES[known], cc=cc)

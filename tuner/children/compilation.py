@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.children.cubin import refused_launch
+from tuner.children.cubin import refused_launch, require_variables
+from tuner.core.errors import KernelError
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.kernel.occupancy import occupancy
@@ -69,8 +70,16 @@ COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compil
 
 
 def with_occupancy(compilation: Compilation, plan: Plan, gpu: Gpu) -> Compilation:
-    """Return a compilation with its plan and complete resources; ``invalid_config`` if the driver would refuse it."""
+    """Return a compilation with its plan and complete resources; ``invalid_config`` if the driver would refuse it.
+
+    Code that lacks a variable which its launch fills does not count as compiled.
+    """
     resources, errors = [], []
+    try:
+        for launch, cubin in zip(plan.launches, compilation.cubins, strict=True):
+            require_variables(cubin, launch)
+    except KernelError as error:
+        return structs.replace(compilation, status=Status.COMPILE_ERROR, error=str(error), log="")
     launches = zip(plan.launches, compilation.resources, compilation.cubins, compilation.entries, strict=True)
     for launch, compiled, cubin, entry in launches:
         shared = compiled.static_shared_bytes + launch.shared_bytes

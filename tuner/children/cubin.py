@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tuner.core.errors import KernelError, suggestion
 from tuner.runtime.launches import Launch
 
 _SAYS_NOTHING = (
@@ -29,6 +30,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _OBJECT = 1
 _VARIABLES = (".nv.global", ".nv.global.init")
 """Of ``__device__`` variables: without and with an initial value. Constant ones lie there, too."""
+_CONSTANT = ".nv.constant3"
+"""Of ``__constant__`` variables; others of the kind hold arguments, addresses and numbers of the compiler's."""
 _MANGLED, _NAME_LENGTH = re.compile(r"_Z(N?)"), re.compile(r"L?(\d+)")
 _NUMBER = re.compile(r"\d+")
 """Before a name in a mangled one: its length (Itanium C++ ABI, 5.1.2)."""
@@ -76,24 +79,86 @@ def machine_code(cubin: bytes, entry: str) -> str:
     return content.hexdigest()
 
 
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a cubin that is no kernel's own."""
+
+    symbol: str
+    """As the driver finds it."""
+    size_bytes: int
+    constant: bool
+    """Whether it is ``__constant__``."""
+    zero: bool
+    """Whether it begins as zeros."""
+
+    @property
+    def name(self) -> str:
+        """As C++ has it, with its namespaces."""
+        return function_name(self.symbol)
+
+
+def variables(cubin: bytes) -> list[Variable]:
+    """Return the ``__constant__`` and ``__device__`` variables of a cubin."""
+    found = []
+    for symbol, kind, section, start, size in _symbols(cubin):
+        place = section.name if section is not None else ""
+        if section is not None and kind == _OBJECT and place in (*_VARIABLES, _CONSTANT):
+            content = section.data[start : start + size]
+            found.append(Variable(symbol, size, place == _CONSTANT, not any(content)))
+    return found
+
+
 def device_variables(cubin: bytes) -> list[str]:
     """Return the names of a cubin's ``__device__`` variables, as the driver finds them: memory that lives, with what
     launches leave there, as long as the cubin is loaded."""
-    return [name for name, kind, place in _symbols(cubin) if kind == _OBJECT and place in _VARIABLES]
+    return [one.symbol for one in variables(cubin) if not one.constant]
+
+
+def filled_variable(cubin: bytes, name: str, size_bytes: int) -> Variable:
+    """Return the variable that a launch fills.
+
+    Args:
+        cubin: its code.
+        name: of the variable, as C++ has it or mangled.
+        size_bytes: of what it is filled with.
+
+    Raises:
+        KernelError: there is none, or it is smaller.
+    """
+    every = [one for one in variables(cubin) if not one.symbol.startswith(("$", "."))]
+    found = [one for one in every if name.removeprefix("::") in (one.symbol, one.name)]
+    if len(found) != 1:
+        others = suggestion(name, dict.fromkeys(one.name for one in every))
+        raise KernelError(
+            f"constants.{name}: the code has no such __constant__ or __device__ variable", others
+        )
+    if size_bytes > found[0].size_bytes:
+        raise KernelError(
+            f"constants.{name}: the variable has {found[0].size_bytes} bytes, and the tensor {size_bytes}",
+            "make the variable as large, or the tensor smaller",
+        )
+    return found[0]
+
+
+def require_variables(cubin: bytes, launch: Launch) -> None:
+    """Raise an error unless a cubin has each variable that its launch fills; errors as of :func:`filled_variable`."""
+    for name, _, size_bytes in launch.constants:
+        filled_variable(cubin, name, size_bytes)
 
 
 def calls_malloc(cubin: bytes) -> bool:
     """Return whether a cubin asks the driver for memory of the heap, with ``malloc`` or ``new``."""
-    return any(name == "malloc" and not place for name, _, place in _symbols(cubin))
+    return any(name == "malloc" and place is None for name, _, place, _, _ in _symbols(cubin))
 
 
-def _symbols(cubin: bytes) -> Iterator[tuple[str, int, str]]:
-    """Yield name, type and section of a cubin's symbols; no section for what the driver has."""
+def _symbols(cubin: bytes) -> Iterator[tuple[str, int, _Section | None, int, int]]:
+    """Yield name, type, section, and place in it and size of a cubin's symbols; no section for what the driver has."""
     sections = list(_sections(cubin))
     for table in sections:
-        for name, info, _, place, _, _ in _SYMBOL.iter_unpack(table.data if table.kind == _SYMBOLS else b""):
-            section = sections[place].name if place < len(sections) else ""
-            yield _text(sections[table.link].data, name), info & 15, section
+        symbols = _SYMBOL.iter_unpack(table.data if table.kind == _SYMBOLS else b"")
+        for name, info, _, place, start, size in symbols:
+            section = sections[place] if 0 < place < len(sections) else None
+            yield _text(sections[table.link].data, name), info & 15, section, start, size
 
 
 def source_name(symbol: str) -> str:
@@ -114,7 +179,9 @@ def function_name(symbol: str) -> str:
     while (number := _NAME_LENGTH.match(symbol, at)) and (mangled[1] or not names):
         at = number.end() + int(number[1])
         names.append(symbol[number.end() : at])
-    return "::".join(name for name in names if not name.startswith("_GLOBAL__N_"))  # of no name
+    return "::".join(
+        name for name in names if not name.startswith(("_GLOBAL__N_", "_INTERNAL_"))
+    )  # of no name
 
 
 def refused_launch(cubin: bytes, entry: str, launch: Launch) -> str:

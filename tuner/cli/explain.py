@@ -47,15 +47,20 @@ def explain(asked: ExplainArguments) -> None:
     chosen = choose(asked, gpu)
     refuse_beyond_memory(chosen)
     with launching(chosen):
-        explanation = _explained(asked.db, chosen, calibration)
+        explanation = explained(asked.db, chosen, calibration)
     if asked.as_json:
         show_json(explanation_as_json(explanation))
     else:
         show_explanation(explanation)
 
 
-def _explained(db: Path, chosen: ChosenConfiguration, calibration: Calibration | None) -> Explanation:
-    """Compile and read the configuration, and add what the database has of it."""
+def explained(db: Path, chosen: ChosenConfiguration, calibration: Calibration | None) -> Explanation:
+    """Compile and read a configuration, and add what the database has of it.
+
+    Raises:
+        CompileError: it does not compile.
+        UnlaunchableError: the GPU cannot launch it.
+    """
     kernel, problem, gpu = chosen.kernel, chosen.problem, chosen.gpu
     code = read_code(kernel, problem, gpu, chosen.configuration)
     explained = explain_code(chosen, code)

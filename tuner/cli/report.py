@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import click
 
 from tuner.cli.commands.results import ReportArguments
+from tuner.cli.configuration import choose
+from tuner.cli.explain import explained
 from tuner.cli.filters import refuse_unknown, report_damage
-from tuner.core.errors import DatabaseError, UsageError
+from tuner.cli.options import ConfigurationArguments
+from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.formats.files import write_text
-from tuner.report.html.page import page
-from tuner.report.html.subjects import read_all, read_run
+from tuner.inspect.explain.advice import AdviceVerdict, advise
+from tuner.report.html.page import Advice, page
+from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
 from tuner.winners.current import kernel_filters
 
@@ -37,11 +42,12 @@ def report(asked: ReportArguments) -> None:
             if not ids:
                 raise DatabaseError(f"there are no runs in {asked.db}", "tune a kernel first: tune gemm")
             subjects = read_run(database, database.run_id(ids[0]))
-            what = f"Run {subjects.problems[0].run.id[:8]} of {subjects.problems[0].run.problem.kernel}"
+            what = ""
     report_damage(subjects.damaged)
     if not subjects.problems and not subjects.best:
         raise DatabaseError(f"no run in {asked.db} fits", "leave out a filter")
-    text = page(subjects, what, asked.db, datetime.now(UTC).strftime("%Y-%m-%d %H:%M"))
+    moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    text = page(subjects, what, asked.db, moment, _advice(asked, subjects))
     if str(asked.output) == "-":
         show_pieces([text])
         return
@@ -49,6 +55,22 @@ def report(asked: ReportArguments) -> None:
     trials = sum(len(one.stored) for one in subjects.problems)
     counts = f"{counted(len(subjects.problems), 'problem')} with {counted(trials, 'trial')}"
     click.echo(f"wrote {counts} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB)")
+
+
+def _advice(asked: ReportArguments, subjects: Subjects) -> dict[str, Advice]:
+    """Return what ``tune explain`` finds in the winner's code, if one problem is shown; nothing if it cannot be read.
+
+    It takes a second, and an hour of a page of thousands.
+    """
+    won = subjects.problems[0].winner if len(subjects.problems) == 1 else None
+    if won is None or won.run.foreign:
+        return {}
+    with suppress(TunerError):
+        chosen = choose(ConfigurationArguments(trial=won.trial.id, db=asked.db), None)
+        found = advise(explained(asked.db, chosen, won.run.calibration))
+        shown = [one for one in found if one.verdict not in (AdviceVerdict.OK, AdviceVerdict.UNKNOWN)]
+        return {won.run.id: [(str(one.verdict), one.name, one.text) for one in shown]}
+    return {}
 
 
 def _title(filters: Filters) -> str:

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin import require_variables
 from tuner.children.measuring import (
     BaselineContestant,
     Candidate,
@@ -214,6 +215,7 @@ class Requests:
             raise DeviceError(
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
             )
+        require_variables(compilation.cubins[0], launch)
         return CudaReference(compilation.cubins[0], compilation.entries[0], launch)
 
 

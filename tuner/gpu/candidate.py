@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import eq
 from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.children.cubin import calls_malloc, device_variables, source_name
+from tuner.children.cubin import calls_malloc, device_variables, filled_variable, source_name, variables
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, Memory, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
+from tuner.runtime.launches import Launch
 
 READ_BYTES = 1 << 20
 """Of scratch and variables that are read at a time."""
@@ -108,6 +109,10 @@ class Loaded(Timed):
     """Variables of its modules that every run must leave as it has found them."""
     allocates: bool = False
     """Whether its code allocates memory, which a later launch gets again with what is in it."""
+    copied: list[tuple[int, int, int]] = field(default_factory=list)
+    """Address, source and bytes of variables that hold a copy of an input, and of the images of them."""
+    unfilled: list[str] = field(default_factory=list)
+    """``__constant__`` variables that are zero and that nothing fills."""
 
     def add_to(self, graph: Graph, copy: int) -> None:
         """Append all of its launches."""
@@ -115,6 +120,10 @@ class Loaded(Timed):
             graph.memset(address, 0, size)
         for kernel in self.kernels[copy]:
             graph.kernel(kernel)
+
+    def fill(self) -> None:
+        """Copy inputs to the variables that launches fill."""
+        copy_all(self.copied)
 
     def keeps(self) -> str:
         """Name a variable that a run has changed without leave, or other memory that nothing here can overwrite."""
@@ -174,11 +183,20 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
                 byte = 0 if buffer.zeroed_once else 0xFF
                 loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
         loaded.launches = len(candidate.plan.launches)
-        for cubin in candidate.cubins:
+        for cubin, launch in zip(candidate.cubins, candidate.plan.launches, strict=True):
             loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
             loaded.allocates |= calls_malloc(cubin)
+            filled = filled_from(loaded.modules[-1], cubin, launch, data.addresses())
+            loaded.copied += filled.values()
+            loaded.fill()  # before images are taken
+            for one in variables(cubin):
+                if one.constant and one.zero and one.symbol not in filled:
+                    loaded.unfilled.append(one.name)
             for name in device_variables(cubin):
-                _add_variable(loaded, loaded.modules[-1], name, candidate.plan.state)
+                region = _add_variable(loaded, loaded.modules[-1], name, candidate.plan.state)
+                if region is not None and name in filled:
+                    _, source, size_bytes = filled[name]
+                    loaded.copied.append((region.image, source, size_bytes))
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
@@ -195,13 +213,33 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
     return loaded
 
 
-def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]) -> None:
-    """Remember what a module's variable holds before the first run."""
+def filled_from(
+    module: Any, cubin: bytes, launch: Launch, addresses: Mapping[str, int]
+) -> dict[str, tuple[int, int, int]]:
+    """Return address, source and bytes of each variable of a module that a launch fills, by symbol."""
+    filled = {}
+    for name, tensor, size_bytes in launch.constants:
+        symbol = filled_variable(cubin, name, size_bytes).symbol
+        address, _ = check(cu.cuModuleGetGlobal(module, symbol.encode()))
+        filled[symbol] = (int(address), addresses[tensor], size_bytes)
+    return filled
+
+
+def copy_all(pieces: Collection[tuple[int, int, int]]) -> None:
+    """Copy pieces of memory, each an address, where it comes from, and bytes, and wait."""
+    for address, source, size_bytes in pieces:
+        check(cu.cuMemcpyDtoD(address, source, size_bytes))
+    if pieces:
+        check(cu.cuCtxSynchronize())
+
+
+def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]) -> Region | None:
+    """Remember what a module's variable holds before the first run; None for one of the compiler's own."""
     try:
         address, size_bytes = check(cu.cuModuleGetGlobal(module, name.encode()))
     except DriverFailure:
         if name.startswith("$"):
-            return  # a text that printf or assert is given: the compiler's own
+            return None  # a text that printf or assert is given: the compiler's own
         raise
     loaded.scratch.append(loaded.memory.unused(f"image of {name}"))
     image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
@@ -210,6 +248,7 @@ def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]
     loaded.regions.append(region)
     if region.what not in state:
         loaded.constant.append(region)
+    return region
 
 
 def _pieces(address: int, size_bytes: int) -> Iterator[bytearray]:

@@ -99,8 +99,10 @@ class ProblemSession:
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
+        if isinstance(timed, Loaded):
+            timed.fill()
         first_ns = run_once(self.data, timed, self.empty_graph(timed))
-        return first_ns, self._with_scratch_check(timed, self.check())
+        return first_ns, _with_unfilled(timed, self._with_scratch_check(timed, self.check()))
 
     def check(self, copy: int = 0) -> Verification:
         """Compare the outputs as they are, and look for damage."""
@@ -139,6 +141,15 @@ class ProblemSession:
     def close(self) -> None:
         """Free the problem's memory."""
         self.data.close()
+
+
+def _with_unfilled(timed: Timed, verification: Verification) -> Verification:
+    """Return a comparison that names, where it failed, constants that are zero because nothing fills them."""
+    if verification.passed or not verification.checked or not isinstance(timed, Loaded) or not timed.unfilled:
+        return verification
+    names = ", ".join(dict.fromkeys(timed.unfilled))
+    remedy = f"__constant__ {names} is zero: no launch fills it, see constants in docs/kernel-files.md"
+    return replace(verification, message=f"{verification.message}; {remedy}")
 
 
 def open_session(

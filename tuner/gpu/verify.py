@@ -20,6 +20,7 @@ from tuner.children.measuring import CudaReference, ReferenceData
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
+from tuner.gpu.candidate import copy_all, filled_from
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.answers import Answers
 from tuner.kernel.python_reference import from_files
@@ -177,10 +178,8 @@ class Verifier:
         """Return the norm of all differences from the truth, over the norm of the truth."""
         errors = scales = 0.0
         for tensor, dtype, address in outputs:
-            expected, weights = (
-                self._truth[tensor.name],
-                self._data.memory.addresses[f"{tensor.name} magnitude"],
-            )
+            expected = self._truth[tensor.name]
+            weights = self._data.memory.addresses[f"{tensor.name} magnitude"]
             exact = Tolerance(0.0, 0.0, 1.0, 0.0, math.inf)  # no allowance; the weights count for nothing
             *_, squares, norm = self._launch(dtype, address, expected, weights, tensor.count, exact)
             errors, scales = errors + squares, scales + norm
@@ -309,6 +308,7 @@ class Verifier:
         module = check(cu.cuModuleLoadData(reference.cubin))
         graph = Graph(self._context)
         try:
+            copy_all(filled_from(module, reference.cubin, reference.launch, addresses).values())
             graph.kernel(Kernel(module, reference.entry, reference.launch, addresses))
             graph.launch()
             self._context.synchronize()

@@ -120,12 +120,9 @@ def bare(text: str) -> str:
 class _Rounded(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        match node:
-            case ast.BinOp(
-                left=left, op=ast.LShift() | ast.RShift() as op, right=ast.Constant(value=int(bits))
-            ):
-                by = ast.Mult() if isinstance(op, ast.LShift) else ast.FloorDiv()
-                node = ast.BinOp(left, by, ast.Constant(2 ** min(bits, 62)))
+        if isinstance(node.op, ast.LShift | ast.RShift):
+            by = ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv()
+            node = ast.BinOp(node.left, by, _power_of_two(node.right))
         if isinstance(node.op, ast.FloorDiv) and (upper := _rounded_up(node)) is not None:
             return ast.Call(ast.Name("ceil_div"), [upper, node.right], [])
         return node
@@ -135,6 +132,7 @@ class _Rounded(ast.NodeTransformer):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if (
             name in ("ceil", "ceilf")
+            and node.args
             and isinstance(inner := node.args[0], ast.BinOp)
             and isinstance(inner.op, ast.FloorDiv)
         ):
@@ -145,6 +143,12 @@ class _Rounded(ast.NodeTransformer):
         ):
             return ast.Call(ast.Name("ceil_div"), node.args, [])
         return node
+
+
+def _power_of_two(exponent: ast.expr) -> ast.expr:
+    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, int):
+        return ast.Constant(2 ** max(min(exponent.value, 62), 0))
+    return ast.BinOp(ast.Constant(2), ast.Pow(), exponent)
 
 
 def _rounded_up(node: ast.BinOp) -> ast.expr | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.kernel.c_expressions import bare
+from tuner.kernel.c_expressions import expression_text
 from tuner.kernel.code_use import CodeUse, Use
 from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
 from tuner.kernel.drafting_launch import LaunchGuess
@@ -137,7 +137,7 @@ class _Tensors:
         elif self._use.again & {name for index in use.indices for product in index for name in product}:
             note = "the shape: an index is set more than once"
         gap = bool(note)
-        extents = [self._names.text(bare(str(extent))) for extent in shape]
+        extents = [self._names.text(expression_text(str(extent)) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
             whole = re.fullmatch(rf"(\w+) // {lanes}", extents[-1])

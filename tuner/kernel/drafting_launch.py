@@ -87,13 +87,13 @@ class LaunchGuess:
         covered = text_of(
             {tuple(given.get(name, name) for name in product): n for product, n in factor.items()}
         )
-        covered = self._names.text(covered)
+        known = self._known(expression_text(self._names.text(covered)))
         if bound is None:
             bound = self._unbound(axis)
-        if bound is None:
+        if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = self._names.text(bare(bound))
-        return block, bound if covered == "1" else f"ceil_div({bound}, {covered})", False
+        return block, bound if known == "1" else f"ceil_div({bound}, {known})", False
 
     def _unbound(self, axis: str) -> str | None:
         """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension."""
@@ -168,8 +168,11 @@ class LaunchGuess:
             return re.sub(r"[A-Za-z_]\w*", named, text)
 
         text = resolved(text)
-        read = expression_text(text)
-        names = set(re.findall(r"[A-Za-z_]\w*", read or "")) - {
+        return self._known(expression_text(text))
+
+    def _known(self, text: str | None) -> str | None:
+        """Return an expression if the file has all its names."""
+        names = set(re.findall(r"[A-Za-z_]\w*", text or "")) - {
             "ceil_div",
             "min",
             "max",
@@ -178,9 +181,7 @@ class LaunchGuess:
             "and",
             "or",
         }
-        return (
-            read if read and names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
-        )
+        return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
     def _shared(self) -> str | Given:
         texts = [token.text for token in self._kernel.body]

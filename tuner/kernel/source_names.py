@@ -226,11 +226,21 @@ class SourceNames:
         return kind.dtype or _PASSED.get(kind.base)
 
     def _refuse(self) -> None:
-        """Raise an error for a parameter that no launch can pass."""
+        """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
         for one in self.kernel.parameters:
-            if self.dtype(one.type) is None and self.named(one.name) not in self.scalars:
+            passed = (
+                self.dtype(one.type)
+                if one.type.pointers
+                else self.named(one.name) in {*self.sizes, *self.scalars}
+            )
+            if not passed:
                 raise KernelError(
                     f"{self.file}:{self.kernel.line}: {one.name} of {self.kernel.name} is {one.type.text}, which the"
                     " tuner cannot pass",
                     "let the kernel take numbers and arrays of numbers",
                 )
+        if not any(one.type.pointers for one in self.kernel.parameters):
+            raise KernelError(
+                f"{self.file}:{self.kernel.line}: {self.kernel.name} takes no array, so it has no result to compare",
+                "let it write into an array that it is given",
+            )

@@ -137,6 +137,7 @@ def shape_text(launch: Launch) -> str:
     carveout = f"carveout {launch.carveout} %" if launch.carveout is not None else ""
     cooperative = "cooperative" if launch.cooperative else ""
     programmatic = "begins before the kernel before it ends" if launch.programmatic else ""
+    filled = ", ".join(f"{symbol} filled from {tensor}" for symbol, tensor, _ in launch.constants)
     parts = [
         f"grid {_sides(launch.grid)}",
         f"block {_sides(launch.block)}",
@@ -145,6 +146,7 @@ def shape_text(launch: Launch) -> str:
         cooperative,
         programmatic,
         carveout,
+        filled,
     ]
     return ", ".join(filter(None, parts))
 
@@ -162,6 +164,11 @@ def launch_record(entry: str, launch: Launch) -> dict[str, Any]:
             launch, "grid block cluster shared_bytes cooperative carveout alignment resident programmatic"
         ),
         "arguments": [_argument_record(*argument) for argument in launch.arguments],
+        **(
+            {"constants": {symbol: tensor for symbol, tensor, _ in launch.constants}}
+            if launch.constants
+            else {}
+        ),
     }
 
 

@@ -120,6 +120,8 @@ class LaunchEntry:
     cubin: str = ""
     source: str = ""
     """Names of files in a bundle."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """Variables of the code, each with the input that it is filled from before the launch; in no manifest."""
 
 
 Constraints = tuple[tuple[str, Expression], ...]

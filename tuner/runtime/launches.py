@@ -90,6 +90,8 @@ class Launch:
     """Whether blocks wait for each other, so that all must be resident at once."""
     programmatic: bool = False
     """Whether it may begin before the kernel before it has ended, for whose end it waits itself."""
+    constants: tuple[tuple[str, str, int], ...] = ()
+    """Variables of the code, each with the input that it is filled from, and its bytes."""
 
     @property
     def threads(self) -> int:

@@ -153,9 +153,15 @@ class PlanMaker:
             1 if entry.alignment is None else self._alignment(entry.alignment),
             entry.resident is not None and self.true(entry.resident),
             entry.programmatic,
+            self._constants(entry) if entry.constants else (),
         )
         check_launch(launch, self._names)
         return launch
+
+    def _constants(self, entry: LaunchEntry) -> tuple[tuple[str, str, int], ...]:
+        """Return what variables are filled from, without inputs that the problem lacks."""
+        sizes = {buffer.name: buffer.size_bytes for buffer in self.tensors}
+        return tuple((symbol, name, sizes[name]) for symbol, name in entry.constants if name in sizes)
 
     def passed(self, entry: LaunchEntry) -> list[ArgumentEntry]:
         """Return a launch's arguments: a cluster order of 0 is none."""

@@ -104,7 +104,7 @@ class SearchLoop:
         self._told_ns: dict[Configuration, float] = {}
         """Times of this run that the study was told."""
         self._deadline = math.inf
-        self._exhausted = False
+        self._draining = False
 
     # -- before
 
@@ -169,7 +169,7 @@ class SearchLoop:
         state.number_rows(self.store.rows(self.run.id))
         if self.shortlist:
             self.shortlist.close()
-        if len(state.trials) < state.budget and not self._exhausted:
+        if len(state.trials) < state.budget:
             state.stopped = self._stopped
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
@@ -200,10 +200,8 @@ class SearchLoop:
     def _ask(self) -> None:
         """Begin as many trials as there is room for."""
         self._waiting = False
-        while self._has_room() and not self._must_wait():
-            if not self._begin_next():
-                self._exhausted = True
-                break
+        while self._has_room() and not self._must_wait() and self._begin_next():
+            pass
 
     def _has_room(self) -> bool:
         depth = shortlist.depth if (shortlist := self._chosen_from) else self._lookahead()
@@ -212,7 +210,7 @@ class SearchLoop:
         if self._drift.waiting:  # a suspect time is left out of the race unless it is taken again
             return True
         going_on = self._stopped is None and time.monotonic() < self._deadline
-        return going_on and self._begun < self.state.budget and not self._exhausted
+        return going_on and self._begun < self.state.budget and not self._draining
 
     def _incumbent_ns(self) -> float | None:
         incumbent = self.state.incumbent  # once: compiling threads ask, too
@@ -338,7 +336,7 @@ class SearchLoop:
     def _drain(self) -> None:
         """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""
         deadline = time.monotonic() + PATIENCE_S
-        self._exhausted = True
+        self._draining = True
         self._left.clear()
         self._drift.waiting.clear()  # the database has them
         self._held.clear()

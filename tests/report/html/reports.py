@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from dataclasses import replace
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -139,10 +142,22 @@ class Page(HTMLParser):
         else:
             self.text += data
 
-    @property
+    @cached_property
     def data(self) -> dict[str, Any]:
-        """What the script draws."""
-        return json.loads(self.scripts[0])  # type: ignore[no-any-return]
+        """The figures, tables and themes that the script shows."""
+        return json.loads(gzip.decompress(base64.b64decode(self.scripts[0])))  # type: ignore[no-any-return]
+
+    def traces(self, key: str) -> dict[str, dict[str, Any]]:
+        """Return a figure's traces by name, else by type."""
+        return {one.get("name", one["type"]): one for one in self.data["figures"][key]["data"]}
+
+    def columns(self, problem: int = 1) -> dict[str, list[Any]]:
+        """Return a problem's table of trials."""
+        return {one["name"]: one["values"] for one in self.data["tables"][f"problem-{problem}-trials"]}
+
+    def keys(self, ending: str) -> list[str]:
+        """Return the figures whose key ends so."""
+        return [key for key in self.data["figures"] if key.endswith(ending)]
 
     def policy(self) -> str:
         """The content security policy."""

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.report.html.browser import FROZEN, Browser, exceptions, open_browser, webdriver
-from tests.report.html.reports import CARD, hostile, several, tuned
+from tests.report.html.reports import CARD, hostile, make_tuned, several, tuned
 from tests.stored import make_run
 from tuner.cli import main
+from tuner.core.model import Configuration
 from tuner.database.database import Database
+from tuner.report.html.page import figures_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 DRAWN = """
-return [...document.querySelectorAll(".chart")].map((element) => {
-  const canvas = element.querySelector("canvas");
-  if (!canvas) return [element.id, 0];
-  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let inked = 0;
-  for (let i = 3; i < pixels.length; i += 4) inked += pixels[i] > 0;
-  return [element.id, inked];
-});
+return [...document.querySelectorAll(".chart")].map((place) =>
+  [place.id, place.querySelectorAll(".main-svg path, .main-svg text").length]);
+"""
+DATA = (
+    "return document.getElementById(arguments[0]).data.map((one) => ({...one, x: [...one.x], y: [...one.y]}))"
+)
+SETTLED = """
+const done = arguments[0];
+const ready = () => document.documentElement.classList.contains("scripted") && window.Plotly;
+const look = () => (ready() ? done() : setTimeout(look, 20));
+look();
 """
 SCROLL = """
 const done = arguments[0];
@@ -40,7 +47,7 @@ const frame = () => new Promise((next) => requestAnimationFrame(() => requestAni
 FIRST_DRAWN = """
 const done = arguments[0];
 const look = () => {
-  if (document.querySelector("#problem-1-convergence canvas")) done(performance.now()); // since the page was asked for
+  if (document.querySelector("#problem-1-convergence .main-svg")) done(performance.now()); // since the page's start
   else requestAnimationFrame(look);
 };
 look();
@@ -96,6 +103,7 @@ def _visit(browser: Browser, page: Path, width: int, theme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     browser.get_log("browser")
     browser.get(page.as_uri())
+    browser.execute_async_script(SETTLED)
     browser.execute_async_script(SCROLL)
 
 
@@ -107,26 +115,40 @@ def test_every_figure_is_drawn_without_an_error(
     visit(browser, pages[name], width, theme)
     figures = browser.execute_script(DRAWN)
     assert len(figures) >= 8
-    assert not [figure for figure, inked in figures if inked < 300]
+    assert not [figure for figure, drawn in figures if drawn < 10]
     assert browser.get_log("browser") == []  # nor does the policy refuse anything
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_what_is_drawn_is_what_the_database_holds(browser: Browser, pages: Pages) -> None:
+def test_reference_lines_and_steps_are_drawn_where_their_values_are(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["several"])
     with Database.open(pages["several"].with_suffix(".db"), write=False) as database:
         trials = database.trials("d" * 32)  # the newest run
-    drawn = browser.execute_script("""
-      const chart = document.querySelector("#problem-1-convergence > div");
-      return echarts.getInstanceByDom(chart).getOption().series
-        .filter((one) => one.type === "scatter").flatMap((one) => one.data.map(({ value }) => [value[0], value[2]]))
+    drawn = {one["name"]: one for one in browser.execute_script(DATA, "problem-1-convergence")}
+    (default,) = [name for name in drawn if name.startswith("default")]
+    # A line's place in pixels, against the axis that the page shows.
+    place = """
+      const chart = document.getElementById(arguments[0]);
+      const [trace] = chart._fullData.filter((one) => one.name === arguments[1]);
+      const path = [...chart.querySelectorAll(".scatterlayer .trace")]
+        .find((one) => one.__data__[0].trace.name === arguments[1]).querySelector("path.js-line");
+      const axis = chart._fullLayout[arguments[2]];
+      const [[, x, y]] = [...path.getAttribute("d").matchAll(/M([-\\d.]+),([-\\d.]+)/g)];
+      return axis.p2d(arguments[2] === "yaxis" ? Number(y) : Number(x));
+    """
+    at = browser.execute_script(place, "problem-1-convergence", default, "yaxis")
+    assert at == pytest.approx(trials[0].time_ns, rel=1e-3)
+    light = browser.execute_script(place, "problem-1-comparison", "speed of light", "xaxis")
+    best = min(trial.time_ns for trial in trials if trial.time_ns)
+    assert light == pytest.approx(500 / best, rel=1e-3)
+    steps = browser.execute_script("""
+      return [...document.querySelectorAll("#problem-1-convergence .scatterlayer .trace")]
+        .find((one) => one.__data__[0].trace.name === "best so far").querySelector("path.js-line").getAttribute("d")
     """)
-    assert dict(drawn) == {trial.number + 1: trial.time_ns for trial in trials}
-    ends = browser.execute_script("""
-      const chart = document.querySelector("#problem-1-comparison > div");
-      return echarts.getInstanceByDom(chart).getOption().series[0].data.map(({ value }) => value)
-    """)
-    assert ends[:2] == [1, 1.2]
+    assert re.search(r"[HV]", steps) or all(  # each part is level or upright
+        a[0] == b[0] or a[1] == b[1]
+        for a, b in itertools.pairwise(re.findall(r"(-?[\d.]+),(-?[\d.]+)", steps))
+    )
 
 
 def test_trials_that_are_far_slower_do_not_hide_the_others(browser: Browser, tmp_path: Path) -> None:
@@ -137,14 +159,69 @@ def test_trials_that_are_far_slower_do_not_hide_the_others(browser: Browser, tmp
             main(command)
         assert ended.value.code == 0
     visit(browser, page)
-    drawn = browser.execute_script("""
-      const chart = document.querySelector("#problem-1-convergence > div");
-      return echarts.getInstanceByDom(chart).getOption().series
-        .filter((one) => one.type === "scatter").flatMap((one) => one.data.map(({ value }) => value.slice(1)))
+    (times,) = [
+        one["y"] for one in browser.execute_script(DATA, "problem-1-convergence") if one["name"] == "trial"
+    ]
+    ends = "return document.getElementById('problem-1-convergence').layout.yaxis.range"
+    assert len(times) == 60 and max(times) > 100 * min(times)
+    assert 10 ** browser.execute_script(ends)[1] < max(times) / 2
+
+
+def test_trials_are_sorted_filtered_and_plotted(browser: Browser, pages: Pages) -> None:
+    visit(browser, pages["several"])
+
+    def column(name: str) -> list[str]:
+        return list(browser.execute_script(
+            """
+            const [table] = document.querySelectorAll("#problem-1-trials table");
+            const i = [...table.querySelectorAll("th")].findIndex((one) => one.textContent === arguments[0]);
+            return [...table.querySelectorAll("tbody tr")].map((row) => row.cells[i].textContent);
+            """, name
+        ))  # fmt: skip
+
+    times = [float(text) for text in column("time (ns)")]
+    assert len(times) == 50 and times == sorted(times)  # of 60
+    browser.execute_script("document.querySelector('#problem-1-trials .more').click()")
+    assert len(column("trial")) == 60
+    assert column("time (ns)")[-2:] == ["", ""]  # what failed has none
+    for order in (False, True):  # once up, once down
+        browser.execute_script("document.querySelector('#problem-1-trials th button').click()")
+        numbers = [int(text) for text in column("trial")]
+        assert numbers == sorted(numbers, reverse=order)
+    words = browser.find_element("css selector", "#problem-1-trials input")
+    for typed, right in (
+        ("block=256", lambda: set(column("block")) == {"256"} and len(column("block")) == 15),
+        (
+            "block>=128 stages!=1 status=ok",
+            lambda: set(column("block")) == {"128", "256"} and "1" not in column("stages"),
+        ),
+        ("COMPILE", lambda: column("status") == ["compile_error"]),
+        (
+            "time<1000",
+            lambda: 0 < len(column("trial")) < 60 and all(float(text) < 1000 for text in column("time (ns)")),
+        ),
+        ("nothing=like this", lambda: column("trial") == []),
+    ):
+        words.clear()
+        words.send_keys(typed)
+        assert right(), typed
+    words.clear()
+    words.send_keys("unroll=2")
+    browser.execute_script("""
+      const card = document.getElementById("problem-1-trials");
+      for (const [name, shown] of [[".x", "stages"], [".y", "block"]]) {
+        const select = card.querySelector(name);
+        select.value = [...select.options].find((one) => one.textContent === shown).value;
+        select.dispatchEvent(new Event("change"));
+      }
     """)
-    times = [time_ns for _, time_ns in drawn]
-    assert len(drawn) == 60 and max(times) > 100 * min(times)
-    assert 10 ** max(height for height, _ in drawn) < max(times) / 2
+    (points,) = browser.execute_script(DATA, "problem-1-scatter")
+    assert set(points["x"]) == {"1", "2", "3"} and len(points["x"]) == sum(
+        bool(text) for text in column("time (ns)")
+    )
+    shown = browser.execute_script("return document.getElementById('problem-1-scatter').layout")
+    assert shown["yaxis"]["categoryarray"] == ["32", "64", "128", "256"]
+    assert browser.get_log("browser") == []
 
 
 def test_names_of_others_do_nothing(browser: Browser, pages: Pages) -> None:
@@ -155,7 +232,59 @@ def test_names_of_others_do_nothing(browser: Browser, pages: Pages) -> None:
         webdriver.ActionChains(browser).move_to_element(element).perform()  # tooltips
     with pytest.raises(exceptions.NoAlertPresentException):
         browser.switch_to.alert.accept()
-    assert browser.execute_script("return [document.images.length, document.scripts.length]") == [0, 3]
+    count = "return [document.images.length, document.querySelectorAll('script:not(head script)').length]"
+    assert browser.execute_script(count) == [0, 3]
+    inside = "return document.querySelectorAll('.chart a, .chart script, .chart img').length"
+    assert browser.execute_script(inside) == 0
+    assert browser.execute_script("return document.querySelectorAll('.chart tspan:not(.line)').length") == 0
+    shown = browser.execute_script("return document.querySelector('#problem-1-slices').textContent")
+    assert "</script><script>alert(1)" in shown  # as text, on sight
+    assert browser.get_log("browser") == []
+
+
+def test_markup_of_plotly_in_names_makes_no_link(browser: Browser, tmp_path: Path) -> None:
+    """Unlike <script>, <a>, <b> and <br> are tags that Plotly itself would make elements of."""
+    database, page, name = (
+        tmp_path / "t.db",
+        tmp_path / "t.html",
+        '<a href="https://a.example">x</a><br><b>y</b>',
+    )
+    run = make_run(
+        "a" * 32, replace(make_run().problem, kernel=name, options={name: name}), replace(CARD, name=name)
+    )
+    with Database.open(database) as opened:
+        opened.start_run(run)
+        for number in range(30):
+            values = {name: f"{name}{number % 3}", "block": number % 4, f"{name}2": number % 2}
+            trial = replace(make_tuned(number), configuration=Configuration.of(name, values))
+            opened.record(run.id, trial)
+    with pytest.raises(SystemExit):
+        main(["report", "--db", str(database), "-o", str(page)])
+    visit(browser, page)
+    for chart in browser.find_elements("css selector", ".chart .nsewdrag"):
+        webdriver.ActionChains(browser).move_to_element(chart).perform()  # what the pointer shows
+    assert browser.execute_script("return document.querySelectorAll('.chart a').length") == 0
+    assert "<b>y</b>" in browser.execute_script(
+        "return document.querySelector('#problem-1-importance').textContent"
+    )
+    weights = (
+        "return [...document.querySelectorAll('.chart tspan')].filter((one) => one.style.fontWeight).length"
+    )
+    assert browser.execute_script(weights) == 0
+
+
+def test_a_fragment_draws_on_another_page(browser: Browser, tmp_path: Path) -> None:
+    tuned(tmp_path / "t.db")
+    page = tmp_path / "other.html"
+    page.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{figures_of(tmp_path / 't.db', 'a' * 32)}")
+    browser.get_log("browser")
+    browser.get(page.as_uri())
+    browser.execute_async_script("""
+      const done = arguments[0];
+      const look = () => (document.querySelectorAll(".main-svg").length >= 8 ? done() : setTimeout(look, 50));
+      look();
+    """)
+    assert len(browser.find_elements("css selector", "body > div")) == 5
     assert browser.get_log("browser") == []
 
 
@@ -174,12 +303,17 @@ def test_the_policy_stops_what_is_not_ours(browser: Browser, pages: Pages) -> No
 
 
 def test_ten_thousand_trials_are_small_and_fast(browser: Browser, pages: Pages) -> None:
-    assert pages["large"].stat().st_size < 1.5e6
-    took = []
-    for _ in range(3):  # the machine may be busy with something else
-        browser.get(pages["large"].as_uri())
-        took.append(browser.execute_async_script(FIRST_DRAWN))
-    assert min(took) < 2000
+    assert pages["large"].stat().st_size < 4e6
+    browser.execute_cdp_cmd(
+        "Performance.enable", {"timeDomain": "threadTicks"}
+    )  # whatever else the machine does
+    browser.get(pages["large"].as_uri())
+    browser.execute_async_script(FIRST_DRAWN)
+    metrics = {
+        one["name"]: one["value"] for one in browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    }
+    browser.execute_cdp_cmd("Performance.disable", {})
+    assert 0.1 < metrics["TaskDuration"] < 3
     asked = browser.execute_script("return performance.getEntriesByType('resource').length")
     assert asked == 0
 
@@ -189,7 +323,7 @@ def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Browser
     browser.get(pages["several"].as_uri())  # scrolling has moved where the next Tab goes
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     reached = []
-    for _ in range(60):
+    for _ in range(90):
         browser.switch_to.active_element.send_keys(webdriver.Keys.TAB)
         tag, key, outline = browser.execute_script(
             "const at = document.activeElement; return [at.tagName, at.id, getComputedStyle(at).outlineStyle]"
@@ -198,10 +332,8 @@ def test_the_keyboard_reaches_everything_and_the_theme_switches(browser: Browser
         assert tag == "BODY" or outline == "solid"
     assert reached[0][0] == "A"  # past the rest, to the content
     assert ("INPUT", "theme-auto") in reached
-    assert sum(tag == "SUMMARY" for tag, _ in reached) >= 10
-    assert any(
-        re.search("-parallel$", key) for _, key in reached
-    )  # wider than the window: the arrows scroll it
+    assert sum(tag == "SUMMARY" for tag, _ in reached) >= 3
+    assert ("SELECT", "") in reached and ("BUTTON", "") in reached
 
     def background() -> str:
         return str(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
@@ -229,9 +361,7 @@ def test_tables_remain_without_scripts(browser: Browser, pages: Pages) -> None:
 
 def test_printing_draws_what_was_not_scrolled_to(browser: Browser, pages: Pages) -> None:
     browser.get(pages["several"].as_uri())
-    count = (
-        "return [...document.querySelectorAll('.chart')].filter((one) => one.querySelector('canvas')).length"
-    )
+    count = "return [...document.querySelectorAll('.chart')].filter((one) => one.querySelector('.main-svg')).length"
     before = browser.execute_script(count)
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert before < browser.execute_script(count) == len(browser.find_elements("css selector", ".chart"))

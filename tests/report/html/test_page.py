@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
-import json
+import itertools
 import re
-import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +16,22 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.report.html.reports import CARD, Page, hostile, make_tuned, several, tuned
 from tests.stored import make_run, make_trial, make_winner
+from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.report.html.page import ASSETS
-from tuner.report.html.parameter_figures import worth
+from tuner.report.html.page import figures_of
 from tuner.report.html.subjects import MOST_DETAILED
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 NBSP = "\xa0"
-ROOT = Path(__file__).resolve().parents[3]
 ELEMENTS = set(
     re.findall(
         r"\w+",
-        "html head meta title style body a header div h1 h2 h3 p fieldset legend label input nav ul li strong main "
-        "noscript section figure figcaption details summary span table thead tbody tr th td dl dt dd b footer script",
+        "html head meta title style body a header div h1 h2 h3 p fieldset legend label input select button code nav ul "
+        "li strong main noscript section figure figcaption details summary span table thead tbody tr th td dl dt dd b "
+        "footer script",
     )
 )
 
@@ -44,35 +45,89 @@ def report(capsys: pytest.CaptureFixture[str], db: Path, *options: str) -> Page:
 def test_values_are_those_of_the_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trials = tuned(tmp_path / "t.db")
     page = report(capsys, tmp_path / "t.db")
-    drawn = page.data["problem-1-convergence"]
-    assert drawn["time_ns"] == [trial.time_ns for trial in trials]
-    assert [drawn["statuses"][i] for i in drawn["status"]] == [trial.status for trial in trials]
-    assert drawn["trial"] == [trial.id for trial in trials]
-    assert drawn["speed_of_light_ns"] == pytest.approx(500)
-    best = min(trial.time_ns for trial in trials if trial.time_ns)
-    winner, default, finalist = page.data["problem-1-comparison"]["entries"]
-    assert (winner["time_ns"], default["time_ns"], finalist["time_ns"]) == (best, trials[0].time_ns, 1500.0)
-    assert (default["ratio"], default["low"], default["high"]) == (1.2, 1.19, 1.21)
-    outcomes = page.data["problem-1-outcomes"]
-    counts = dict(zip(outcomes["outcome"], outcomes["trials"], strict=True))
-    assert counts == {"ok": 55, "slow": 3, "compile_error": 1, "wrong_result": 1}
-    shown = page.data["problem-1-samples"]["series"][0]
-    assert statistics.median(shown["samples_ns"]) == shown["median_ns"]
-    assert page.data["problem-1-clocks"]["clock_hz"] == [trial.sm_clock_hz for trial in trials]
-    points = page.data["problem-1-roofline"]["points"]
-    assert [point["time_ns"] for point in points] == [best, trials[0].time_ns]
-    assert "it failed" in page.text
-    assert "1.200x" in page.text
+    timed = {trial.number + 1: trial.time_ns for trial in trials if trial.time_ns}
+    drawn = page.traces("problem-1-convergence")
+    assert dict(zip(drawn["trial"]["x"], drawn["trial"]["y"], strict=True)) == timed
+    assert drawn["failed"]["x"] == [trial.number + 1 for trial in trials if trial.error]
+    best_so_far = list(itertools.accumulate((trial.time_ns or 1e9 for trial in trials), min))
+    assert drawn["best so far"]["y"] == best_so_far
+    assert drawn["best so far"]["line"]["shape"] == "hv"  # steps, no slopes
+    best = best_so_far[-1]
+    race = page.traces("problem-1-comparison")
+    assert race["bar"]["y"] == ["the winner", "default", "finalist 2"]
+    assert race["bar"]["x"] == [1, 1.2, 1500 / best]
+    assert race["bar"]["error_x"]["array"][1] == pytest.approx(0.01)
+    columns = page.columns()
+    assert columns["#"] == [
+        one.id for one in sorted(trials, key=lambda one: (bool(one.error), one.time_ns or 1e9))
+    ]
+    assert columns["time (ns)"][:55] == sorted(timed.values())[:55] and columns["time (ns)"][-2:] == [
+        None,
+        None,
+    ]
+    assert columns["status"].count("slow") == 3 and columns["status"][-2:] == [
+        "compile_error",
+        "wrong_result",
+    ]
+    assert {
+        "block",
+        "stages",
+        "unroll",
+        "message",
+    } <= columns.keys() and "variant" not in columns  # all are tiled
+    outcomes = page.traces("problem-1-outcomes")["bar"]
+    assert dict(zip(outcomes["y"], outcomes["x"], strict=True)) == {
+        "ok": 55, "slow": 3, "compile_error": 1, "wrong_result": 1
+    }  # fmt: skip
+    roof = page.traces("problem-1-roofline")["times"]["text"]
+    assert roof[0].startswith(f"the winner: {best:.4g} ns") and roof[1].startswith("the default")
+    assert "it failed" in page.text and "1.200x" in page.text
 
 
-def test_each_figure_has_a_table_and_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_lines_are_where_their_values_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = tuned(tmp_path / "t.db")
+    page = report(capsys, tmp_path / "t.db")
+    drawn = page.traces("problem-1-convergence")
+    (light,), (default,) = (
+        [one for name, one in drawn.items() if name.startswith(which)] for which in ("speed", "def")
+    )
+    assert light["y"] == pytest.approx([500, 500])
+    assert default["y"] == [trials[0].time_ns] * 2
+    assert page.traces("problem-1-comparison")["speed of light"]["x"] == pytest.approx(
+        [500 / trials_best(trials)] * 2
+    )
+    assert not any(
+        one["layout"].get("shapes") for key, one in page.data["figures"].items() if "parallel" not in key
+    )
+
+
+def trials_best(trials: list[Trial]) -> float:
+    return min(trial.time_ns for trial in trials if trial.time_ns)
+
+
+def test_each_figure_has_a_place_and_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     several(tmp_path / "t.db")
     page = report(capsys, tmp_path / "t.db", "--all")
-    charts = {attributes["id"] for _, attributes in page.elements if attributes.get("class") == "chart"}
+    charts = {a["id"] for _, a in page.elements if a.get("class") == "chart"}
+    assert charts == page.data["figures"].keys() and len(charts) > 20
+    assert {key.rpartition("-")[2] for key in page.keys("")} == {
+        *(
+            "overview",
+            "1",
+            "comparison",
+            "convergence",
+            "importance",
+            "roofline",
+            "slices",
+            "parallel",
+            "contour",
+        ),
+        *("outcomes", "history"),
+    }
     tags = [tag for tag, _ in page.elements]
-    assert charts == page.data.keys()
-    assert tags.count("figure") == len(charts) == tags.count("figcaption") == tags.count("table")
-    assert all(a.get("aria-label") for _, a in page.elements if a.get("role") == "img")
+    assert tags.count("figure") == len(charts) == tags.count("figcaption")
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
 
@@ -80,15 +135,25 @@ def test_each_figure_has_a_table_and_a_name(tmp_path: Path, capsys: pytest.Captu
 def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     several(tmp_path / "t.db")
     whole = report(capsys, tmp_path / "t.db", "--all")
-    assert {entry["gpu"] for entry in whole.data["overview"]["entries"]} == {"NVIDIA H200", "NVIDIA A100"}
-    assert {entry["kernel"] for entry in whole.data["overview"]["entries"]} == {"gemm", "vector_add"}
-    assert sum(key.endswith("-convergence") for key in whole.data) == 3
-    history = next(figure for key, figure in whole.data.items() if key.endswith("-history"))
-    assert [one["run"] for one in history["winners"]] == ["a" * 8, "d" * 8]
+    names = " ".join(whole.data["figures"]["overview"]["layout"]["yaxis"]["ticktext"])
+    assert all(one in names for one in ("(NVIDIA H200)", "(NVIDIA A100)", "gemm ", "vector_add "))
+    assert len(whole.keys("-convergence")) == 3
+    (history,) = whole.keys("-history")
+    assert [one[:12] for one in whole.data["figures"][history]["data"][1]["text"]] == [
+        "run aaaaaaaa",
+        "run dddddddd",
+    ]
+    headings = [a["href"] for tag, a in whole.elements if tag == "a" and a.get("class") != "skip"]
+    assert headings == ["#problem-1", "#problem-2", "#problem-3"]
     kernel = report(capsys, tmp_path / "t.db", "--kernel", "vector_add")
-    assert sum(key.endswith("-convergence") for key in kernel.data) == 1
+    assert len(kernel.keys("-convergence")) == 1
     assert "A100" not in kernel.text
-    assert "Run bbbbbbbb of gemm" in report(capsys, tmp_path / "t.db", "--run", "bb").text
+    one = report(capsys, tmp_path / "t.db", "--run", "bb").text.replace(NBSP, " ")
+    assert (
+        "gemm 4096 x 2048 x 1024 float16" in one
+        and ": 995 ns, 1.20x the default" in one
+        and "run bbbbbbbb" in one
+    )
 
 
 def test_a_run_says_where_the_stored_best_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +188,16 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
         if tag == "li" and attributes.get("class") == "unusual"
     ]
     assert 0 < len(marked) < 6  # of 20
-    assert "problem-1-convergence" in page.data
-    assert "problem-1-outcomes" not in page.data
+    assert page.keys("-convergence") and not page.keys("-outcomes")
+    (copied,) = re.findall(r"tune explain gemm .*", page.text)
+    for part in (
+        "--size m=4096,n=4096,k=4096",
+        "--dtype float16",
+        "--option layout=nn",
+        "--config 'wgmma sm_margin=4'",
+    ):
+        assert part in copied
+    assert "smaller tiles" in page.text  # explain's advice
 
 
 def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(
@@ -135,7 +208,7 @@ def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(
     tuned(tmp_path / "t.db", replace(part, options=RunOptions(fixed={"stages": (2,)})), count=3)
     for options, trials in (("--all",), 60), (("--run", "bb"), 3), ((), 3):
         page = report(capsys, tmp_path / "t.db", *options)
-        assert len(page.data["problem-1-convergence"]["trial"]) == trials
+        assert len(page.columns()["trial"]) == trials
 
 
 def test_benches_of_a_problem_are_beside_its_winner(
@@ -147,9 +220,26 @@ def test_benches_of_a_problem_are_beside_its_winner(
         own = replace(bench, id=None, kernel_digest=run.kernel_digest, computation=run.computation)
         torch = replace(own, contestant="torch", configuration=None, time_ns=1125.0, ratio=1.25)
         database.record_benchmark([replace(own, bench="f" * 32), replace(torch, bench="f" * 32)])
-    entries = report(capsys, tmp_path / "t.db", "--run", "dd").data["problem-1-comparison"]["entries"]
-    (found,) = [entry for entry in entries if entry["name"].endswith("torch")]
-    assert (found["time_ns"], found["ratio"]) == (1125.0, 1.25)
+    page = report(capsys, tmp_path / "t.db", "--run", "dd")
+    bars = page.traces("problem-1-comparison")["bar"]
+    (found,) = [i for i, name in enumerate(bars["y"]) if name.endswith("torch")]
+    assert bars["x"][found] == 1.25
+    assert "1.125 us" in page.text.replace(NBSP, " ")
+
+
+def texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+OWN_MARKUP = re.compile(r"<extra></extra>|<br>")
 
 
 def test_names_of_others_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,10 +249,13 @@ def test_names_of_others_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture
         assert {tag for tag, _ in page.elements} <= ELEMENTS
         assert len(page.scripts) == 3
         assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-        assert not any("style" in attributes or "src" in attributes for _, attributes in page.elements)
+        assert not any("src" in attributes for _, attributes in page.elements)
         assert "<script>alert(1)</script>" in page.text  # as text, on sight
         assert "\u202e" not in page.text
-        assert "\u202e" not in json.dumps(page.data, ensure_ascii=False)
+        assert not [text for text in texts(page.data) if "\u202e" in text]
+        drawn = [OWN_MARKUP.sub("", text) for text in texts(page.data["figures"])]
+        assert any("&lt;script&gt;" in text for text in drawn)
+        assert not [text for text in drawn if re.search("[<>]", re.sub("speedup|-> ", "", text))]
 
 
 def test_the_policy_names_what_is_there_and_nothing_else(
@@ -175,8 +268,10 @@ def test_the_policy_names_what_is_there_and_nothing_else(
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
     policy = dict(part.strip().split(" ", 1) for part in page.policy().split(";"))
-    assert policy.pop("script-src").split() == [digest(script) for script in page.scripts[1:]]
-    assert policy.pop("style-src") == digest(page.styles[0])
+    library = gzip.decompress(base64.b64decode(page.scripts[1])).decode()
+    assert policy.pop("script-src").split() == [digest(page.scripts[2]), digest(library)]
+    assert policy.pop("style-src") == "'unsafe-inline'"  # Plotly's; no name becomes a style
+    assert policy.pop("img-src") == "data: blob:"  # of a figure that is saved as a picture
     assert set(policy.values()) == {"'none'"} and "default-src" in policy
     assert not [a for _, a in page.elements if not a.get("href", "#").startswith("#")]  # type: ignore[union-attr]
 
@@ -195,11 +290,16 @@ def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
         race = {"medians_ns": 7, "rounds": [], "incumbent": "none", "noise_floor": "high"}
         database.record_winner(strange.id, make_winner(trial, race=race))
     without = report(capsys, tmp_path / "t.db", "--run", "1")
-    assert without.data == {} and "no configuration was verified" in without.text
+    assert without.data["figures"] == {} and "no configuration was verified" in without.text
     before_the_race = report(capsys, tmp_path / "t.db", "--run", "4").text
     assert "no configuration was verified" not in before_the_race and "fastest trial" in before_the_race
-    assert report(capsys, tmp_path / "t.db", "--run", "2").data["problem-1-outcomes"]["outcome"] == ["hang"]
-    assert report(capsys, tmp_path / "t.db", "--run", "3").data["problem-1-comparison"]["entries"]
+    hung = report(capsys, tmp_path / "t.db", "--run", "2")
+    assert hung.keys("") == ["problem-1-outcomes"] and hung.traces("problem-1-outcomes")["bar"]["y"] == [
+        "hang"
+    ]
+    assert report(capsys, tmp_path / "t.db", "--run", "3").traces("problem-1-comparison")["bar"]["y"] == [
+        "the winner: the default"
+    ]
 
 
 def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(
@@ -251,12 +351,12 @@ def test_numbers_that_cannot_be_are_left_out_and_named(
             race = {"medians_ns": [["x", number]], "noise_floor": number}
             winner = make_winner(stored[5], **{"race": race, **changes.get(letter, {})})
             database.record_winner(run.id, winner)
-    for letter, number in zip("abcd", odd, strict=True):
+    for letter in "abcd":
         page = report(capsys, tmp_path / "t.db", "--run", letter)
-        assert number not in page.data["problem-1-convergence"]["time_ns"]
-        assert len(page.data["problem-1-convergence"]["time_ns"]) == 27
+        assert len(page.traces("problem-1-convergence")["trial"]["y"]) == 27
+        assert max(page.traces("problem-1-convergence")["trial"]["y"]) < 1e4
         assert page.text.count("numbers that cannot be") >= 3
-        assert ("problem-1-comparison" in page.data) is (letter == "d")
+        assert bool(page.keys("-comparison")) is (letter == "d")
 
 
 def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,8 +367,8 @@ def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.Capt
         )
         database.connection.execute("UPDATE runs SET seed = 99 WHERE id LIKE 'b%'")
     page = report(capsys, tmp_path / "t.db", "--all")
-    assert sum(key.endswith("-convergence") for key in page.data) == 2
-    assert len(page.data["problem-1-convergence"]["time_ns"]) == 59
+    assert len(page.keys("-convergence")) == 2
+    assert len(page.columns()["trial"]) == 59
     assert "does not fit its content" in page.text
     to = ("report", "--db", str(tmp_path / "t.db"), "-o", str(tmp_path / "new.html"))
     assert_refused(said_by(capsys, *to, "--run", "bb"), 1, "damaged")
@@ -279,8 +379,8 @@ def test_more_problems_than_there_is_room_for(tmp_path: Path, capsys: pytest.Cap
         problem = replace(make_run().problem, sizes={"m": number + 1, "n": 1, "k": 1})
         tuned(tmp_path / "t.db", make_run(f"{number:032x}", problem), count=4)
     page = report(capsys, tmp_path / "t.db", "--all")
-    assert len(page.data["overview"]["entries"]) == MOST_DETAILED + 2
-    assert sum(key.endswith("-convergence") for key in page.data) == MOST_DETAILED
+    assert len(page.traces("overview")["scatter"]["x"]) == MOST_DETAILED + 2
+    assert len(page.keys("-convergence")) == MOST_DETAILED
     assert "2 more problems" in page.text
 
 
@@ -302,45 +402,34 @@ def test_bad_input_is_one_line_and_loses_nothing(tmp_path: Path, capsys: pytest.
     assert said_by(capsys, "report", "--db", str(db), "-o", "-").out.startswith("<!DOCTYPE html>")
 
 
-def test_effects_are_found_however_the_search_went() -> None:
-    # More stages are tried with the best block alone, as searches do: the raw means of both are too good.
-    trials = [make_tuned(number) for number in range(240)]
-    values = [trial.configuration.values for trial in trials]
-    kept = [t for t, v in zip(trials, values, strict=True) if v["stages"] == 1 or v["block"] == 256]
-    best = next(t for t in trials if t.configuration.values["block"] == 256).configuration
-    fitted = worth(kept, best)
-    assert fitted is not None
-    assert [one.name for one in fitted.parameters][:2] == ["block", "stages"]
-    assert fitted.explained > 0.95
-    assert sum(one.importance for one in fitted.parameters) == pytest.approx(1, abs=0.05)
-    block = {effect.value: effect for effect in fitted.parameters[0].effects}
-    assert block[256].factor == 1
-    assert block[32].factor == pytest.approx(8**0.5, rel=0.03)
-    assert block[64].low < block[64].factor < block[64].high
-    unroll = next(one for one in fitted.parameters if one.name == "unroll")
-    assert abs(unroll.effects[0].factor / unroll.effects[1].factor - 1) < 0.01
-    assert worth(trials[:10], best) is None
+def test_parameters_are_ranked_and_those_of_very_many_values_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Block decides the time most, then stages; of unroll it is the noise alone."""
+    run = make_run("a" * 32, gpu=CARD)
+    with Database.open(tmp_path / "t.db") as database:
+        database.start_run(run)
+        for number in range(120):
+            trial = make_tuned(number)
+            values = {**trial.configuration.values, "each": number, "kind": ("a<b>", "b")[number % 2]}
+            database.record(run.id, replace(trial, configuration=Configuration.of("tiled", values)))
+    page = report(capsys, tmp_path / "t.db")
+    ranked = page.traces("problem-1-importance")["Objective Value"]
+    assert ranked["y"][-1] == "block" and set(ranked["y"]) == {"block", "stages", "unroll", "kind"}
+    assert sum(ranked["x"]) == pytest.approx(1)
+    slices = page.data["figures"]["problem-1-slices"]
+    axes = {one["title"]["text"]: one for name, one in slices["layout"].items() if name.startswith("xaxis")}
+    assert axes["block"]["categoryarray"] == ["32", "64", "128", "256"]
+    assert axes["kind"]["categoryarray"] == ["a&lt;b&gt;", "b"]
+    lines = page.data["figures"]["problem-1-parallel"]["data"]
+    assert len(lines) == 121 and "each" in page.columns()  # the table has it
 
 
-def test_parameters_of_very_many_values_are_left_out() -> None:
-    def grown(trial: Trial, name: str, value: int) -> Trial:
-        values = trial.configuration.values | {name: value} | {f"p{i}": value % 40 + i for i in range(30)}
-        return replace(trial, configuration=Configuration.of("tiled", values))
-
-    trials = [grown(make_tuned(number), "each", number) for number in range(200)]
-    fitted = worth(trials, trials[0].configuration)
-    assert fitted is not None
-    names = {one.name for one in fitted.parameters}
-    assert "each" not in names
-    assert {"block", "stages", "unroll", "p0"} <= names
-    assert len(names) < 15
-
-
-def test_the_library_is_the_one_that_is_named() -> None:
-    wanted = json.loads((ROOT / "scripts/report/package.json").read_text())["dependencies"]["echarts"]
-    bundle = (ASSETS / "echarts.min.js").read_text(encoding="utf-8")
-    assert bundle.startswith(f"/*! Apache ECharts {wanted}, Apache License 2.0")
-    licence = (ASSETS / "echarts.LICENSE.txt").read_text(encoding="utf-8")
-    assert licence.startswith(f"Apache ECharts {wanted} with zrender")
-    assert "Apache License" in licence and "BSD 3-Clause License" in licence
-    assert "</script" not in bundle.lower() and "<!--" not in bundle
+def test_a_fragment_for_other_pages_stands_alone(tmp_path: Path) -> None:
+    hostile(tmp_path / "t.db")
+    text = figures_of(tmp_path / "t.db", "e" * 32)
+    assert re.findall("<[^>]*>", text)[0].startswith('<div id="kernel-tune-')
+    assert "alert" not in text and len(text) < 2.2e6
+    assert figures_of(tmp_path / "t.db", "ee") == text
+    with pytest.raises(DatabaseError):
+        figures_of(tmp_path / "t.db", "77")

@@ -10,11 +10,13 @@ import numpy as np
 
 from tuner.api.arrays import on_host
 from tuner.api.calling import launch
+from tuner.api.on_call import like
 from tuner.compat.kernel_tuner.definition import Definition
 from tuner.core.errors import UsageError
-from tuner.core.model import Configuration, Gpu, Value
+from tuner.core.model import Configuration, Value
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import Policy
+from tuner.runtime.driver import primary_context
 from tuner.winners.compiling import compiled_on_use
 from tuner.winners.contents import Contents
 
@@ -76,20 +78,19 @@ def judge(answer: Sequence[Any] | None, verify: Callable[..., Any] | None, atol:
     return lambda outputs: all(np.allclose(one, outputs[n].ravel(), RELATIVE, atol) for n, one in wanted)
 
 
-def after_launch(what: Definition, kernel: KernelSpec, gpu: Gpu, values: Mapping[str, Value]) -> list[Any]:
+def after_launch(what: Definition, kernel: KernelSpec, values: Mapping[str, Value]) -> list[Any]:
     """Return the arguments after one launch of a configuration, arrays as copies on the host.
 
     Args:
         what: the kernel with its arguments.
         kernel: the same as the engine has it.
-        gpu: what it is compiled for.
         values: of the parameters.
 
     Raises:
         CompileError: it does not compile.
         DeviceError: the driver refuses.
     """
-    contents = Contents(kernel)
+    contents, gpu = Contents(kernel), like(primary_context(0).limits["cc"])
     contents.add_default(kernel, kernel.problem(), gpu, Configuration.of(next(iter(kernel.variants)), values))
     after = [np.array(on_host("argument", one)[0]) if np.ndim(one) else one for one in what.arguments]
     constants = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 from tuner.api.result import Result
@@ -24,11 +23,9 @@ from tuner.compat.kernel_tuner.results import (
     write_cache,
 )
 from tuner.compat.kernel_tuner.util import get_config_string
-from tuner.core import paths
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status
-from tuner.devices.choose import open_device
 
 RUN_OPTIONS = frozenset(
     ("lang", "device", "platform", "smem_args", "cmem_args", "texmem_args", "compiler", "compiler_options", "defines",
@@ -96,6 +93,8 @@ def tune_kernel(
         with temporary_folder() as folder:
             rows = HostCode(what, options, judges, folder).try_all(trials - len(known))
     elif trials > len(known):
+        if options.get("verify"):
+            _require_first_gpu(options)
         against = expected(what, None if options.get("verify") else answer, atol)
         rows, found = _tuned(what, trials - len(known), against, judges, options)
         env |= found
@@ -152,18 +151,21 @@ def run_kernel(
     what = define(kernel_name, kernel_source, problem_size, arguments, params, divisors, None, options)
     if what.host:
         raise UsageError('run_kernel does not serve lang="C"', "call tune_kernel with an answer")
-    device = options.get("device") or 0
+    _require_first_gpu(options)
+    kernel = Kernel(what.source, what.arguments, what.choices, **what.how, reference=None)
     with temporary_folder() as folder:
-        kernel = Kernel(what.source, what.arguments, what.choices, **what.how, reference=None)
         spec = kernel.spec("cuda", folder / "none.db")
-        with closing(open_device(f"cuda:{device}", spec.name, None, paths.cubins())) as measuring:
-            gpu = measuring.gpu
-        return after_launch(what, spec, gpu, {name: values[0] for name, values in what.choices.items()})
+        return after_launch(what, spec, {name: values[0] for name, values in what.choices.items()})
 
 
 def _require_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
     for name in options.keys() - known:
         raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
+
+
+def _require_first_gpu(options: Mapping[str, Any]) -> None:
+    if options.get("device"):
+        raise UsageError("what this process launches is on GPU 0", "set CUDA_VISIBLE_DEVICES, not device")
 
 
 def _say(note: str) -> None:
@@ -186,11 +188,15 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     if strategy == "random_sample":
         trials = math.ceil(size * more.get("fraction", 0.1))
     trials = min(size, more.get("max_fevals") or trials)
-    note = f"{'this tuner searches' if trials < size else 'all are tried'}, {trials} of {size}"
     if what.host:
-        note = f"host code is timed by what it returns; configurations are drawn, {trials} of {size}"
-    plain = trials == size and strategy == "brute_force" and not what.host
-    return trials, [] if plain else [f"strategy {strategy}: {note} (strategy_options has max_fevals)"]
+        note = f"host code is timed by what it returns: {trials} of {size} configurations, drawn at random"
+    elif trials < size:
+        note = f"strategy {strategy}: this tuner's own search tries {trials} of {size} configurations"
+    elif strategy != "brute_force":
+        note = f"strategy {strategy}: all {size} configurations are tried"
+    else:
+        return trials, []
+    return trials, [f"{note} (max_fevals in strategy_options sets how many)" if trials < size else note]
 
 
 def _tuned(
@@ -233,7 +239,7 @@ def _judged(what: Definition, result: Result, rows: list[Row], judges: Judge) ->
     """Return the fastest configuration that a script's function finds right; those before it become failures."""
     for one in sorted((one for one in rows if ERROR not in one), key=lambda one: one["time"])[:MOST_JUDGED]:
         values = {name: one[name] for name in what.choices}
-        if judges(after_launch(what, result.kernel, result.run.gpu, values)):
+        if judges(after_launch(what, result.kernel, values)):
             return values
         rows[rows.index(one)] = row(values, Status.WRONG_RESULT, (), None, "verify says that it is wrong")
     return None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool, default_jobs, patiently
+from tuner.children.cubin import filled_variable, function_name, variables
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Resources, Status
@@ -23,6 +24,7 @@ from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_launch
+from tuner.kernel.signature import read_signatures
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch
@@ -96,6 +98,7 @@ def check_compiling(
         finally:  # what was found is said, whatever ends this
             misspelt = _check_failures(kernel, results, report)
             _check_limits(kernel, results, report)
+            _check_constants(kernel, results, report)
             gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
             report.done.append(f"{len(results)} compilations for {gpus}")
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
@@ -139,6 +142,50 @@ def _check_limits(kernel: KernelSpec, results: Results, report: Report) -> None:
     for (key, _), some in refused.items():
         problem = f"{some[0][1]} ({_first_of([task for task, _ in some])})"
         report.add(key, problem, "ask for less, or exclude such configurations by a constraint")
+
+
+def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> None:
+    """Report ``__constant__`` variables that a kernel reads and nothing fills; note those that are filled in part."""
+    for task, compilation in results:
+        if compilation.status is not Status.OK:
+            continue
+        done = zip(task.launches, compilation.cubins, compilation.sources, compilation.entries, strict=False)
+        for number, (launch, cubin, source, entry) in enumerate(done):
+            sizes = {name: 0 for name, _ in launch.constants}
+            if compilation.plan is not None:
+                sizes |= {name: size for name, _, size in compilation.plan.launches[number].constants}
+            try:
+                filled = {
+                    filled_variable(cubin, name, 0).symbol: (name, size) for name, size in sizes.items()
+                }
+            except TunerError as error:  # of the CUDA reference's
+                report.error(error, task.key(kernel, launch))
+                continue
+            for one in variables(cubin):
+                name, size_bytes = filled.get(one.symbol, ("", one.size_bytes))
+                if 0 < size_bytes < one.size_bytes:
+                    report.note(f"{size_bytes} of {one.size_bytes} bytes of {name} are filled")
+                if one.symbol not in filled and one.constant and one.zero and _reads(source, entry, one.name):
+                    key = f'"{one.name}"' if ":" in one.name else one.name
+                    report.add(
+                        task.key(kernel, launch),
+                        f"nothing fills the __constant__ {one.name}, which {function_name(entry)} reads",
+                        f'add constants.{key} = "TENSOR" to the launch',
+                    )
+
+
+def _reads(source: str, entry: str, variable: str) -> bool:
+    """Return whether code that a kernel may run names a variable, which no initializer gives a value."""
+    try:
+        said = read_signatures(source)
+    except TunerError:
+        return True
+    word = variable.rpartition("::")[2]
+    declared = [symbol for symbol in said.symbols if symbol.name == variable]
+    others = [one.body for one in said.kernels if one.name != function_name(entry)]
+    count = sum(token.text == word for token in said.tokens)
+    elsewhere = sum(token.text == word for body in others for token in body)
+    return count - elsewhere > len(declared) and not any(symbol.initialised for symbol in declared)
 
 
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:

@@ -88,7 +88,7 @@ class _Runner:
 
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
-        self._compiled: dict[tuple[str, str], HostKernel] = {}
+        self._compiled: dict[tuple[str, str, tuple[tuple[str, str], ...]], HostKernel] = {}
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
 
@@ -268,16 +268,20 @@ class _Runner:
         if any(kind == "map" for kind, _, _ in launch.arguments):
             raise NotForHost("it takes tensor maps")
         compiled = self._compile(spec, problem, configuration)
+        for variable, tensor, _ in launch.constants:
+            compiled.fill(variable, memory[tensor])
         schedule = Schedule(resident=1 << 20) if launch.resident else Schedule(0, RESIDENT, shuffled=True)
         compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *launch_arguments(launch, memory))
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
-        if (source, entry) not in self._compiled:
+        if (source, entry, spec.constants) not in self._compiled:
             folder = self._request.folder / str(len(self._compiled))
             include = (spec.template.parent, *self._kernel.include)
-            self._compiled[source, entry] = HostKernel(source, entry, folder, include)
-        return self._compiled[source, entry]
+            filled = [variable for variable, _ in spec.constants]
+            kernel = HostKernel(source, entry, folder, include, variables=filled)
+            self._compiled[source, entry, spec.constants] = kernel
+        return self._compiled[source, entry, spec.constants]
 
 
 def main() -> None:

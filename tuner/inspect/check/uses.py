@@ -75,6 +75,7 @@ def _given(variant: VariantSpec) -> set[str]:
 
 
 def _arguments(launch: LaunchSpec) -> Iterator[str]:
+    yield from (tensor for _, tensor in launch.constants)
     for argument in launch.arguments:
         if argument.name:
             yield argument.name

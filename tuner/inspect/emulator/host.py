@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.children.cubin import function_name
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import Value, digest
@@ -49,6 +50,8 @@ _ARCHITECTURE = re.compile(
     r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
 )
 _DYNAMIC = re.compile(r"^( *)extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];", re.MULTILINE)
+_C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
+"""Before a variable C++ takes it for a declaration."""
 _NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
 _FUNCTION = re.compile(
     r"^(?P<head>(?:template[ ]*<(?P<own>[^\n]*)>\n)?__device__ [^{;]*?(?P<name>\w+)(?P<given><[\w, ]+>)?"
@@ -139,6 +142,7 @@ class HostKernel:
         folder: where it is built.
         include: folders of its own headers.
         objects: what is linked with it.
+        variables: that :meth:`fill` fills, as C++ has them or mangled.
 
     Raises:
         NotForHost: it does not compile.
@@ -151,9 +155,15 @@ class HostKernel:
         folder: Path,
         include: Sequence[Path] = (),
         objects: Sequence[Path] = (),
+        variables: Sequence[str] = (),
     ) -> None:
+        places = "".join(
+            f'extern "C" EMULATOR_SEEN void* variable_{number}() {{ return (void*)&({name}); }}\n'
+            f'extern "C" EMULATOR_SEEN unsigned long bytes_{number}() {{ return sizeof({name}); }}\n'
+            for number, name in enumerate(map(function_name, variables))
+        )
         text = (
-            f'#include "cuda.hpp"\n{for_host(source)}\n'
+            f'#include "cuda.hpp"\n{for_host(source)}\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
             'extern "C" EMULATOR_SEEN unsigned char* const* ends() { return emulator::shared_ends; }\n'
         )
@@ -165,6 +175,20 @@ class HostKernel:
         self._library = ctypes.CDLL(str(library))
         self._library.launch.restype = ctypes.c_char_p
         self._library.ends.restype = ctypes.c_void_p
+        self._variables = {name: number for number, name in enumerate(variables)}
+
+    def fill(self, variable: str, array: HostArray) -> None:
+        """Fill a variable with an array's content.
+
+        Raises:
+            KernelFault: it has no room for that.
+        """
+        number, size_bytes = self._variables[variable], array.elements.nbytes
+        place, room = (getattr(self._library, f"{what}_{number}") for what in ("variable", "bytes"))
+        place.restype, room.restype = ctypes.c_void_p, ctypes.c_ulong
+        if room() < size_bytes:
+            raise KernelFault(f"{variable} has {room()} bytes, and {array.name} {size_bytes}")
+        ctypes.memmove(place(), array.elements.ctypes.data, size_bytes)
 
     def __call__(
         self,
@@ -305,6 +329,7 @@ def for_host(source: str) -> str:
     Where the code depends on the architecture, the oldest GPU's is taken.
     """
     source = _ARCHITECTURE.sub(lambda match: match[2] or "", code_of(source))
+    source = _C_VARIABLE.sub("", source)
     source = _DYNAMIC.sub(_dynamic, source)
     return _FUNCTION.sub(_without_ptx, source)
 

@@ -79,7 +79,8 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
     unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
     _check_elements(problem, elements, tensors, scalars)
-    names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}))
+    inputs = frozenset(name for name, tensor in tensors.items() if tensor.role == "input")
+    names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}), inputs=inputs)
     reference = _reference(top.table("reference"), names, tensors, folder)
     return ProblemTables(names, presets, tensors, scalars, reference)
 

@@ -146,6 +146,8 @@ class Names:
     """The options that are element expressions, with the names that each may use."""
     arguments: frozenset[str] = frozenset()
     """Names of kernel arguments: sizes, tensors and scalars; in a variant also its scratch memory and parameters."""
+    inputs: frozenset[str] = frozenset()
+    """Names of the tensors that no launch writes to."""
     extra: frozenset[str] = frozenset()
     """Further names that expressions may use, such as a variant's parameters."""
     definitions: Mapping[str, str] = field(default_factory=dict)

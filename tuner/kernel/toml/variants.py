@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,9 @@ from tuner.kernel.variant_spec import (
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry, MapEntry, ScratchEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS
+
+_SYMBOL = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*\Z")
+"""A variable of C++, perhaps in a namespace, or mangled."""
 
 
 def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSpec]:
@@ -177,9 +181,22 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
         None if allow_magnitude else optional(table, "when", names),
         optional(table, "resident", names),
         table.get("programmatic", bool, False),
+        constants=_constants(table.table("constants"), names),
         template=template,
     )
     return table.done(launch)
+
+
+def _constants(table: Table, names: Names) -> tuple[tuple[str, str], ...]:
+    """Return variables of the code, each with the input that it is filled from."""
+    pairs = []
+    for symbol in table.data:
+        if not _SYMBOL.match(symbol):
+            table.fail(f"{symbol!r} is no variable", 'write it as C++ does: weights, or "filters::weights"')
+        tensor = table.get(symbol, str)
+        table.require(tensor, sorted(names.inputs), f"{symbol} = {tensor!r} is no input")
+        pairs.append((symbol, tensor))
+    return tuple(pairs)
 
 
 def _dimensions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:

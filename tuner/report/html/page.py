@@ -1,58 +1,71 @@
 """The page: HTML by Jinja, with everything in it, under a policy that allows nothing from elsewhere.
 
-Names come from databases of others. They enter the HTML escaped, the script as JSON in an element of its own that they
-cannot end, and the figures as text on a canvas. The browser runs the two scripts and the style that the policy names by
-their digests, and nothing else, and asks no server for anything.
+Plotly's library and the data of figures and tables are in it compressed, and the page's script inflates them. Names
+come from databases of others: they enter the HTML escaped, figures by :func:`tuner.report.html.drawing.inert`, and the
+data as base64. The browser runs the two scripts that the policy names by their digests, and asks no server.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
-from tuner.core.model import Value, value_text
 from tuner.core.version import __version__
-from tuner.report.configurations import StoredTexts
-from tuner.report.html.comparison_figures import comparison, history, overview
-from tuner.report.html.parameter_figures import parameter_figures
+from tuner.database.database import Database
+from tuner.report.html import timing_figures, words
+from tuner.report.html.drawing import ACCENT, DIM, SECOND, THIRD, Figure
 from tuner.report.html.roofline_figures import roofline, rooflines
-from tuner.report.html.run_figures import clocks, convergence, facts, outcomes, samples
-from tuner.report.html.subjects import Subjects, TunedProblem
+from tuner.report.html.study_figures import study_figures
+from tuner.report.html.subjects import Subjects, TunedProblem, read_run
 from tuner.report.layout import kept_together
-from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 from tuner.report.terminal import printable
 
 ASSETS = Path(__file__).parent / "assets"
 LONGEST = 1000
-"""Characters of a name or message in a cell or figure; longer ones are cut."""
+"""Characters of a name or message in a cell; longer ones are cut."""
+WITHOUT_SCRIPTS = 50
+"""Rows of the table of trials that the HTML has; the script shows all."""
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+THEMES = {"light": ("#1b1f24", "#e3e7ec", "#ffffff"), "dark": ("#e8eaed", "#323943", "#1c2026")}
+"""Colours of text, lines and panels."""
+Advice = Sequence[tuple[str, str, str]]
+"""Verdict, what it is about, and why."""
 
 
-def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
+def page(
+    subjects: Subjects, what: str, database: Path, moment: str, advice: Mapping[str, Advice] | None = None
+) -> str:
     """Return the page.
 
     Args:
         subjects: what it is about.
-        what: that in words, for the title.
+        what: that in words, for the title of several problems.
         database: where it was read.
         moment: when, in UTC.
+        advice: what a look at the winner's code suggests, by the id of its run.
     """
-    figures = []
+    figures: list[Figure] = []
     if len(subjects.best) > 1:
-        figures = [overview(subjects.best), *rooflines(subjects.best)]
-    sections = [_section(number, one) for number, one in enumerate(subjects.problems)]
-    drawn = {one.key: {"kind": one.kind, **one.data} for one in figures}
-    drawn |= {f"{of['key']}-{f.key}": {"kind": f.kind, **f.data} for of in sections for f in of["figures"]}
-    style, library = _asset("page.css"), _asset("echarts.min.js")
-    script = "\n".join(map(_asset, ("common.js", "search.js", "timing.js", "page.js")))
-    script = f'"use strict";\n(() => {{\n{script}}})();'
+        overview = timing_figures.overview(subjects.best)
+        figures = [*([overview] if overview else []), *rooflines(subjects.best)]
+    sections = [_section(number, one, advice or {}) for number, one in enumerate(subjects.problems, 1)]
+    data = {
+        "figures": {one.key: one.to_json() for one in figures}
+        | {f"{of['key']}-{one.key}": one.to_json() for of in sections for one in of["figures"]},
+        "tables": {f"{of['key']}-trials": of["trials"] for of in sections},
+        "templates": {name: template(*colours) for name, colours in THEMES.items()},
+    }
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
         autoescape=True,
@@ -61,42 +74,65 @@ def page(subjects: Subjects, what: str, database: Path, moment: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    script = _asset("page.js")
     return environment.get_template("page.html.j2").render(
-        what=what,
+        what=words.title(subjects.problems[0]) if len(sections) == 1 else what,
         database=str(database),
         moment=moment,
         version=__version__,
         figures=figures,
         sections=sections,
-        several=len({(one["gpu"], one["replayed"]) for one in sections}) > 1,
         not_detailed=subjects.not_detailed,
         damaged=subjects.damaged[:20],
-        policy=Markup(_policy(style, library, script)),
-        style=Markup(style),
-        library=Markup(library),
+        policy=Markup(
+            f"default-src 'none'; script-src {_digest(script)} {_digest(get_plotlyjs())}; style-src 'unsafe-inline'; "
+            "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        ),
+        style=Markup(_asset("page.css")),
+        library=Markup(library()),
         script=Markup(script),
-        data=Markup(script_json(drawn)),
+        data=Markup(packed(_json(data))),
     )
 
 
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
+def fragment(problem: TunedProblem) -> str:
+    """Return the convergence and the parameters of a run as HTML to put into another page, with Plotly's library in it.
+
+    It is 2 MB, works without a network and does not depend on what else is on that page.
+    """
+    number = hashlib.sha256(problem.run.id.encode()).hexdigest()[:8]
+    figures = {f"kernel-tune-{number}-{one.key}": one for one in study_figures(problem)}
+    places = "".join(f'<div id="{key}" style="height:{one.height}px"></div>' for key, one in figures.items())
+    look = template("#808080", "rgba(128, 128, 128, 0.25)", "#ffffff")
+    data = packed(_json({"figures": {key: one.to_json() for key, one in figures.items()}, "template": look}))
+    script = _asset("fragment.js").replace('"DATA"', f'"{data}"').replace('"LIBRARY"', f'"{library()}"')
+    return f"{places}<script>{script}</script>" if figures else ""
 
 
-def _policy(style: str, *scripts: str) -> str:
-    """Return the content security policy: these texts, and nothing else."""
-    allowed = " ".join(map(_digest, scripts))
-    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
+def figures_of(database: Path, run_id: str) -> str:
+    """Return :func:`fragment` of a run in a database.
+
+    Raises:
+        DatabaseError: there is no such run, or it is damaged.
+    """
+    with Database.open(database, write=False) as opened:
+        subjects = read_run(opened, opened.run_id(run_id))
+    return fragment(subjects.problems[0])
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def packed(text: str) -> str:
+    """Return text compressed, in letters that can end no element and no literal."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def script_json(value: Any) -> str:
-    """Return JSON that no text in it can end a script element with: in ASCII, without < and &; NaN becomes null."""
-    dumped = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
-    return dumped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+@cache
+def library() -> str:
+    """Return Plotly's library, packed."""
+    return packed(get_plotlyjs())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -107,6 +143,40 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return _shown(value) if isinstance(value, str) else value
+
+
+def template(ink: str, grid: str, panel: str) -> dict[str, Any]:
+    """Return what Plotly draws of all figures alike, in the colours of a theme."""
+    axis = {
+        "gridcolor": grid,
+        "zerolinecolor": grid,
+        "linecolor": grid,
+        "automargin": True,
+        "title": {"standoff": 8},
+    }
+    clear = "rgba(0, 0, 0, 0)"
+    return {
+        "layout": {
+            "font": {"family": FONT, "size": 12, "color": ink},
+            "paper_bgcolor": clear,
+            "plot_bgcolor": clear,
+            "colorway": [ACCENT, SECOND, THIRD, DIM],
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {"bgcolor": panel, "bordercolor": grid, "font": {"family": FONT, "color": ink}},
+            "legend": {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
+            "margin": {"l": 8, "r": 8, "t": 32, "b": 8},
+            "modebar": {"bgcolor": clear, "color": DIM, "activecolor": ACCENT},
+        }
+    }
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _shown(value: Any) -> Any:
@@ -123,74 +193,38 @@ def _written(value: Any) -> Any:
     return kept_together(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown
 
 
-def _section(number: int, problem: TunedProblem) -> dict[str, Any]:
-    """Return a problem on a GPU as the page shows it: of its configuration, also what is not the default's."""
+def _section(number: int, problem: TunedProblem, advice: Mapping[str, Advice]) -> dict[str, Any]:
+    """Return a problem on a GPU as the page shows it."""
     run, winner = problem.run, problem.winner
-    importance, effects, lines = parameter_figures(problem)
+    drawn = study_figures(problem)
+    first = {one.key: one for one in drawn}
     figures = [
-        comparison(problem),
-        convergence(problem),
-        importance,
+        timing_figures.comparison(problem),
+        first.get("convergence"),
+        first.get("importance"),
         roofline(problem),
-        effects,
-        lines,
-        outcomes(problem),
-        samples(problem),
-        clocks(problem),
-        history(problem),
+        first.get("slices"),
+        first.get("parallel"),
+        first.get("contour"),
+        timing_figures.outcomes(problem),
+        timing_figures.history(problem),
     ]
-    usual = _defaults(problem)
-    chosen = winner.winner.configuration if winner else None
+    trials = words.trials(problem)
     return {
-        "key": f"problem-{number + 1}",
-        "kernel": run.problem.kernel,
-        "problem": problem_text(run.problem),
-        "gpu": f"{run.gpu.name}, {run.conditions}",
+        "key": f"problem-{number}",
+        "title": words.title(problem),
+        "source": words.source(run),
+        "run": run.id[:8],
         "replayed": run.replayed,
-        "state": "" if problem.state == "finished" else problem.state,  # as it should
-        "headline": _headline(problem),
-        "variant": chosen.variant if chosen else "",
-        "configuration": [
-            (name, value_text(value), name in usual and usual[name] != value)
-            for name, value in (chosen.parameters if chosen else ())
-        ],
+        "state": "" if problem.state == "finished" else problem.state,
+        "headline": words.headline(problem),
+        "variant": winner.winner.configuration.variant if winner else "",
+        "configuration": words.configuration(problem),
+        "command": words.command(problem),
+        "advice": advice.get(run.id, ()),
         "figures": [one for one in figures if one],
-        "facts": facts(problem),
+        "trials": trials,
+        "count": len(problem.trials),
+        "rows": list(zip(*(one["values"][:WITHOUT_SCRIPTS] for one in trials), strict=True)),
+        "facts": words.facts(problem),
     }
-
-
-def _defaults(problem: TunedProblem) -> Mapping[str, Value]:
-    """Return the default values of the winner's variant: those that ran, else those of the kernel's file."""
-    if problem.winner is None:
-        return {}
-    variant = problem.winner.winner.configuration.variant
-    ran = problem.default.configuration if problem.default else None
-    return ran.values if ran and ran.variant == variant else StoredTexts().of(problem.run).defaults(variant)
-
-
-def _headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
-    if problem.winner is None:
-        if not (times := [one.time_ns for one in problem.timed if one.time_ns]):
-            return [("winner", "none", "no configuration was verified and timed")]
-        return [("winner", "none", f"no race was held; the fastest trial took {duration(min(times))}")]
-    winner, metrics = problem.winner.winner, problem.winner.metrics
-    better = problem.stored_best
-    of_another = f"; {duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else ""
-    why = f"; {problem.why_not_the_fastest}" if problem.why_not_the_fastest else ""
-    listed = [("winner", duration(winner.time_ns), throughput(metrics) + of_another + why)]
-    if winner.ratio:
-        compared = speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict)
-        listed.append(("versus the default", f"{winner.ratio:.3f}x", compared.partition(" ")[2].strip()))
-    if metrics.speed_of_light:
-        least = duration(metrics.speed_of_light * winner.time_ns)
-        said = f"100 % is {least}, the least time that the hardware allows"
-        listed.append(("of the speed of light", percent(metrics.speed_of_light), said))
-    if problem.run.replayed:
-        listed.append(("confirmed", "no", "recorded samples only: measure on a GPU before relying on it"))
-    elif winner.exportable:
-        edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
-        again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
-        listed.append(("confirmed", again, f"in a fresh process; {edges}"))
-    else:
-        listed.append(("confirmed", "no", winner.reason))
-    return listed

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
 
 from tuner.core.model import Gpu, Run
 from tuner.database.records import StoredWinner
 from tuner.kernel.roofline import peak_flops, pipe_of
-from tuner.report.html.subjects import Figure, TunedProblem
+from tuner.report.html.drawing import ACCENT, DIM, SECOND, THIRD, Figure, figure, inert, logarithmic
+from tuner.report.html.subjects import TunedProblem
 from tuner.report.tables import duration, percent
 
 LEAST_RATE = 1e3
 """Bytes or FLOP per second."""
-PIPES = {"vector": "vector units", "matrix": "tensor cores"}
-
-
-Drawn = dict[str, Any]
-"""A time of a problem: name, kind (``winner`` or ``default``), time_ns, intensity in FLOP per byte, flops a second, and
-share of the speed of light. Or a limit of the GPU: name, kind (``bytes`` or ``flops``), rate a second, measured."""
+MEMORY, PIPES = "memory", {"vector": "vector units", "matrix": "tensor cores"}
 
 
 def roofline(problem: TunedProblem) -> Figure | None:
@@ -27,11 +24,10 @@ def roofline(problem: TunedProblem) -> Figure | None:
     if problem.winner is None:
         return None
     winner, run = problem.winner.winner, problem.run
-    points = [_point(problem.winner, "the winner", "winner", winner.time_ns)]
-    if winner.default_trial_id != winner.trial_id:
-        points.append(_point(problem.winner, "the default", "default", winner.default_time_ns))
-    ceilings = [*_data_sheet(run.gpu, [run.problem.dtype]), *_measured(run)]
-    return _figure("", "Roofline", points, ceilings, wide=False)
+    times = [("the winner", problem.winner, winner.time_ns)]
+    if winner.default_trial_id != winner.trial_id and winner.default_time_ns:
+        times.append(("the default", problem.winner, winner.default_time_ns))
+    return _figure("roofline", "Roofline", times, _data_sheet(run.gpu, [run.problem.dtype]), _measured(run))
 
 
 def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
@@ -41,74 +37,83 @@ def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
         by_gpu.setdefault(stored.run.gpu.name, []).append(stored)
     figures = []
     for number, (name, own) in enumerate(by_gpu.items()):
-        points = [_point(one, str(one.run.problem), "winner", one.winner.time_ns) for one in own]
-        dtypes = list(dict.fromkeys(one.run.problem.dtype for one in own))
+        times = [(str(one.run.problem), one, one.winner.time_ns) for one in own]
+        sheet = _data_sheet(own[0].run.gpu, list(dict.fromkeys(one.run.problem.dtype for one in own)))
         if len(own) > 1:
-            ceilings = list(_data_sheet(own[0].run.gpu, dtypes))
-            figures.append(_figure(f"-{number}", f"Roofline of {name}", points, ceilings, wide=True))
+            figures.append(_figure(f"roofline-{number}", f"Roofline of {name}", times, sheet, {}))
     return [one for one in figures if one]
 
 
-def _point(stored: StoredWinner, name: str, kind: str, time_ns: float | None) -> Drawn | None:
-    """Return where a time of a winner's problem lies; None where the database does not know the problem's work."""
-    metrics = stored.metrics
-    if not (time_ns and metrics.tflops and metrics.gbytes_per_s):
-        return None
-    slower = time_ns / stored.winner.time_ns
-    share = metrics.speed_of_light / slower if metrics.speed_of_light else None
-    intensity = metrics.tflops * 1e3 / metrics.gbytes_per_s
-    where = {"intensity": intensity, "flops": metrics.tflops * 1e12 / slower, "share": share}
-    return {"name": name, "kind": kind, "time_ns": time_ns, **where}
-
-
-def _ceiling(name: str, kind: str, rate: float, measured: bool = False) -> Drawn:
-    return {"name": name, "kind": kind, "rate": rate, "measured": measured}
-
-
-def _data_sheet(gpu: Gpu, dtypes: Sequence[str]) -> Iterator[Drawn]:
-    yield _ceiling("memory", "bytes", gpu.memory_bytes_per_s)
+def _data_sheet(gpu: Gpu, dtypes: Sequence[str]) -> dict[str, float]:
+    """Return the GPU's limits by their names: the memory's in bytes a second, those of arithmetic in FLOP."""
+    rates = {MEMORY: gpu.memory_bytes_per_s}
     for dtype in dtypes:
         for pipe in dict.fromkeys(("vector", pipe_of(gpu, dtype, "matrix"))):
-            yield _ceiling(f"{PIPES[pipe]}, {dtype}", "flops", peak_flops(gpu, dtype, pipe))
+            rates[", ".join(filter(None, (PIPES[pipe], dtype)))] = peak_flops(gpu, dtype, pipe)
+    return rates
 
 
-def _measured(run: Run) -> Iterator[Drawn]:
+def _measured(run: Run) -> dict[str, float]:
     if run.calibration is None:
-        return
-    yield _ceiling("read, measured", "bytes", run.calibration.read_bytes_per_s, True)
+        return {}
+    rates = {f"{MEMORY}, measured": run.calibration.read_bytes_per_s}
     if run.problem.dtype in ("float16", "bfloat16"):
-        yield _ceiling("tensor cores, measured", "flops", run.calibration.matrix_flops, True)
+        rates["tensor cores, measured"] = run.calibration.matrix_flops
     elif run.problem.dtype == "float32":
-        yield _ceiling("vector units, measured", "flops", run.calibration.vector_flops, True)
+        rates["vector units, measured"] = run.calibration.vector_flops
+    return rates
 
 
 def _figure(
-    number: str, title: str, points: Sequence[Drawn | None], ceilings: Sequence[Drawn], *, wide: bool
+    key: str,
+    title: str,
+    times: Sequence[tuple[str, StoredWinner, float]],
+    sheet: Mapping[str, float],
+    measured: Mapping[str, float],
 ) -> Figure | None:
-    drawn = [one for one in points if one]
-    lines = [one for one in ceilings if LEAST_RATE < one["rate"] < math.inf]
-    if not drawn or not any(one["kind"] == "flops" for one in lines):
+    xs, ys, texts = [], [], []
+    for name, stored, time_ns in times:
+        metrics, slower = stored.metrics, time_ns / stored.winner.time_ns
+        if metrics.tflops and metrics.gbytes_per_s:  # the database knows the problem's work
+            xs.append(metrics.tflops * 1e3 / metrics.gbytes_per_s)
+            ys.append(metrics.tflops / slower)
+            share = (
+                f", {percent(metrics.speed_of_light / slower)} of the speed of light"
+                if metrics.speed_of_light
+                else ""
+            )
+            texts.append(inert(f"{name}: {duration(time_ns)}, {ys[-1]:.4g} TFLOP/s{share}", 200))
+    rates = {name: rate for name, rate in {**sheet, **measured}.items() if LEAST_RATE < rate < math.inf}
+    steep = {name: rate for name, rate in rates.items() if name.startswith(MEMORY)}
+    flat = {name: rate for name, rate in rates.items() if name not in steep}
+    if not xs or not flat:
         return None
-    rows = [
-        (
-            one["name"],
-            duration(one["time_ns"]),
-            f"{one['intensity']:.4g}",
-            f"{one['flops'] / 1e12:.4g}",
-            percent(one["share"]),
-        )
-        for one in drawn
-    ]
-    measured = any(one["measured"] for one in lines)
-    return Figure(
-        "roofline",
-        title,
-        "Rate over arithmetic intensity: the work and the bytes that a problem takes at least. Lines are what the GPU "
-        "can do by its data sheet" + ("; dashed, what was measured on it." if measured else "."),
-        f"{rows[0][0]}: {rows[0][3]} TFLOP/s, {rows[0][4]} of the speed of light.",
-        ("what", ">time", ">FLOP per byte", ">TFLOP/s", ">of the speed of light"),
-        rows,
-        {"points": drawn, "ceilings": lines},
-        wide,
-        number,
+    highest, widest = max(flat.values()), max(steep.values(), default=0.0)
+    ridge = highest / widest if widest else xs[0]
+    ends = [min(*xs, ridge) / 3, max(*xs, ridge) * 5]
+    drawn = figure(x="FLOP per byte", y="TFLOP/s", showlegend=True)
+    for name, rate in rates.items():
+        line = {"color": THIRD if name in steep else DIM, "dash": "dash" if name in measured else "solid"}
+        if name in steep:
+            label, along, flops = (
+                f"{rate / 1e9:.4g} GB/s",
+                [ends[0], highest / rate],
+                [ends[0] * rate, highest],
+            )
+        else:
+            start = rate / widest if widest else ends[0]
+            label, along, flops = f"{rate / 1e12:.4g} TFLOP/s", [start, ends[1]], [rate, rate]
+        label, heights = inert(f"{name} {label}"), [one / 1e12 for one in flops]
+        drawn.add_trace(go.Scatter(x=along, y=heights, mode="lines", name=label, line=line, hoverinfo="name"))
+    one_problem = len({id(stored) for _, stored, _ in times}) == 1
+    marker = {"size": 10, "color": [ACCENT, SECOND][: len(xs)] if one_problem else ACCENT}
+    points = go.Scatter(
+        x=xs, y=ys, text=texts, mode="markers", marker=marker, hovertemplate="%{text}<extra></extra>"
     )
+    drawn.add_trace(points.update(name="times", showlegend=False))
+    drawn.update_xaxes(**logarithmic(ends)).update_yaxes(
+        **logarithmic([*ys, *(one / 1e12 for one in flat.values())])
+    )
+    said = "Rate over arithmetic intensity: work and bytes are the least that a problem takes. Lines are what the GPU "
+    said += "can do by its data sheet" + ("; dashed, what was measured on it." if measured else ".")
+    return Figure(key, title, said, drawn, 380, wide=not one_problem)

@@ -5,7 +5,7 @@ A file of others may hold anything: rows whose numbers cannot be times, rates an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -291,30 +291,3 @@ def _numbers(row: StoredTrial | StoredWinner | Benchmark) -> list[float | None]:
             one.ratio_high,
         ]
     return numbers
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of a page."""
-
-    kind: str
-    """Which function of ``search.js`` or ``timing.js`` draws it."""
-    title: str
-    caption: str
-    """What is seen, how it was found, and what limits it."""
-    label: str
-    """What is seen, in a sentence, as text."""
-    heads: Sequence[str]
-    """Names of the columns of the same as text; those that begin with ``>`` are aligned to the right."""
-    rows: Sequence[Sequence[object]]
-    data: dict[str, Any]
-    """What is drawn: numbers as the database has them, times in nanoseconds."""
-    wide: bool = True
-    """Whether it takes the page's whole width."""
-    number: str = ""
-    """Of several of a kind."""
-
-    @property
-    def key(self) -> str:
-        """Its id, unique among its section's."""
-        return self.kind + self.number

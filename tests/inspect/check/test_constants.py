@@ -1,0 +1,171 @@
+"""Variables of a kernel's code that its launches fill, on the CPU; and those that nothing fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.check.planted import findings
+from tuner.core.errors import KernelError
+from tuner.core.processes import Child
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.emulator.host import COMPILER
+from tuner.kernel.default import default_configuration
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.winners.contents import Contents
+
+GPU = next(iter(ARCHITECTURES.values()))
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = { name = "smooth" }
+problem = { sizes = { n = 300 }, dtypes = { input = "float32" } }
+tensors.x = { shape = ["n + 2"], dtype = "input" }
+tensors.w = { shape = [3], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "w[0] * x[:n] + w[1] * x[1:n + 1] + w[2] * x[2:]", reduction = 3 }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "k.cu"
+entry = "smooth"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+"""
+FILLED = 'constants = { "weights" = "w" }'
+CODE = """\
+__constant__ float weights[3];
+extern "C" __global__ void smooth(const float* x, float* y, int n) {
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) y[i] = weights[0] * x[i] + weights[1] * x[i + 1] + weights[2] * x[i + 2];
+}
+"""
+DECLARED = "__constant__ float weights[3];"
+DOUBLED = """
+__constant__ float weights[3];
+extern "C" __global__ void first(const float* x, float* y, int n) {
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) y[i] = weights[0] * x[i];
+}
+extern "C" __global__ void second(const float* x, float* y, int n) {
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) y[i] += weights[0] * x[i];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child[HostRequest, HostResult]]:
+    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
+    yield worker
+    worker.kill()
+
+
+def written(folder: Path, code: str = CODE, constants: str = FILLED, text: str = KERNEL) -> Path:
+    (folder / "k.cu").write_text(code)
+    (folder / "k.toml").write_text(f"{text}{constants}\n")
+    return folder / "k.toml"
+
+
+def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
+    kernel = read_kernel(file)
+    problem = kernel.problem()
+    configuration = default_configuration(kernel, problem, GPU)
+    child.send(HostRequest(file, GPU, (problem,), file.parent / "built", configuration=configuration))
+    answer = child.receive(60.0)
+    assert answer is not None and not answer.unsuitable
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("declared", "name"),
+    [
+        (DECLARED, "weights"),
+        ("__constant__ float weights[40];", "weights"),
+        ("static __constant__ float weights[3];", "weights"),
+        ('extern "C" __constant__ float weights[3];', "weights"),
+        ("__device__ float weights[3];", "weights"),
+        ("namespace filters { __constant__ float weights[3]; } using filters::weights;", "filters::weights"),
+        (
+            "namespace filters { __constant__ float weights[3]; } using filters::weights;",
+            "_ZN7filters7weightsE",
+        ),
+    ],
+)
+def test_a_variable_holds_the_input_that_its_launch_fills_it_from_also_where_that_is_varied(
+    child: Child[HostRequest, HostResult], tmp_path: Path, declared: str, name: str
+) -> None:
+    code = CODE.replace(DECLARED, declared)
+    answer = result(child, written(tmp_path, code, FILLED.replace("weights", name)))
+    assert not answer.fault and not answer.left_out
+
+
+def test_launches_fill_a_variable_each_for_itself(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    """Each has the code to itself; integers are filled as their bytes are."""
+    text = KERNEL.replace("tensors.y", 'tensors.v = { shape = [3], dtype = "int32" }\ntensors.y')
+    text = text.replace('"w[0] * x[:n] + w[1] * x[1:n + 1] + w[2] * x[2:]"', '"(w[0] + v[2]) * x[:n]"')
+    launch = text[text.index("[[variants") :]
+    first = launch.replace('"smooth"', '"first"') + FILLED + "\n"
+    second = launch.replace('"smooth"', '"second"').replace("k.cu", "k2.cu")
+    (tmp_path / "k2.cu").write_text(
+        DOUBLED.replace("float weights", "int weights").replace("+= weights[0]", "+= weights[2]")
+    )
+    file = written(tmp_path, DOUBLED, FILLED.replace('"w"', '"v"'), text.replace(launch, first + second))
+    answer = result(child, file)
+    assert not answer.fault
+
+
+def test_a_tensor_that_is_larger_than_its_variable_is_not_copied(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    code = CODE.replace(DECLARED, "__constant__ float weights[2];")
+    assert "weights has 8 bytes, and w 12" in result(child, written(tmp_path, code)).fault
+
+
+@pytest.mark.parametrize(
+    ("constants", "said"),
+    [
+        ('constants.weights = "n"', "weights = 'n' is no input; choose from: w, x"),
+        ('constants.weights = "y"', "weights = 'y' is no input"),
+        ('constants."weights[0]" = "w"', "'weights[0]' is no variable"),
+        ("constants.weights = 3", "weights = 3 is not text"),
+    ],
+)
+def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: str, said: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        read_kernel(written(tmp_path, constants=constants))
+    assert f"launches[0]: constants: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "constants", "found"),
+    [
+        (CODE, "", 'nothing fills the __constant__ weights, which smooth reads; add constants.weights = "TENSOR"'),
+        (CODE, 'constants.wieghts = "w"', "constants.wieghts: the code has no such __constant__"),
+        (CODE.replace("[3];", "[2];", 1), FILLED, "constants.weights: the variable has 8 bytes, and the tensor 12"),
+        (f'{CODE}__constant__ int more[2];\nextern "C" __global__ void other(int* x) {{ x[0] = more[1]; }}\n',
+         FILLED, ""),
+    ],
+)  # fmt: skip
+def test_variables_that_are_not_filled_and_those_that_cannot_be_are_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, code: str, constants: str, found: str
+) -> None:
+    file = written(tmp_path, code, constants)
+    status, lines = findings(capsys, str(file), "--cc", "90", "--no-cpu", "--configurations", "1")
+    said = [line for line in lines if "is passed to no launch" not in line]
+    assert (status, len(said)) == ((1, 1) if found else (0, 0))
+    assert all(found in line for line in said)
+
+
+def test_what_fills_a_variable_is_part_of_a_kernel_and_no_program_launches_it(tmp_path: Path) -> None:
+    one, other = (KernelIdentity(read_kernel(written(tmp_path, constants=text))) for text in (FILLED, ""))
+    assert one.computation == other.computation and one.code != other.code
+    kernel = read_kernel(written(tmp_path))
+    problem = kernel.problem()
+    with pytest.raises(KernelError, match="v of smooth has constants, which"):
+        Contents(kernel).add(kernel, problem, GPU, default_configuration(kernel, problem, GPU))
