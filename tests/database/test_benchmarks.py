@@ -51,6 +51,15 @@ def test_a_benchmark_is_written_as_a_whole(path: Path) -> None:
         database.record_benchmark([make_benchmark()])
 
 
+@pytest.mark.parametrize("name", ["time_ns", "ci_low_ns", "ci_high_ns"])
+def test_a_time_that_none_can_be_is_a_finding(path: Path, name: str) -> None:
+    with Database.open(path) as database:
+        database.record_benchmark([make_benchmark(), make_benchmark("torch", **{name: 0.0})])
+        selection = database.benchmarks()
+        assert [one.contestant for one in selection.rows] == ["best"]
+        assert f"cannot be read: its {name} is 0" in str(selection.damaged)
+
+
 def test_infinite_bounds_of_a_ratio_are_none(path: Path) -> None:
     with Database.open(path) as database:
         database.record_benchmark([make_benchmark(ratio_low=0.0, ratio_high=math.inf)])

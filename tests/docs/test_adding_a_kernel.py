@@ -22,6 +22,7 @@ from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.contents import INITS
 from tuner.kernel.functions import PythonFunction
+from tuner.kernel.given import given_values
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan, reference_launch, tensors_of
 from tuner.kernel.python_reference import expected_on_host, run_function
@@ -149,8 +150,16 @@ def test_the_stencil_is_right_at_any_size(dtype: str, tmp_path: Path) -> None:
         ).all()
 
 
-def test_the_python_function_of_the_page_is_right(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(import numpy as np\n.*?)```", REFERENCE, re.DOTALL)
+def test_the_python_functions_of_the_page_are_right(tmp_path: Path) -> None:
+    inputs, code = re.findall(r"```python\n(import numpy as np\n.*?)```", REFERENCE, re.DOTALL)
+    (tmp_path / "inputs.py").write_text(inputs)
+    given = [
+        Buffer(name, (count,), "int32", "input", "file", file=tmp_path / "inputs.py", function=name)
+        for name, count in (("first", 5), ("column", 128))
+    ]
+    values = given_values(given, {"rows": 4, "columns": 9}, seed=3)
+    assert values["first"].tolist() == [0, 32, 64, 96, 128]
+    assert 0 <= values["column"].min() < values["column"].max() < 9
     (tmp_path / "median.py").write_text(code)
     x = np.random.default_rng(4).normal(size=(5, 9))
     tensors = [Buffer("x", x.shape, "float32", "input"), Buffer("y", x.shape, "float32", "output")]

@@ -125,7 +125,10 @@ def test_functions_and_expressions_share_the_outputs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.expected(Z), (1 + 3 * VALUES["x"]).T)
     assert (data.expected(Z, "magnitude") >= data.expected(Z)).all()
     assert sorted(data.downloads) == ["x", "z_initial"]
-    assert not verifier_of(Data((X, Y, Z)), numpy={"y": "x"}).possible
+    lacking = verifier_of(Data((X, Y, Z)), numpy={"y": "x"})
+    assert not lacking.possible
+    unchecked = lacking.check()
+    assert (unchecked.passed, unchecked.checked) == (False, False) and "add [reference]" in unchecked.message
 
 
 def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +188,7 @@ def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.M
     monkeypatch.setattr(verify, "Graph", MagicMock())
     monkeypatch.setattr(verify, "Kernel", lambda *given: launched.append(given))
     with pytest.raises(KernelError, match=r"of y is not a number in 24 of 24 elements \(\[0, 0\]\)"):
-        verifier_of(data, cuda=CudaReference(b"cubin", "entry", None))  # type: ignore[arg-type]
+        verifier_of(data, cuda=CudaReference(b"cubin", "entry", MagicMock(constants=())))
     assert filled == {
         f"{name} {what}": 24 * size for name in "yz" for what, size in (("expected", 8), ("magnitude", 4))
     }

@@ -62,6 +62,22 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
     assert not database.pending_attempts(result.state.run.id)
 
 
+def test_nothing_is_timed_again_after_ctrl_c_but_on_resume(database: Database, kernel: KernelSpec) -> None:
+    device, watcher, stopped_at = Drifting(11, 20, lookahead=7), Watcher(), list[int]()
+
+    def stop() -> bool:
+        if watcher.now and any(trial.suspect for trial in watcher.now.trials):
+            stopped_at.append(len(device.submitted))
+        return bool(stopped_at)
+
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=stop)
+    assert len(device.submitted) == stopped_at[0]
+    result = run(kernel, database, StubDevice(lookahead=7, answer=device.drifting), resume=True)
+    suspect = {trial.configuration for trial in result.state.trials if trial.suspect}
+    assert suspect <= {trial.configuration for trial in result.state.trials if not trial.suspect}
+
+
 def test_drift_at_the_very_end_is_mended(database: Database, kernel: KernelSpec) -> None:
     """Also when the time is over: a suspect one could not be the winner otherwise."""
     device = Drifting(1, 40)
