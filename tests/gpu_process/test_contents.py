@@ -39,19 +39,12 @@ class Problem:
         self.data.element = lambda tensor, index, _copy: self._output(tensor)[index]
         self.data.download = lambda tensor, _name=None: np.ones(tensor.shape)
         self.verifier = Verifier(self.data, ReferenceData("float32", **reference))
-        self.verifier._launch = self._compare  # type: ignore[method-assign]
 
     def set_deadline(self, seconds: float) -> None:
         self.deadlines.append(seconds)
 
     def _output(self, tensor: Buffer) -> npt.NDArray[Any]:
         return self.data.memory.arrays[tensor.name].view(tensor.dtype)[: tensor.count]
-
-    def _compare(self, dtype: str, _out: int, _expected: int, _weights: int, *_: Any) -> Any:
-        (tensor,) = self.data.outputs
-        found, wanted = self._output(tensor), self.data.expected(tensor)
-        wrong = np.flatnonzero(~np.isclose(found, wanted, 1e-5, 0) if dtype == "float32" else found != wanted)
-        return len(wrong), int(wrong[0]) if len(wrong) else 2**64 - 1, 0.0, 0.0, 1.0
 
     def first_run(self, timed: Any, known_ns: float) -> Any:
         assert timed is self and known_ns == 0.0
@@ -106,18 +99,9 @@ def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_erro
     measurement, _ = Problem(lambda i: i & 0xFFFF, WHOLE, J, numpy={"j": "i"}).verify()
     assert measurement.error.startswith("with integers of the whole range: j[")
     problem = Problem(lambda x: np.log(x), X, Y, numpy={"y": "log(x)"})
-    problem.verifier._require_numbers = _require_numbers(problem)  # type: ignore[method-assign]
     measurement, _ = problem.verify()
     assert measurement.status is Status.OK
     assert "is not a number" in measurement.contents["negative numbers"]
-
-
-def _require_numbers(problem: Problem) -> Callable[[Buffer], None]:
-    def require(tensor: Buffer) -> None:
-        if not np.isfinite(problem.data.expected(tensor)).all():
-            raise test_verify.KernelError(f"the reference of {tensor.name} is not a number", "")
-
-    return require
 
 
 def test_equal_errors_of_equal_inputs_do_not_average_out() -> None:
