@@ -7,7 +7,7 @@ values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it han
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,7 +16,9 @@ import plotly.graph_objects as go
 from optuna import visualization
 from optuna.distributions import CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.trial import TrialState, create_trial
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from plotly.colors import sample_colorscale
 
 from tuner.core.model import Trial, Value, value_text
@@ -52,6 +54,22 @@ def _quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
+class _Study(optuna.Study):
+    """A study that hands out its trials as they are: Optuna's figures copy all of them for each parameter."""
+
+    def __init__(self) -> None:
+        storage = InMemoryStorage()
+        name = storage.get_study_name_from_id(storage.create_new_study([StudyDirection.MINIMIZE]))
+        super().__init__(name, storage)
+
+    def get_trials(
+        self,
+        deepcopy: bool = False,  # noqa: ARG002
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        return super().get_trials(False, states)
+
+
 def study_figures(problem: TunedProblem) -> list[Figure]:
     """Return the figures of a search that it has trials enough for."""
     timed = sorted(problem.timed, key=lambda trial: trial.time_ns or 0.0)
@@ -70,7 +88,7 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     """
     trials, (unit, size) = problem.trials, time_unit(timed[0])
     counted = set(map(id, problem.timed))
-    study = optuna.create_study()
+    study = _Study()
     for one in trials:
         value = (one.time_ns or 0.0) / size if id(one) in counted else None
         study.add_trial(create_trial(state=COMPLETE if value else FAIL, value=value))
@@ -137,15 +155,17 @@ def _parameters(problem: TunedProblem, timed: Sequence[Trial]) -> list[Figure]:
     if len(own) < FEWEST_TRIALS or not choices:
         return []
     dists = {name: CategoricalDistribution(values) for name, values in choices.items()}
-    fitted = _study(_thinned(own, MOST_FITTED), dists)
+    fitted = _study_of(_thinned(own, MOST_FITTED), dists)
     evaluator = PedAnovaImportanceEvaluator(target_quantile=TARGET)
     names = list(get_param_importances(fitted, evaluator=evaluator))
     figures = [_importance(visualization.plot_param_importances(fitted, evaluator), best.variant, len(own))]
     near = [one for one in own if (one.time_ns or 0.0) <= FAR * (own[0].time_ns or 0.0)]
-    study = _study(_thinned(near, MOST_DRAWN), dists)
+    study = _study_of(_thinned(near, MOST_DRAWN), dists)
     names = [name for name in names if len({one.params.get(name) for one in study.trials}) > 1]
     if names:
-        lines = _study([*near[: MOST_LINES // 2], *_thinned(near[MOST_LINES // 2 :], MOST_LINES // 2)], dists)
+        lines = _study_of(
+            [*near[: MOST_LINES // 2], *_thinned(near[MOST_LINES // 2 :], MOST_LINES // 2)], dists
+        )
         figures += [_slices(study, names[:MOST_SLICES], best.variant), _parallel(lines, names[:MOST_AXES])]
     return [*figures, _contour(study, names[:2])] if len(names) > 1 else figures
 
@@ -160,10 +180,10 @@ def _choice(value: Value) -> Value:
     )
 
 
-def _study(trials: Sequence[Trial], dists: Mapping[str, CategoricalDistribution]) -> optuna.Study:
+def _study_of(trials: Sequence[Trial], dists: Mapping[str, CategoricalDistribution]) -> optuna.Study:
     """Return a study of trials whose value is the time over that of the first, the fastest."""
     best = trials[0].time_ns or 1.0
-    study = optuna.create_study()
+    study = _Study()
     for trial in trials:
         values = {inert(name): _choice(value) for name, value in trial.configuration.parameters}
         own = {name: value for name, value in values.items() if name in dists}
