@@ -11,7 +11,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -82,6 +81,7 @@ def page(
         version=__version__,
         figures=figures,
         sections=sections,
+        words=words,
         not_detailed=subjects.not_detailed,
         damaged=subjects.damaged[:20],
         policy=Markup(
@@ -91,7 +91,7 @@ def page(
         style=Markup(_asset("page.css")),
         library=Markup(library()),
         script=Markup(script),
-        data=Markup(packed(_json(data))),
+        data=Markup(packed(data)),
     )
 
 
@@ -104,7 +104,7 @@ def fragment(problem: TunedProblem) -> str:
     figures = {f"kernel-tune-{number}-{one.key}": one for one in study_figures(problem)}
     places = "".join(f'<div id="{key}" style="height:{one.height}px"></div>' for key, one in figures.items())
     look = template("#808080", "rgba(128, 128, 128, 0.25)", "#ffffff")
-    data = packed(_json({"figures": {key: one.to_json() for key, one in figures.items()}, "template": look}))
+    data = packed({"figures": {key: one.to_json() for key, one in figures.items()}, "template": look})
     script = _asset("fragment.js").replace('"DATA"', f'"{data}"').replace('"LIBRARY"', f'"{library()}"')
     return f"{places}<script>{script}</script>" if figures else ""
 
@@ -120,8 +120,11 @@ def figures_of(database: Path, run_id: str) -> str:
     return fragment(subjects.problems[0])
 
 
-def packed(text: str) -> str:
-    """Return text compressed, in letters that can end no element and no literal."""
+def packed(content: Any) -> str:
+    """Return a text, or else JSON, compressed, in letters that can end no element and no literal."""
+    text = (
+        content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), allow_nan=False)
+    )
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -129,20 +132,6 @@ def packed(text: str) -> str:
 def library() -> str:
     """Return Plotly's library, packed."""
     return packed(get_plotlyjs())
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return _shown(value) if isinstance(value, str) else value
 
 
 def template(ink: str, grid: str, panel: str) -> dict[str, Any]:
@@ -179,52 +168,31 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _shown(value: Any) -> Any:
-    """Return a text without characters that are not seen or turn it around, and without the end of a very long one."""
+def _written(value: Any) -> Any:
+    """Return a text as the HTML has it: all of its characters are seen, it is not endless, no line ends before a unit."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     seen = printable(value)
-    return seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}..."
-
-
-def _written(value: Any) -> Any:
-    """Return a text as the page's HTML has it: no line ends before a unit."""
-    shown = _shown(value)
-    return kept_together(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown
+    return kept_together(seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}...")
 
 
 def _section(number: int, problem: TunedProblem, advice: Mapping[str, Advice]) -> dict[str, Any]:
-    """Return a problem on a GPU as the page shows it."""
-    run, winner = problem.run, problem.winner
-    drawn = study_figures(problem)
-    first = {one.key: one for one in drawn}
+    """Return what the page shows of a problem on a GPU besides what is said in words."""
+    found = {one.key: one for one in study_figures(problem)}
     figures = [
         timing_figures.comparison(problem),
-        first.get("convergence"),
-        first.get("importance"),
+        *(found.get(key) for key in ("convergence", "importance")),
         roofline(problem),
-        first.get("slices"),
-        first.get("parallel"),
-        first.get("contour"),
+        *(found.get(key) for key in ("slices", "parallel", "contour")),
         timing_figures.outcomes(problem),
         timing_figures.history(problem),
     ]
     trials = words.trials(problem)
     return {
         "key": f"problem-{number}",
-        "title": words.title(problem),
-        "source": words.source(run),
-        "run": run.id[:8],
-        "replayed": run.replayed,
-        "state": "" if problem.state == "finished" else problem.state,
-        "headline": words.headline(problem),
-        "variant": winner.winner.configuration.variant if winner else "",
-        "configuration": words.configuration(problem),
-        "command": words.command(problem),
-        "advice": advice.get(run.id, ()),
+        "problem": problem,
+        "advice": advice.get(problem.run.id, ()),
         "figures": [one for one in figures if one],
         "trials": trials,
-        "count": len(problem.trials),
         "rows": list(zip(*(one["values"][:WITHOUT_SCRIPTS] for one in trials), strict=True)),
-        "facts": words.facts(problem),
     }

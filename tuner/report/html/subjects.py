@@ -267,27 +267,18 @@ def sound(kind: str, rows: Iterable[Row], damaged: list[str]) -> list[Row]:
     return kept
 
 
+_NUMBERS = "time_ns ci_low_ns ci_high_ns ratio ratio_low ratio_high default_time_ns confirmed_ns".split()  # noqa: SIM905
+
+
 def _numbers(row: StoredTrial | StoredWinner | Benchmark) -> list[float | None]:
     """Return the times, rates and ratios of a row."""
     if isinstance(row, Benchmark):
-        return [row.time_ns, row.ci_low_ns, row.ci_high_ns, row.ratio, row.ratio_low, row.ratio_high]
-    trial, rates = row.trial, msgspec.structs.astuple(row.metrics)
-    numbers = [
-        trial.time_ns,
-        trial.ci_low_ns,
-        trial.ci_high_ns,
-        *trial.samples_ns,
-        trial.sm_clock_hz or None,
-        *rates,
+        return [getattr(row, name, None) for name in _NUMBERS]
+    records = [row.trial, *([row.winner] if isinstance(row, StoredWinner) else [])]
+    numbers = [getattr(one, name, None) for one in records for name in _NUMBERS]
+    return [
+        *numbers,
+        *row.trial.samples_ns,
+        row.trial.sm_clock_hz or None,
+        *msgspec.structs.astuple(row.metrics),
     ]
-    if isinstance(row, StoredWinner):
-        one = row.winner
-        numbers += [
-            one.time_ns,
-            one.default_time_ns,
-            one.confirmed_ns,
-            one.ratio,
-            one.ratio_low,
-            one.ratio_high,
-        ]
-    return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from tuner.report.configurations import StoredTexts
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
 from tuner.report.tables import counted, duration, percent, problem_text, throughput, time_unit
+from tuner.report.terminal import printable
 
 
 def title(problem: TunedProblem) -> str:
@@ -32,13 +34,13 @@ def _sizes(problem: Problem) -> str:
 
 
 def source(run: Run) -> str:
-    """Return on what and how the times were taken."""
+    """Return on what and how the times were taken, and in which run."""
     origin = ""
     if run.foreign:
         origin = f", imported from {Path(run.device.partition(':')[2] or run.device).name}"
     elif run.replayed:
         origin = ", replayed"
-    return f"{run.gpu.name}, {run.conditions}{origin}"
+    return f"{run.gpu.name}, {run.conditions}{origin}, run {run.id[:8]}"
 
 
 def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
@@ -124,13 +126,13 @@ def trials(problem: TunedProblem) -> list[dict[str, Any]]:
         "#": [one.id for one in every],
         f"time ({unit})": [one.time_ns / size if one.time_ns else None for one in every],
         "status": [_status(one) for one in every],
-        "variant": [one.configuration.variant for one in every],
-        **{name: [_cell(one.get(name)) for one in values] for name in names},
+        "variant": [_cell(one.configuration.variant) for one in every],
+        **{printable(name): [_cell(one.get(name)) for one in values] for name in names},
         "+- %": [_spread(one) for one in every],
         "GHz": [one.sm_clock_hz / 1e9 or None for one in every],
         "registers": [one.resources.registers if one.resources else None for one in every],
         "spilled bytes": [one.resources.spill_bytes if one.resources else None for one in every],
-        "message": [first_line(one.error) for one in every],
+        "message": [printable(first_line(one.error)) for one in every],
     }
     always = list(columns)[:4]
     return [
@@ -153,7 +155,8 @@ def _status(trial: Trial) -> str:
 
 
 def _cell(value: Value | None) -> Value | None:
-    return value_text(value)[:LONGEST_CELL] if isinstance(value, (str, bool)) else value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if value is None or number else printable(value_text(value))[:LONGEST_CELL]
 
 
 MODES = {
@@ -189,13 +192,7 @@ def facts(problem: TunedProblem) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
     ]
     if measured:
-        rates = {
-            "measured read": (measured.read_bytes_per_s / 1e9, "GB/s"),
-            "measured copy": (measured.copy_bytes_per_s / 1e9, "GB/s"),
-            "measured tensor cores": (measured.matrix_flops / 1e12, "TFLOP/s"),
-            "measured vector units": (measured.vector_flops / 1e12, "TFLOP/s"),
-        }
-        listed += [(name, f"{rate:.4g} {unit}" if rate else "") for name, (rate, unit) in rates.items()]
+        listed.append(("measured read", f"{measured.read_bytes_per_s / 1e9:.4g} GB/s"))
         listed.append(("events alone", duration(measured.event_ns) if measured.event_ns else ""))
         listed.append(("notes", "; ".join(measured.notes)))
     return [(name, value) for name, value in listed if value]
