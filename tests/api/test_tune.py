@@ -21,7 +21,8 @@ def test_five_lines(tune: Tune, capfd: pytest.CaptureFixture[str]) -> None:
     if result.speedup is not None:
         assert result.speedup.low <= result.speedup <= result.speedup.high
     assert "winner" in repr(result)
-    assert "<pre>" in result._repr_html_()
+    shown = result._repr_html_()
+    assert shown.startswith("<pre>") and "-convergence" in shown  # the summary and figures
     assert capfd.readouterr() == ("", "")  # neither a terminal nor a notebook
 
 

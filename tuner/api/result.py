@@ -6,7 +6,7 @@ import html
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from tuner.api import folder
 from tuner.api.calling import launch, named
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
-from tuner.core.errors import CallError, UsageError
+from tuner.core.errors import CallError, DatabaseError, UsageError
 from tuner.core.model import Configuration, Run, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio
@@ -268,7 +268,13 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        """Return the summary with figures of the search, for notebooks."""
+        from tuner.report.html.page import figures_of  # Plotly takes a second
+
+        figures = ""
+        with suppress(DatabaseError):  # the file may be gone
+            figures = figures_of(self.database, self._state.run.id)
+        return f"<pre>{html.escape(str(self))}</pre>{figures}"
 
     def __getstate__(self) -> Mapping[str, Any]:
         raise TypeError("a result holds its run: keep its database and file, and open them with tuner.open")

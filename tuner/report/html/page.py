@@ -169,7 +169,7 @@ def _digest(text: str) -> str:
 
 
 def _written(value: Any) -> Any:
-    """Return a text as the HTML has it: all of its characters are seen, it is not endless, no line ends before a unit."""
+    """Return a text as the HTML has it: with all characters seen, not endless, and no line that ends before a unit."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     seen = printable(value)
