@@ -43,13 +43,38 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_best_says_how_sure_it_is(path: Path) -> None:
-    head, line = call(best).output.splitlines()
+    head, line = call(best, "--full").output.splitlines()
     for part in (
-        "gemm", "split_k block_m=128 double_buffer=no", "190 us", "1.263x (1.250 .. 1.270) faster",
+        "gemm",
+        "190 us",
+        "1.263x (1.250 .. 1.270)",
         "190.3 us in a fresh process, right at its edges",
-    ):  # fmt: skip
+    ):
         assert part in line
-    assert "versus default" in head
+    head, line = call(best).output.splitlines()
+    assert re.split("  +", head) == [
+        "problem",
+        "time",
+        "of peak",
+        "speedup",
+        "configuration (else default)",
+        "trial",
+    ]
+    assert re.split("  +", line)[1:] == [
+        "190 us",
+        "36.5 %",
+        "1.263x",
+        "split_k block_m=128 double_buffer=no",
+        "#1",
+    ]
+
+
+def test_what_tells_winners_apart_is_shown(path: Path) -> None:
+    """Measured and replayed; and that one was refused."""
+    assert "source" in call(best, "--replayed").output.splitlines()[0]
+    fill(path, "c", SMALL, exportable=False)
+    head, *lines = call(best).output.splitlines()
+    assert "confirmed" in head and any("no: a fresh process took 300 us" in line for line in lines)
 
 
 def test_a_winners_rate_is_that_of_its_time(path: Path) -> None:
@@ -62,7 +87,7 @@ def test_a_winners_rate_is_that_of_its_time(path: Path) -> None:
 
 def test_best_says_when_no_edge_case_size_suited_the_winner(path: Path) -> None:
     fill(path, "c", SMALL, edges_verified=False)
-    said = call(best, "--size", "m=1").output
+    said = call(best, "--size", "m=1", "--full").output
     assert "190.3 us in a fresh process, verified at no edge-case size" in said
 
 
@@ -71,7 +96,9 @@ def test_replayed_winners_are_shown_on_request(path: Path) -> None:
     found = json.loads(call(best, "--json", "--replayed").output)
     assert [(row["kernel"], row["replayed"]) for row in found] == [("gemm", False), ("vector_add", True)]
     assert found[1]["exportable"] is True
-    (line,) = [line for line in call(best, "--replayed").output.splitlines() if "vector_add" in line]
+    (line,) = [
+        line for line in call(best, "--replayed", "--full").output.splitlines() if "vector_add" in line
+    ]
     assert "recorded samples only, not confirmed" in line
     assert "fresh process" not in line
 
@@ -80,7 +107,7 @@ def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> No
     for command in (best, table):
         said = call(command, "--kernel", "vector_add")
         assert "replays of recordings" in said.stderr
-        assert said.stdout.splitlines()[1].endswith("replayed")
+        assert "  replayed" in said.stdout.splitlines()[1]
         assert "replays" not in call(command, "--kernel", "vector_add", "--replayed").stderr
 
 

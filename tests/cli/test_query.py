@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import random
+import re
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,17 +35,30 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_query_prints_a_table(path: Path) -> None:
-    lines = call(query).output.splitlines()
+    lines = call(query, "--full").output.splitlines()
     assert len(lines) == 7
     for part in (
-        "gemm", "m=4096 n=2048 k=1024 float16 layout=nn", "NVIDIA H200", "split_k block_m=128 double_buffer=no", "ok",
+        "gemm", "m=4096 n=2048 k=1024 float16 layout=nn", "NVIDIA H200", "split_k split_k=2 block_m=128", "ok",
         "190.1 us", "189.8 .. 190.4 us", "361.4 TFLOP/s", "36.5 %", "measured",
         "cold, rested",
     ):  # fmt: skip
         assert part in lines[6]
     assert "replayed" in lines[3]
     assert "hang" in lines[4]
-    assert [line.split()[0] for line in lines[1:]] == ["6", "5", "4", "3", "2", "1"]  # the newest first
+    assert [line.split()[0] for line in lines[1:]] == [f"#{n}" for n in (6, 5, 4, 3, 2, 1)]  # newest first
+    head, *lines = call(query, "--kernel", "gemm").output.splitlines()
+    assert re.split("  +", head) == [
+        "trial",
+        "problem",
+        "configuration (else default)",
+        "status",
+        "time",
+        "of peak",
+    ]
+    assert lines[2].split("  ")[1:3] == [
+        "gemm m=4096 n=2048 k=1024 float16 layout=nn",
+        "split_k block_m=128 double_buffer=no",
+    ]
 
 
 def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
@@ -158,7 +172,7 @@ def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> 
         query, "--columns", "trial,time,block_m,sizes.n,double_buffer", "--sort", "id"
     ).output.splitlines()
     assert lines[0].split() == ["trial", "time", "block_m", "n", "double_buffer"]
-    assert lines[1].split() == ["1", "190.1", "us", "128", "2048", "no"]
+    assert lines[1].split() == ["#1", "190.1", "us", "128", "2048", "no"]
     said = call(query, "--csv", "--columns", "trial,block_m,time", "--sort", "id").output.splitlines()
     assert said[:2] == ["id,parameters.block_m,time_ns", "1,128,190100.0"]
     said = call(query, "--csv", "--columns", "time,interval,problem", "--sort", "id").output.splitlines()

@@ -72,7 +72,10 @@ def _agreement(asked: BestArguments) -> None:
             _show_markdown(rows)
             click.echo()
         else:
-            counts = ("runs", "cards", "seeds", "spread", "behind others")
+            counts = ("runs", "GPUs", "seeds", "spread", "behind others")
+            if not asked.full:
+                always = ("problem", "time", "speedup", head, *counts)
+                rows = tables.telling(rows, always, ("gpu", "timed", "source"))
             tables.show_rows(rows, right=("time", *counts), stacked=(head,))
         tables.show_line(_in_words(agreed.rows), err=not asked.as_markdown)
     if missing:
@@ -109,15 +112,14 @@ def _agreed_row(row: AgreedWinner, texts: StoredTexts) -> dict[str, object]:
     run, winner, chosen = row.stored.run, row.stored.winner, row.chosen
     runs, cards, seeds = (f"{agreeing} of {count}" for agreeing, count in _counts(row))
     return {
-        "kernel": run.problem.kernel,
-        "problem": tables.problem_text(run.problem),
+        "problem": run.problem,
         "gpu": run.gpu.name,
         "timed": run.conditions,
-        f"configuration{texts.note}": texts.of(run).cell(chosen.configuration),
         "time": tables.duration(winner.time_ns),
-        "versus default": tables.speedup(winner.ratio, None, None, winner.verdict),
+        "speedup": tables.speedup(winner.ratio, None, None, winner.verdict),
+        f"configuration{texts.note}": texts.of(run).cell(chosen.configuration),
         "runs": runs,
-        "cards": cards,
+        "GPUs": cards,
         "seeds": seeds,
         "spread": _share(chosen.spread),
         "behind others": _share(None if chosen.raced_behind is None else chosen.raced_behind - 1),
@@ -186,7 +188,7 @@ def _show_markdown(rows: Sequence[Mapping[str, object]]) -> None:
         click.echo(f"| {' | '.join(cells)} |")
 
 
-STACKED = ("confirmed", "warm", "timed", "source", "versus default", "gpu", "of peak", "rate")
+STACKED = ("confirmed", "warm", "timed", "source", "gpu", "rate")
 """Columns that move below their row on a narrow terminal, the first one first."""
 ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
 
@@ -283,7 +285,11 @@ def _best(asked: BestArguments) -> None:
     elif winners.rows:
         texts = StoredTexts(full=asked.full)
         head = f"configuration{texts.note}"
-        rows = [_row(winner, texts) for winner in winners.rows]
+        rows = [_row(winner, texts, full=asked.full) for winner in winners.rows]
+        if not asked.full:
+            refused = ["confirmed"] if any(str(row["confirmed"]).startswith("no") for row in rows) else []
+            always = ("problem", "time", "of peak", "speedup", head, *refused, "trial")
+            rows = tables.telling(rows, always, ("gpu", "timed", "source"))
         tables.show_rows(rows, right=("time", "rate", "of peak", "trial"), stacked=(head, *STACKED))
         if not (first := winners.rows[0].stored).run.foreign:
             limits = "what limits it" if len(rows) == 1 else "what limits the first"
@@ -292,22 +298,22 @@ def _best(asked: BestArguments) -> None:
         raise missing
 
 
-def _row(best: BestWinner, texts: StoredTexts) -> dict[str, object]:
+def _row(best: BestWinner, texts: StoredTexts, *, full: bool) -> dict[str, object]:
     run, winner, figures = best.stored.run, best.stored.winner, best.stored.metrics
+    ends = (winner.ratio_low, winner.ratio_high) if full else (None, None)
     return {
-        "kernel": run.problem.kernel,
-        "problem": tables.problem_text(run.problem),
+        "problem": run.problem,
         "gpu": run.gpu.name,
-        f"configuration{texts.note}": texts.of(run).cell(winner.configuration),
         "time": tables.duration(winner.time_ns),
         "rate": tables.throughput(figures),
         "of peak": tables.percent(figures.speed_of_light),
+        "speedup": tables.speedup(winner.ratio, *ends, winner.verdict),
+        f"configuration{texts.note}": texts.of(run).cell(winner.configuration),
         "timed": run.conditions,
-        "versus default": tables.speedup(winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict),
         "warm": tables.warm_text(winner.warm),
         "confirmed": _confirmation(winner, run.replayed, best.state),
-        "trial": winner.trial_id,
         "source": origin(run),
+        "trial": tables.row_number(winner.trial_id),
     }
 
 

@@ -139,7 +139,7 @@ def report_damage(damaged: Sequence[str]) -> None:
 def origin(run: Run) -> str:
     """Return where a time comes from, with the format of another tool's file."""
     if not run.replayed:
-        return "measured"
+        return tables.MEASURED
     return f"replayed ({run.foreign})" if run.foreign else "replayed"
 
 

@@ -29,7 +29,7 @@ from tuner.report.configurations import StoredTexts
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
 COLUMNS: dict[str, tuple[str, Cell]] = {
-    "trial": ("trial", lambda stored, _: stored.trial.id),
+    "trial": ("trial", lambda stored, _: tables.row_number(stored.trial.id)),
     "kernel": ("kernel", lambda stored, _: stored.run.problem.kernel),
     "problem": ("problem", lambda stored, _: tables.problem_text(stored.run.problem)),
     "gpu": ("gpu", lambda stored, _: stored.run.gpu.name),
@@ -48,7 +48,11 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "timed": ("timed", lambda stored, _: stored.run.conditions),
     "source": ("source", lambda stored, _: origin(stored.run)),
 }
-"""What a table shows unless --columns says otherwise, in this order."""
+"""What a table shows with ``--full``, in this order; ``--columns`` may name these, and those of CSV."""
+SHOWN = ("trial", "problem", "status", "time", "of peak")
+"""What it shows otherwise, with the configuration."""
+DIFFERING = ("gpu", "timed", "source")
+"""Columns that a table shows as well where the trials differ in them."""
 IN_CSV = {"trial": "id", "time": "time_ns", "peak": "speed_of_light"}
 """Columns of a table that CSV has as bare numbers, by another name."""
 HELD = 1000
@@ -100,7 +104,7 @@ def query(asked: QueryArguments) -> None:
             if asked.as_csv:
                 tables.show_csv(chosen, _rows(chosen, set(names), fitting, StoredTexts(full=True)))
             else:
-                _show(chosen, fitting, full=asked.full)
+                _show(chosen, fitting, full=asked.full, some=not (asked.full or asked.columns))
         cut = asked.limit and not given_options("limit") and next(trials, None) is not None
     report_damage(damaged)
     if cut:
@@ -138,13 +142,18 @@ def _rows(
         yield [record.get(name) if name in raw else COLUMNS[name][1](stored, texts) for name in chosen]
 
 
-def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool) -> None:
+def _show(chosen: Sequence[str], trials: Iterable[StoredTrial], *, full: bool, some: bool) -> None:
     texts = StoredTexts(full=full)
     head = f"configuration{texts.note}"
     heads = [COLUMNS[name][0] if name in COLUMNS else name.rpartition(".")[2] for name in chosen]
     heads = [name if heads.count(head) > 1 else head for name, head in zip(chosen, heads, strict=True)]
     heads = [head if name == "configuration" else text for name, text in zip(chosen, heads, strict=True)]
     rows = list(_rows(chosen, set(chosen) - COLUMNS.keys(), trials, texts))
+    if some:
+        named = [dict(zip(heads, row, strict=True)) for row in rows]
+        joined = [row | {"problem": f"{row['kernel']} {row['problem']}"} for row in named]
+        told = tables.telling(joined, [head, *SHOWN], DIFFERING)
+        heads, rows = list(told[0]) if told else heads, [list(row.values()) for row in told]
     numbers = set(heads)
     for row in rows:
         numbers -= {head for head, cell in zip(heads, row, strict=True) if isinstance(cell, (str, bool))}

@@ -19,7 +19,9 @@ from typing import TextIO
 from tuner.report.terminal import printable
 
 PROSE = 100
-"""Columns of prose where the output is no terminal, and at most: longer lines are hard to read."""
+"""Columns of prose at most: longer lines are hard to read."""
+ENDLESS = 1 << 20
+"""Columns of prose where no terminal is known that shows it: a paragraph is a line."""
 FEWEST = 40
 """Columns below which nothing is laid out: a narrower terminal breaks lines by itself."""
 NARROWEST = 24
@@ -48,6 +50,15 @@ def columns_of(stream: TextIO) -> int | None:
     return max(columns or 80, FEWEST)
 
 
+def _prose_columns() -> int:
+    """Return the columns of prose: those of the terminal, also where ``less`` or ``head`` stands before it."""
+    columns = columns_of(sys.stdout)
+    if columns is None and (said := os.environ.get("COLUMNS", "")).isdecimal():
+        columns = max(int(said), FEWEST)
+    columns = columns or columns_of(sys.stderr)
+    return min(columns, PROSE) if columns else ENDLESS
+
+
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
     """Return text in lines that fit, broken between words; a number stays with its unit.
 
@@ -56,8 +67,7 @@ def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
         first: what the first line begins with.
         rest: what the others begin with; blanks of the same length by default.
     """
-    columns = min(columns_of(sys.stdout) or PROSE, PROSE)
-    return _wrapped(text, columns, first, " " * len(first) if rest is None else rest)
+    return _wrapped(text, _prose_columns(), first, " " * len(first) if rest is None else rest)
 
 
 def message_lines(text: str, stream: TextIO | None = None) -> list[str]:

@@ -189,6 +189,28 @@ def show(
     show_pieces(f"{line}\n" for line in draw(columns, cells, set(right)))
 
 
+MEASURED = "measured"
+"""The usual source of a time, which a table need not name."""
+
+
+def telling(
+    rows: Sequence[Mapping[str, object]], always: Sequence[str], where_they_differ: Sequence[str]
+) -> list[dict[str, object]]:
+    """Return rows with some columns: those that are read, and what else tells the rows apart or is not usual."""
+    usual = {"source": MEASURED}
+
+    def tells(head: str) -> bool:
+        return len({str(row[head]) for row in rows} | ({usual[head]} if head in usual else set())) > 1
+
+    kept = [*always, *filter(tells, where_they_differ)] if rows else always
+    return [{head: row[head] for head in row if head in kept} for row in rows]
+
+
+def row_number(number: int | None) -> str:
+    """Return the number of a trial's row in the database, which ``tune trials N`` takes."""
+    return "" if number is None else f"#{number}"
+
+
 def show_rows(rows: Sequence[Mapping[str, object]], **how: Any) -> None:
     """Print a table of at least one row, each of which has its values by the columns' heads, as :func:`show` does."""
     show(list(rows[0]), (row.values() for row in rows), **how)
