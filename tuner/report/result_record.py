@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
 from msgspec import structs
 
+from tuner.core.model import Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.report import tables
 from tuner.report.configurations import launch_note
@@ -29,7 +31,7 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "winner": None,
     }
     if run.replayed:
-        data["trajectory"] = tables.trajectory(state.trials)
+        data["trajectory"] = trajectory(state.trials)
     if finish is None:
         return data
     data["winner"] = _winner(state, finish)
@@ -100,3 +102,25 @@ def launch_note_of(state: State, finish: Finish) -> str:
     """Return the note that launch latency decides a run's winner; empty if it does not."""
     run = state.run
     return launch_note(run.calibration, run.conditions, finish.time_ns, tied=finish.tied > 1)
+
+
+def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Return the trials in the order in which they were proposed, each with the best time up to it."""
+    best: float | None = None
+    evaluations: list[dict[str, Any]] = []
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        time_ns = trial.time_ns if trial.status.ranked else None
+        if time_ns is not None and not trial.suspect and (best is None or time_ns < best):
+            best = time_ns
+        evaluations.append(
+            {
+                "evaluation": len(evaluations) + 1,
+                "variant": trial.configuration.variant,
+                "configuration": trial.configuration.values,
+                "status": str(trial.status),
+                "time_ns": time_ns,
+                "best_ns": best,
+                "error": trial.error,
+            }
+        )
+    return evaluations

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
 from tuner.report.plots import COLOURS, MARKERS, draw_bar, make_logarithmic, sheet, short
-from tuner.report.tables import duration, time_unit, trajectory
+from tuner.report.result_record import trajectory
+from tuner.report.tables import duration, time_unit
 from tuner.tuning.state import Finish, Result
 
 if TYPE_CHECKING:

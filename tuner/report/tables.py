@@ -393,25 +393,3 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
 def _samples_and_rates(stored: StoredTrial | StoredWinner, trial: Trial) -> dict[str, Any]:
     clock = {"sm_clock_hz": trial.sm_clock_hz or None, "capped_samples": trial.capped_samples}
     return {"outliers": stored.outliers, **clock, **structs.asdict(stored.metrics)}
-
-
-def trajectory(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Return the trials in the order in which they were proposed, each with the best time up to it."""
-    best: float | None = None
-    evaluations: list[dict[str, Any]] = []
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        time_ns = trial.time_ns if trial.status.ranked else None
-        if time_ns is not None and not trial.suspect and (best is None or time_ns < best):
-            best = time_ns
-        evaluations.append(
-            {
-                "evaluation": len(evaluations) + 1,
-                "variant": trial.configuration.variant,
-                "configuration": trial.configuration.values,
-                "status": str(trial.status),
-                "time_ns": time_ns,
-                "best_ns": best,
-                "error": trial.error,
-            }
-        )
-    return evaluations
