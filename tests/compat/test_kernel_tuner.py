@@ -59,7 +59,7 @@ def test_a_script_gets_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None
     results, env = kernel_tuner.tune_kernel(
         "scale", SCALE, N, ARGUMENTS, PARAMETERS, grid_div_x=["block_size_x", "tile"],
         restrictions=["block_size_x * tile >= 64", lambda p: p["tile"] == 1 or p["block_size_x"] < 128],
-        answer=[3 * X, None, None, None], metrics=metrics, strategy="genetic_algorithm", verbose=True,
+        answer=[3 * X, None, None, np.int32(N)], metrics=metrics, strategy="genetic_algorithm", verbose=True,
         compiler_options=["-arch", "sm_52"], iterations=3,
     )  # fmt: skip
     said = capsys.readouterr().out
@@ -163,6 +163,11 @@ def refused(call: Any) -> str:
             {"verify": lambda _, __: True, "device": 1},
             "what this process launches is on GPU 0; set CUDA_VISIBLE_DEVICES",
         ),
+        (
+            {"objective": "GB/s", "metrics": {"x": "time"}},
+            "objective 'GB/s' is not measured; choose from: time, x",
+        ),
+        ({"restrictions": "tile > 4"}, "no configuration meets all restrictions"),
         ({"restrictions": "tile >"}, "cannot parse"),
     ],
 )

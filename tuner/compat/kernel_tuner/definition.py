@@ -126,7 +126,8 @@ def define(
 
 
 def listed(value: Any) -> list[Any]:
-    """Return one or several as several."""
+    """Return one or several as several; what NumPy has as plain numbers."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, list | tuple) else [value]
 
 

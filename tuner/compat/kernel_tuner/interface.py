@@ -82,6 +82,11 @@ def tune_kernel(
         kernel_name, kernel_source, problem_size, arguments, tune_params, divisors, restrictions, options
     )
     say = _say if not options.get("quiet") else lambda _: None
+    objective, metrics = options.get("objective") or "time", options.get("metrics") or {}
+    if objective not in ("time", *metrics):
+        raise UsageError(
+            f"objective {objective!r} is not measured", f"choose from: {', '.join(['time', *metrics])}"
+        )
     names, cache = list(tune_params), options.get("cache")
     known = cached(cache, names) if cache else []
     trials, notes = _trials(what, options)
@@ -101,13 +106,12 @@ def tune_kernel(
     rows = [{name: {**one, **what.left_out}[name] for name in names} | one for one in rows]
     tried = [[one[name] for name in names] for one in rows]
     rows += [one for one in known if [one[name] for name in names] not in tried]
-    rows = [with_metrics(one, options.get("metrics") or {}) for one in rows]
+    rows = [with_metrics(one, metrics) for one in rows]
     if cache:
         size = "callable" if callable(problem_size) else problem_size
         head = {"device_name": env.get("device_name", ""), "kernel_name": kernel_name, "problem_size": size}
         values = {**{name: [value] for name, value in what.left_out.items()}, **what.choices}
         write_cache(cache, head, {name: values[name] for name in names}, rows)
-    objective = options.get("objective") or "time"
     if all(ERROR in one for one in rows):
         why = (
             f"{rows[0]['status']}: {' '.join(rows[0]['message'].split())[:300]}" if rows else "there is none"
@@ -118,7 +122,7 @@ def tune_kernel(
     raced = env.pop("winner", None) if objective == "time" else None
     best = next((one for one in rows if raced and raced.items() <= one.items()), None)
     env["best_config"] = best or best_of(rows, objective, options.get("objective_higher_is_better"))
-    shown = [*tune_params, objective, *(options.get("metrics") or ())]
+    shown = [*tune_params, objective, *metrics]
     say(f"best of {len(rows)} by {objective}: {get_config_string(env['best_config'], shown, {'time': 'ms'})}")
     return rows, {**env, **totals(rows, time.monotonic() - began)}
 
@@ -184,6 +188,8 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     size = math.prod(map(len, what.choices.values()))
     if size <= MOST_COUNTED:
         size = sum(1 for _ in configurations(what.choices, what.how["where"]))
+    if not size:
+        raise UsageError("no configuration meets all restrictions", "loosen one")
     trials = size if size <= MOST_TRIALS else FEWER_TRIALS
     if strategy == "random_sample":
         trials = math.ceil(size * more.get("fraction", 0.1))
