@@ -57,7 +57,7 @@ def test_what_a_drifting_gpu_timed_is_timed_again(
     assert (result.state.incumbent or suspect[0]).time_ns > 100_000
     assert device.incumbent() == (result.state.incumbent or suspect[0]).time_ns
     assert f"{len(again)} timed again after the GPU had drifted" in " ".join(
-        summary(result, Path("x.db")).split()
+        summary(result, Path("x.db"), full=True).split()
     )
     assert not database.pending_attempts(result.state.run.id)
 
