@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from tuner.kernel.code_use import CodeUse, Use
 from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
 from tuner.kernel.drafting_launch import LaunchGuess
 from tuner.kernel.parameter_values import is_block, parameter_draft
-from tuner.kernel.signature import KernelSignature, Parameter, Source
+from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
 from tuner.kernel.source_names import SMALL, SourceNames
+from tuner.kernel.toml.table import is_name
 from tuner.kernel.undefined import undefined_names
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
@@ -41,7 +42,9 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     tensors = _Tensors(names, use).all()
     _settle_sizes(names, tensors, use)
     guess = LaunchGuess(names, use, tensors)
-    launch = guess.draft()
+    filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
+    constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
+    launch = replace(guess.draft(), constants=constants)
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
     several = sum(one != "1" for one in block) > 1
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
@@ -51,7 +54,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     return Draft(
         name=names.named(kernel.short_name),
         sizes=names.sizes,
-        tensors=tensors,
+        tensors=tensors | {constants[name]: tensor for name, tensor in filled.items()},
         launches=[launch],
         parameters={
             name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()
@@ -60,12 +63,31 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
         dtypes=names.dtypes or {names.role(*tensors): [next(iter(tensors.values())).dtype]},
         options=names.options,
         scalars=names.scalars,
-        head=_notes(names),
+        head=_notes(names, filled),
         reference=Given("default", "the default configuration's outputs; better: what they must be"),
     )
 
 
-def _notes(names: SourceNames) -> list[str]:
+def _empty(names: SourceNames) -> list[Symbol]:
+    """Return the constant memory that the code uses and does not fill."""
+    return [
+        one
+        for one in names.source.symbols
+        if one.constant and not one.initialised and one.name in names.words
+    ]
+
+
+def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
+    """Return the tensor that fills constant memory; None where its size is not known, or nothing can be that."""
+    extents = [names.number(extent) for extent in symbol.extents]
+    dtype = names.dtype(replace(symbol.type, pointers=1))
+    if dtype is None or None in extents or not is_name(symbol.name.rpartition("::")[2]):
+        return None
+    shape = [*map(str, extents), *([str(symbol.type.lanes)] if symbol.type.lanes > 1 else [])]
+    return TensorDraft(shape or ["1"], dtype, note="fills the __constant__ memory")
+
+
+def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
     """Return what a person may want to change in the source."""
     source, used = names.source, {token.text for token in names.kernel.body}
     macros = {
@@ -80,8 +102,7 @@ def _notes(names: SourceNames) -> list[str]:
         lines.append(
             f"Fixed in the source, and so not tuned: {', '.join(sorted(fixed))}. A macro between #ifndef and #endif is."
         )
-    empty = [one.name for one in source.symbols if one.constant and not one.initialised and one.name in used]
-    if empty:
+    if empty := [one.name for one in _empty(names) if one.name not in filled]:
         lines.append(f"{GAP}: nothing fills the __constant__ memory {', '.join(empty)}: it holds zeros.")
     return lines
 

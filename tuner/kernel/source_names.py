@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from tuner.core.errors import ExpressionError, KernelError
-from tuner.expressions.arithmetic import parse
-from tuner.kernel.c_expressions import expression_text
+from tuner.core.errors import KernelError
+from tuner.kernel.c_expressions import python_of, sum_of
 from tuner.kernel.c_types import CType
 from tuner.kernel.draft import ROLES, Given
 from tuner.kernel.parameter_values import is_block, is_size
@@ -200,19 +200,15 @@ class SourceNames:
         place = self.kernel.parameters.index(parameter)
         if self.called is None or place >= len(self.called.arguments):
             return None
-        text: str | None = self.called.arguments[place]
-        for _ in range(4):
-            text = expression_text(text or "")
-            try:
-                tree = parse(text or "")
-                if not tree.names:
-                    value = tree.number({})
-                    return int(value) if 1 <= value < 2**40 else None
-            except ExpressionError:
-                return None
-            macro = self.source.macros.get(text or "")
-            text = self.called.variables.get(text or "") or (macro.value if macro else None)
-        return None
+        value = self.number(self.called.arguments[place], self.called.variables)
+        return value if value is None or 1 <= value < 2**40 else None
+
+    def number(self, text: str, variables: Mapping[str, str] = MappingProxyType({})) -> int | None:
+        """Return the number that a C expression is by the file's constants and by variables; None if it is none."""
+        known = {name: one.value for name, one in self.source.macros.items() if name not in self.found}
+        known |= {**self.source.constants, **variables}
+        terms = sum_of(python_of(text), known)
+        return None if terms is None or set(terms) - {()} else terms.get((), 0)
 
     def dtype(self, kind: CType) -> str | None:
         """Return the dtype or role of an array's elements or of a number; None for what cannot be passed."""
