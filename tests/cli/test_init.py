@@ -294,7 +294,9 @@ def test_what_cannot_be_passed_is_named(
 
 def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
+    #ifndef RADIUS
     #define RADIUS 3
+    #endif
     const int TILE = 32;
     __constant__ float weights[2 * RADIUS + 1];
     __device__ float smooth(const float* x, int i);
@@ -310,6 +312,26 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert mark in written
     assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
+
+
+def test_constant_memory_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #define RADIUS 3
+    __constant__ float weights[2 * RADIUS + 1];
+    __constant__ float known[2] = {1.0f, 2.0f};
+    __constant__ int4 unused_here[8];
+    __global__ void smooth(const float* x, float* y, int n) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        float sum = known[0];
+        for (int r = -RADIUS; r <= RADIUS; r++) sum += weights[r + RADIUS] * x[min(max(i + r, 0), n - 1)];
+        y[i] = sum;
+    }
+    """
+    data, said = init(capsys, text)
+    assert data["tensors"]["weights"] == {"shape": ["7"], "dtype": "float32"}
+    assert launch(data)["constants"] == {"weights": "weights"}
+    assert "unused_here" not in data["tensors"]
 
 
 def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,8 @@ def init(asked: InitArguments) -> None:
         raise UsageError(f"{output} exists", "give another one with -o, or replace it with --force")
     refuse_missing_parent(output)
     text = read_source(source)
-    read = read_signatures(text)
     try:
+        read = read_signatures(text)
         kernel = read.kernel(asked.entry)
         headers = [read_source(path) for path in own_headers([text], [source.parent])]
         draft = draft_of(read, kernel, str(source), headers)

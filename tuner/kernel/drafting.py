@@ -64,7 +64,9 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
         options=names.options,
         scalars=names.scalars,
         head=_notes(names, filled),
-        reference=Given("default", "the default configuration's outputs; better: what they must be"),
+        reference=Given(
+            "default", 'outputs are compared with those of the default; better: { numpy = "..." }'
+        ),
     )
 
 
