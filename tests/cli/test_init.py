@@ -328,7 +328,7 @@ def test_constant_memory_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
         y[i] = sum;
     }
     """
-    data, said = init(capsys, text)
+    data, _ = init(capsys, text)
     assert data["tensors"]["weights"] == {"shape": ["7"], "dtype": "float32"}
     assert launch(data)["constants"] == {"weights": "weights"}
     assert "unused_here" not in data["tensors"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -72,11 +73,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
 
 def _empty(names: SourceNames) -> list[Symbol]:
     """Return the constant memory that the code uses and does not fill."""
-    return [
-        one
-        for one in names.source.symbols
-        if one.constant and not one.initialised and one.name in names.words
-    ]
+    others = {token.at for one in names.source.kernels if one != names.kernel for token in one.body}
+    times = Counter(token.text for token in names.source.tokens if token.at not in others)
+    symbols = (one for one in names.source.symbols if one.constant and not one.initialised)
+    return [one for one in symbols if times[one.name.rpartition("::")[2]] > 1]
 
 
 def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
