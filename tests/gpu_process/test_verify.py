@@ -24,10 +24,11 @@ from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.reference import norm_allowance, tolerance
-from tuner.runtime.launches import Buffer
+from tuner.runtime.launches import Buffer, Launch
 
 X = Buffer("x", (4, 6), "float32", "input", transposed=True)
 Y, Z = Buffer("y", (6, 4), "float32", "output"), Buffer("z", (4, 6), "float32", "inout", transposed=True)
+LAUNCH = Launch((1, 1, 1), (1, 1, 1), 0, ())
 VALUES = {"x": np.arange(24.0).reshape(6, 4), "z": np.ones((6, 4))}
 FUNCTION = "def f(x, z, k): return {OUTPUTS}\n"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.kernels import write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import plain, replay, run
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
@@ -16,9 +17,11 @@ from tuner.core.model import Configuration, Measurement, Problem, Status, Verifi
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device
+from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
+from tuner.report.tables import winner_record
 from tuner.search.stopping import PATIENCE
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import Result
@@ -327,3 +330,17 @@ def test_unknown_error_is_found_out(database: Database, kernel: KernelSpec) -> N
     result = run(kernel, database, device, fixed=fixed, max_error=0.15, from_scratch=False)
     assert len(device.submitted) == 32
     assert result.finish is not None
+
+
+def test_a_winner_that_was_compared_with_the_default_alone_says_so_everywhere(
+    database: Database, tmp_path: Path
+) -> None:
+    file = write_kernel(tmp_path)
+    file.write_text(file.read_text().replace('[reference]\nnumpy = "2 * x"', "[reference]\ndefault = true"))
+    result = run(read_kernel(file), database, StubDevice(), trials=5)
+    said = "checked against the default only"
+    assert said in summary(result, Path("x.db"))
+    assert result_as_json(result)["winner"]["checked_against"] == "default"
+    (stored,) = database.winners(Filters()).rows
+    assert stored.winner.checked_against == "default"
+    assert winner_record(stored)["checked_against"] == "default"

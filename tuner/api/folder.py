@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tuner.api.caller import CALLERS, caller_file
 from tuner.api.description import Described
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import temporary_folder, whole_folder
-from tuner.kernel.draft import Draft
 
 KERNELS = "kernels"
 """Folder beside a database, with one for each kernel that was described by a call."""
@@ -25,7 +23,7 @@ KERNELS = "kernels"
 def contents(described: Described) -> dict[str, Any]:
     """Return what the folder holds: bytes, or an array, by name; the kernel's file comes first."""
     files = {
-        f"{described.draft.name}.toml": _until_the_language_has_it(described.draft).toml().encode(),
+        f"{described.draft.name}.toml": described.draft.toml().encode(),
         **described.files,
     }
     if described.reference is not None:
@@ -33,11 +31,6 @@ def contents(described: Described) -> dict[str, Any]:
         available += [name for name, tensor in described.draft.tensors.items() if tensor.role != "output"]
         files["caller.py"] = caller_file(described.reference, available).encode()
     return files
-
-
-def _until_the_language_has_it(draft: Draft) -> Draft:
-    """Return a draft without the default's results as reference, which kernel files lack as yet."""
-    return replace(draft, reference=None) if draft.reference == "default" else draft
 
 
 def kept(described: Described, database: Path) -> Path:

@@ -133,7 +133,7 @@ class Result:
     def checked_against(self) -> str:
         """What results were compared with: ``reference``, ``default`` (the default configuration) or ``nothing``."""
         reference = self.kernel.reference
-        if getattr(reference, "default", False):
+        if reference.default:
             return "default"
         return "reference" if reference.exists else "nothing"
 

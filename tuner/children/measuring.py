@@ -34,10 +34,21 @@ class CudaReference(Record, frozen=True):
     launch: Launch
 
 
+class Candidate(Record, frozen=True):
+    """A compiled configuration, or another kernel that can be launched."""
+
+    plan: Plan
+    cubins: tuple[bytes, ...]
+    """Of each launch, as are the entries."""
+    entries: tuple[str, ...]
+
+
 class ReferenceData(SettledReference, frozen=True):
     """A problem's reference, with what it takes to run it."""
 
     cuda: CudaReference | None = None
+    default: Candidate | None = None
+    """The default configuration, if that says what is right."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, Value] = field(default_factory=dict)
     flops: float = 1.0
@@ -53,15 +64,6 @@ class ProblemSetup(Record, frozen=True):
     def given(self, seed: int) -> dict[str, npt.NDArray[Any]]:
         """Return the numbers of tensors that the kernel's file gives; see :func:`tuner.kernel.given.given_values`."""
         return given_values(self.tensors, {**self.reference.sizes, **self.reference.scalars}, seed)
-
-
-class Candidate(Record, frozen=True):
-    """A compiled configuration, or another kernel that can be launched."""
-
-    plan: Plan
-    cubins: tuple[bytes, ...]
-    """Of each launch, as are the entries."""
-    entries: tuple[str, ...]
 
 
 # -- from the head ----------------------------------------------------------------------------------------------------

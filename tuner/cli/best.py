@@ -325,4 +325,6 @@ def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
     if not winner.exportable:
         return f"no: {winner.reason}" if winner.reason else "no"
     again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
-    return again + (", right at its edges" if winner.edges_verified else ", verified at no edge-case size")
+    edges = ", right at its edges" if winner.edges_verified else ", verified at no edge-case size"
+    only = f", {tables.AGAINST_DEFAULT}" if winner.checked_against == "default" else ""
+    return f"{again}{edges}{only}"

@@ -106,6 +106,7 @@ def _references(kernel: KernelSpec) -> list[str]:
         "python": reference.python is not None,
         "cuda": reference.cuda is not None,
         "golden": bool(reference.golden),
+        "default": reference.default,
     }
     return [kind for kind, is_there in kinds.items() if is_there]
 

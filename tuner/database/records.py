@@ -66,6 +66,11 @@ class Winner:
     warm: WarmTime | None = None
     """None where it was chosen by the run's mode alone."""
 
+    @property
+    def checked_against(self) -> str:
+        """What results were compared with: ``reference``, or ``default`` (those of the default configuration)."""
+        return "default" if self.race.get("checked_against") == "default" else "reference"
+
 
 @dataclass(frozen=True)
 class Mark:

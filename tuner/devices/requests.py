@@ -29,12 +29,13 @@ from tuner.children.measuring import (
     SetupDone,
 )
 from tuner.core.conditions import Conditions, Mode
-from tuner.core.errors import CompileError, DeviceError, TunerError
+from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.base import Contestant, RaceRequest, candidate_of
 from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
+from tuner.kernel.default import default_configuration
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
@@ -118,6 +119,7 @@ class Requests:
         reference = ReferenceData(
             **structs.asdict(settle_reference(kernel, problem, gpu)),
             cuda=self._cuda(problem),
+            default=self._default(problem) if kernel.reference.default else None,
             sizes=problem.sizes,
             scalars=self._scalars(problem),
             flops=roof_of(kernel, problem, gpu).flops,
@@ -200,6 +202,25 @@ class Requests:
 
     def _scalars(self, problem: Problem) -> dict[str, Value]:
         return {name: value for name, (_, value) in scalars_of(self._kernel, problem, self._gpu).items()}
+
+    def _default(self, problem: Problem) -> Candidate:
+        """Return the default configuration, compiled, whose results others are compared with.
+
+        Raises:
+            KernelError: there is none, or it does not compile.
+        """
+        remedy = "it is the reference: correct it, or say in [reference] what is right"
+        default = default_configuration(self._kernel, problem, self._gpu)
+        if default is None:
+            raise KernelError(f"no configuration is valid for {problem}", remedy)
+        candidate, compilation = self.compile(problem, default)
+        if candidate is None:
+            raise KernelError(
+                f"the default configuration, {default}, does not run for {problem}: {compilation.status}: "
+                f"{compilation.error}",
+                remedy,
+            )
+        return candidate
 
     def _cuda(self, problem: Problem) -> CudaReference | None:
         kernel = self._kernel

@@ -14,7 +14,7 @@ from tuner.core.model import Measurement, Status
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
-from tuner.kernel.contents import REMEDY, further_contents, not_varied
+from tuner.kernel.contents import REMEDY, as_meant, further_contents, not_varied
 
 REFERENCE_S = 120.0
 """Allowed for a reference on the host."""
@@ -85,5 +85,5 @@ def _given(data: ProblemData) -> dict[str, npt.NDArray[Any]]:
     for tensor in data.tensors:
         if tensor.file is not None:
             meant = data.download(tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None)
-            given[tensor.name] = meant.T if tensor.transposed else meant
+            given[tensor.name] = as_meant(meant, tensor)
     return given

@@ -21,15 +21,17 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import copy_all, filled_from
+from tuner.gpu.default import expected_of_default
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.kernel.answers import Answers
+from tuner.kernel.contents import as_meant
 from tuner.kernel.python_reference import from_files
 from tuner.kernel.reference import (
     MOST_UNKNOWN,
-    UNIT_ROUNDOFF,
     Expected,
     Tolerance,
     disagreement,
+    expected_dtype,
     in_full,
     norm_allowance,
 )
@@ -70,9 +72,8 @@ class Verifier:
         """Whether errors of many elements average out: not where inputs, and so errors, are all equal."""
         self._tolerances = {tensor.name: reference.tolerance_of(tensor.dtype) for tensor in data.outputs}
         self._result = data.memory.allocate("verifier result", _COMPARISON.size)
-        if reference.cuda is not None:
-            self._run_cuda(reference.cuda)
         self._outputs = outputs = {tensor.name: tensor for tensor in data.outputs}
+        self._run_kernels()
         files = {name: file for name, file in reference.golden.items() if name in outputs}
         for name, expected in from_files(files, outputs).items():
             self._upload(name, expected)
@@ -97,14 +98,14 @@ class Verifier:
         Raises:
             KernelError: as for a new verifier; BeyondIntegersError for integers that a kernel may wrap.
         """
-        meant = {t.name: _as_meant(inputs[t.name], t) for t in self._data.tensors if t.name in inputs}
+        meant = {t.name: as_meant(inputs[t.name], t) for t in self._data.tensors if t.name in inputs}
         self._expected.clear()
         self.rough.clear()
         self._independent = False
         computed = self._on_host(list(self._outputs), meant, few=True, further=True)
         self._data.refill(inputs)
-        if self._reference.cuda is not None and len(computed) < len(self._outputs):
-            self._run_cuda(self._reference.cuda)
+        if len(computed) < len(self._outputs):
+            self._run_kernels()
         for name, expected in computed.items():
             self._upload(name, expected)
         self._require_answers()
@@ -168,7 +169,7 @@ class Verifier:
         """
         self._truth = dict(truth)
         own = {t.name: self._data.memory.addresses[f"{t.name} expected"] for t in self._data.outputs}
-        return self._distance([(t, _expected_dtype(t), own[t.name]) for t in self._data.outputs])
+        return self._distance([(t, expected_dtype(t), own[t.name]) for t in self._data.outputs])
 
     def _true_error(self, copy: int) -> float:
         outputs = self._data.outputs
@@ -245,9 +246,9 @@ class Verifier:
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
-        expected = np.frombuffer(
-            self._read(f"{tensor.name} expected", first * 8, 8), _expected_dtype(tensor)
-        )[0]
+        expected = np.frombuffer(self._read(f"{tensor.name} expected", first * 8, 8), expected_dtype(tensor))[
+            0
+        ]
         index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
         return (
             f"{tensor.name}[{index}] is {in_full(got)}, expected {in_full(expected)}; "
@@ -280,7 +281,7 @@ class Verifier:
 
         def wrong(coefficient: float) -> tuple[int, int]:
             bound = Tolerance(coefficient, 0.0, 1.0, 0.0, math.inf)
-            dtype = _expected_dtype(tensor)
+            dtype = expected_dtype(tensor)
             return self._launch(dtype, expected, expected, weights, tensor.count, bound)[:2]
 
         count, first = wrong(1.0)
@@ -296,6 +297,16 @@ class Verifier:
                 f"rounding alone decides {count} of {tensor.count} elements of {tensor.name}",
                 "there is no right answer to compare with: change the expression, or the inputs' init",
             )
+
+    def _run_kernels(self) -> None:
+        """Take what kernels say that is right: a CUDA reference, or the default configuration."""
+        reference = self._reference
+        if reference.cuda is not None:
+            self._run_cuda(reference.cuda)
+        if reference.default is not None:
+            expected = expected_of_default(self._data, reference.default, reference.reduction)
+            for name, one in expected.items():
+                self._upload(name, one)
 
     def _run_cuda(self, reference: CudaReference) -> None:
         addresses = dict(self._data.memory.addresses)
@@ -316,7 +327,7 @@ class Verifier:
             graph.close()
             cu.cuModuleUnload(module)
         for tensor in self._data.outputs:
-            if _expected_dtype(tensor) == "int64":
+            if expected_dtype(tensor) == "int64":
                 self._make_integers(tensor)
 
     def _make_integers(self, tensor: Buffer) -> None:
@@ -364,8 +375,8 @@ class Verifier:
 
     def _cross_check(self, name: str, expected: Expected) -> None:
         tensor = self._outputs[name]
-        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), _expected_dtype(tensor))
-        cuda = _as_meant(there.reshape(tensor.shape), tensor)
+        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), expected_dtype(tensor))
+        cuda = as_meant(there.reshape(tensor.shape), tensor)
         index = disagreement(self._tolerances[name], cuda, expected)
         if index is not None and not expected.estimated:
             self._cross_check(name, self._on_host([name], self._inputs(), few=True, patient=True)[name])
@@ -382,18 +393,8 @@ class Verifier:
         self._expected.add(name)
         if not expected.estimated:
             self.rough.add(name)
-        arrays = ((expected.value, _expected_dtype(tensor)), (expected.magnitude, "float32"))
+        arrays = ((expected.value, expected_dtype(tensor)), (expected.magnitude, "float32"))
         with np.errstate(over="ignore"):
             for address, (array, dtype) in zip(addresses, arrays, strict=True):
-                host = np.ascontiguousarray(_as_meant(array, tensor), dtype)
+                host = np.ascontiguousarray(as_meant(array, tensor), dtype)
                 check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
-
-
-def _expected_dtype(tensor: Buffer) -> str:
-    """Return the dtype in which an output's expected values lie in memory."""
-    return "float64" if tensor.dtype in UNIT_ROUNDOFF else "int64"
-
-
-def _as_meant(array: npt.NDArray[Any], tensor: Buffer) -> npt.NDArray[Any]:
-    """Exchange the axes of a transposed tensor: from memory to what the kernel means by it, or back."""
-    return array.T if tensor.transposed else array

@@ -148,6 +148,11 @@ def encoded(numbers: Array, dtype: str) -> Array:
     return to_bfloat16(numbers) if dtype == "bfloat16" else np.ascontiguousarray(numbers, dtype)
 
 
+def as_meant(array: Array, tensor: Buffer) -> Array:
+    """Exchange the axes of a transposed tensor: from memory to what the kernel means by it, or back."""
+    return array.T if tensor.transposed else array
+
+
 def to_bfloat16(numbers: Array) -> npt.NDArray[np.uint16]:
     """Return the bits of numbers rounded to the nearest bfloat16, to even in the middle."""
     bits = numbers.astype(np.float32).view(np.uint32)

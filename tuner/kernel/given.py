@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Value
-from tuner.kernel.contents import Array, drawn, encoded, from_bfloat16, is_integer
+from tuner.kernel.contents import Array, as_meant, drawn, encoded, from_bfloat16, is_integer
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.python_reference import ArrayFunction, limited
 from tuner.kernel.reference import in_full
@@ -106,7 +106,7 @@ def given_values(
                 array = np.lib.format.open_memmap(tensor.file, mode="r")
             if array.dtype == BFLOAT16_BITS:
                 array = from_bfloat16(array.view(np.uint16))
-            given[tensor.name] = array.T if tensor.transposed else array
+            given[tensor.name] = as_meant(array, tensor)
     return given
 
 

@@ -29,6 +29,11 @@ MOST_UNKNOWN = 0.5
 """Share of an output that may be beyond judgement; the rest still tells a right kernel from a wrong one."""
 
 
+OF_DEFAULT = 1024
+"""Terms of an output's sum where the default configuration says what is right, and the file does not: other orders of
+summing up so many are right, too."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """The expected values of one output, in the shape that the kernel means."""
@@ -109,15 +114,43 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
             f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
             "it is a relative error, such as 2**-10",
         )
+    terms = OF_DEFAULT if reference.default else 1
     return SettledReference(
         problem.dtypes.get(reference.accumulate, reference.accumulate),
-        int(reference.reduction.number(names)) if reference.reduction else 1,
-        tolerance,
+        int(reference.reduction.number(names)) if reference.reduction else terms,
+        2.0 * tolerance if reference.default else tolerance,  # both are rounded
         rounding,
         {name: expression.text for name, expression in numpy_of(kernel, problem).items()},
         {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
         reference.python,
     )
+
+
+def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Expected:
+    """Return what the default configuration made of an output as what is expected of others.
+
+    Its magnitudes are not known: of a sum of so many terms of either sign they are about the square root of that times
+    what such sums are.
+
+    Args:
+        name: of the output.
+        dtype: the output's.
+        value: float64 or int64.
+        terms: of a sum.
+
+    Raises:
+        KernelError: it left an output as it was.
+    """
+    if dtype not in UNIT_ROUNDOFF:
+        return Expected(value, np.zeros(value.shape))
+    if (wrong := np.argwhere(np.isnan(value))).size:
+        raise KernelError(
+            f"the default configuration leaves NaN in {len(wrong)} of {value.size} elements of {name} "
+            f"({list(map(int, wrong[0]))})",
+            'outputs begin as NaN: it must write all of them, or they have role = "inout"',
+        )
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    return Expected(value, size + math.sqrt(terms * float(np.mean(size**2))))
 
 
 def as_output(
@@ -248,6 +281,11 @@ def disagreement(bound: Tolerance, cuda: npt.NDArray[Any], other: Expected) -> t
             near = np.abs(cuda - value) <= allowed
     off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
     return tuple(int(i) for i in np.argwhere(off)[0]) if off.any() else None
+
+
+def expected_dtype(tensor: Buffer) -> str:
+    """Return the dtype in which an output's expected values lie in memory."""
+    return "float64" if tensor.dtype in UNIT_ROUNDOFF else "int64"
 
 
 def norm_allowance(count: int) -> float:

@@ -40,6 +40,8 @@ class ReferenceSpec:
     """Factor on the allowed error, for kernels that round more than once."""
     operand_rounding: Expression = field(default_factory=lambda: parse("0"))
     """Largest relative error with which the kernel may round each factor of a product."""
+    default: bool = False
+    """Whether outputs are compared with those of the default configuration."""
 
     @property
     def exists(self) -> bool:
@@ -49,7 +51,7 @@ class ReferenceSpec:
     @property
     def any_size(self) -> bool:
         """Whether there is one for problems of any size, which golden files are not."""
-        return bool(self.numpy) or self.python is not None or self.cuda is not None
+        return bool(self.numpy) or self.python is not None or self.cuda is not None or self.default
 
 
 @dataclass(frozen=True)

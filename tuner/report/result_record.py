@@ -74,6 +74,7 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
         **structs.asdict(metrics(state.roof, finish.time_ns)),
         "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
         "edge_sizes_verified": len(finish.edge_cases),
+        "checked_against": finish.checked_against,
         "contents": dict(finish.varied.contents) if finish.varied else {},
         **tables.picked(finish, "exportable reason tied"),
         "warm": _warm_record(finish.warm) if finish.warm else None,

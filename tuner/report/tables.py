@@ -37,7 +37,8 @@ WINNER_COLUMNS = (
     "regime", "variant", "parameters", "time_ns", "ci_low_ns", "ci_high_ns", "outliers", "sm_clock_hz",
     "capped_samples", "tflops", "gbytes_per_s", "speed_of_light", "max_error", "true_error", "trial_id", "run",
     "default_trial_id", "default_time_ns", "ratio", "ratio_low", "ratio_high", "verdict",
-    "confirmed_ns", "edges_verified", "exportable", "reason", "warm_time_ns", "warm_ratio", "warm_ratio_low",
+    "confirmed_ns", "edges_verified", "checked_against", "exportable", "reason", "warm_time_ns", "warm_ratio",
+    "warm_ratio_low",
     "warm_ratio_high", "warm_verdict", "warm_behind", "warm_behind_in_mode", "created_at",
 )  # fmt: skip
 """What CSV has of a winner."""
@@ -355,6 +356,9 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
     }
 
 
+AGAINST_DEFAULT = "checked against the default only"
+
+
 def winner_record(stored: StoredWinner) -> dict[str, Any]:
     """Return a winner as a flat dictionary for ``--json`` and ``--csv``."""
     winner = stored.winner
@@ -369,6 +373,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         "max_error": stored.run.options.max_error,
         "true_error": _true_error(stored.trial),
         **plain,
+        "checked_against": winner.checked_against,
         **{f"warm_{name}": value for name, value in warm.items() if name != "counts"},
         "created_at": stored.created_at,
     }

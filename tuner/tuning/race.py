@@ -228,6 +228,7 @@ class FinalRace:
             edge_cases=confirmation.edge_cases,
             varied=confirmation.varied,
             edge_note=confirmation.edge_note,
+            checked_against="default" if self.kernel and self.kernel.reference.default else "reference",
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,

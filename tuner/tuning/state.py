@@ -72,6 +72,8 @@ class Finish(InRace):
     """Why these are fewer than usual; empty if they are not."""
     varied: Measurement | None = None
     """The winner with further contents of the inputs; None where it was not verified so."""
+    checked_against: str = "reference"
+    """What results were compared with: ``reference``, or ``default`` (those of the default configuration)."""
     exportable: bool = False
     reason: str = ""
     no_process: bool = False
@@ -269,6 +271,7 @@ def winner_of(
             "behind": finish.behind,
             "incumbent": _against_incumbent(finish, ids),
         }
+        | ({} if finish.checked_against == "reference" else {"checked_against": finish.checked_against})
         | ({} if finish.warm is None else {"warm_race": _warm_record(finish.warm)}),
         warm=None if finish.warm is None else _warm_time(finish, finish.warm, known_before=known_before),
     )

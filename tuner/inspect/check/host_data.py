@@ -24,6 +24,8 @@ from tuner.kernel.reference import (
     UNIT_ROUNDOFF,
     Expected,
     Tolerance,
+    as_results,
+    expected_dtype,
     in_full,
     settle_reference,
 )
@@ -139,6 +141,22 @@ class HostData:
             tensor.name: _in_memory_order(tensor, expected[tensor.name])
             for tensor in self.outputs
             if tensor.name in expected
+        }
+
+    def results(self, memory: Mapping[str, HostArray]) -> dict[str, Expected]:
+        """Return outputs as what is expected of others, in memory order.
+
+        Raises:
+            KernelError: one is not written.
+        """
+        return {
+            tensor.name: as_results(
+                tensor.name,
+                tensor.dtype,
+                memory[tensor.name].numbers.astype(expected_dtype(tensor)).reshape(tensor.shape),
+                self._settled.reduction,
+            )
+            for tensor in self.outputs
         }
 
     def tolerances(self) -> dict[str, Tolerance]:

@@ -26,6 +26,7 @@ from tuner.inspect.emulator.host import (
     launch_arguments,
 )
 from tuner.kernel.contents import REMEDY, further_contents
+from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
@@ -114,7 +115,9 @@ class _Runner:
             return HostResult(undecided=error.problem)
         if request.configuration is None:
             return self._cross_check(data, expected)
-        expected = self._with_cuda(data, expected)
+        expected = self._with_kernels(data, expected)
+        if not expected and self._kernel.reference.default:
+            return HostResult(undecided="no default configuration is valid")
         wrong = self._verdict(data, expected, request.configuration)
         if wrong.fault or wrong.undecided or problem is not self._varied:
             return wrong
@@ -157,7 +160,7 @@ class _Runner:
 
         def compute(numbers: Mapping[str, npt.NDArray[Any]]) -> tuple[HostData, dict[str, Expected]]:
             other = data.holding(numbers)
-            return other, self._with_cuda(other, other.expected(further=True))
+            return other, self._with_kernels(other, other.expected(further=True))
 
         left_out: dict[str, str] = {}
         for tried in further_contents(data.tensors, compute, 0, integers=data.on_host, given=data.given):
@@ -175,11 +178,23 @@ class _Runner:
                 return HostResult(f"with {tried.content}: {wrong.fault}", REMEDY)
         return HostResult(left_out=left_out)
 
-    def _with_cuda(self, data: HostData, expected: dict[str, Expected]) -> dict[str, Expected]:
-        """Return what references expect: a CUDA reference where the others leave something out."""
-        if self._kernel.reference.cuda is not None and len(expected) < len(data.outputs):
+    def _with_kernels(self, data: HostData, expected: dict[str, Expected]) -> dict[str, Expected]:
+        """Return what references expect: one that is a kernel where the others leave something out."""
+        reference = self._kernel.reference
+        if len(expected) == len(data.outputs):
+            return expected
+        if reference.cuda is not None:
             return {**self._from_cuda(data), **expected}
-        return expected
+        return self._from_default(data) if reference.default else expected
+
+    def _from_default(self, data: HostData) -> dict[str, Expected]:
+        """Return what the default configuration makes of the inputs."""
+        default = default_configuration(self._kernel, data.problem, data.gpu)
+        if default is None:
+            return {}
+        memory = data.memory()
+        self._run_configuration(data.problem, default, memory)
+        return data.results(memory)
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
         """Evaluate the reference at small sizes, of which any will do; with arrays of files at the problem's own."""

@@ -12,28 +12,28 @@ from tuner.core.errors import ExpressionError, suggestion
 from tuner.core.model import Value
 from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
-from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.contents import INITS
-from tuner.kernel.functions import PythonFunction
 from tuner.kernel.spec import CallSpec, ReferenceSpec
+from tuner.kernel.toml.reference import read_reference
 from tuner.kernel.toml.table import (
     RESERVED,
     Names,
     Table,
     checked,
     choice,
+    constant,
     dtype,
-    exists,
     expression,
     expressions,
     identifier,
+    named_function,
     optional,
+    plain_file,
     problem_condition,
     unique,
     value_list,
 )
-from tuner.kernel.toml.variants import read_launch
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ScalarEntry, TensorEntry
 from tuner.runtime.launch_limits import MAX_SIZE
@@ -81,7 +81,7 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     _check_elements(problem, elements, tensors, scalars)
     inputs = frozenset(name for name, tensor in tensors.items() if tensor.role == "input")
     names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}), inputs=inputs)
-    reference = _reference(top.table("reference"), names, tensors, folder)
+    reference = read_reference(top, names, tensors, folder)
     return ProblemTables(names, presets, tensors, scalars, reference)
 
 
@@ -217,9 +217,9 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
             inner.fail(f"{kind} has {len(between)} numbers", f"write init = {{ {kind} = {form} }}")
         return inner.done((kind, between, ()))
     if init.endswith(".npy"):
-        return "file", (), (_plain_file(table, f"init = {init!r}", init, folder), "")
+        return "file", (), (plain_file(table, f"init = {init!r}", init, folder), "")
     if ":" in init:
-        function = _function(table, "init", init, folder)
+        function = named_function(table, "init", init, folder)
         return "file", (), (function.file, function.name)
     with contextlib.suppress(ValueError):
         table.fail(f"init = {init!r} is text", f"write init = {float(init)}")
@@ -230,7 +230,7 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
 def _scalar(name: str, table: Table, names: Names) -> ScalarEntry:
     kind = dtype(table, names.dtypes)
     value = expression(table, "value", names)
-    _number(value)
+    constant(value)
     return table.done(ScalarEntry(identifier(table, name), kind, value))
 
 
@@ -245,107 +245,6 @@ def _check_elements(
     for option, of in elements.items():
         for name in of:
             problem.require(name, usable, f"options.{option}: of names {name!r}, which is no input")
-
-
-def _reference(table: Table, names: Names, tensors: Mapping[str, TensorEntry], folder: Path) -> ReferenceSpec:
-    cuda = None
-    if table.has("cuda"):
-        launch = table.table("cuda")
-        cuda = read_launch(launch, folder, names, allow_magnitude=True)
-        given = {argument.name for argument in cuda.arguments}
-        for tensor in tensors.values():
-            for needed in (tensor.name, f"{tensor.name}_magnitude"):
-                if tensor.role != "input" and needed not in given:
-                    launch.fail(
-                        f"argument {needed!r} is missing",
-                        "the reference writes every output and its magnitude",
-                    )
-    golden = {}
-    for name, file in table.get("golden", dict, {}).items():
-        table.require(name, tensors, f"golden.{name} is not a tensor")
-        golden[name] = folder / str(file)
-        if exists(golden[name]) and not golden[name].is_file():
-            table.fail(f"golden.{name} = {file!r} is no plain file", "save it with numpy.save")
-    default = "accumulate" if "accumulate" in names.dtypes else "float32"
-    accumulate = dtype(table, names.dtypes, "accumulate", default)
-    tolerance = expression(table, "tolerance", names, 1)
-    if (factor := _number(tolerance)) is not None and not 0.0 < factor < math.inf:
-        table.fail(f"tolerance = {factor}", "it is a factor above 0 on the allowed error")
-    rounding = expression(table, "operand_rounding", names, 0)
-    if (error := _number(rounding)) is not None and not 0.0 <= error < 1.0:
-        table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
-    arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
-    text = table.get("python", str, "")
-    python = _function(table, "python", text, folder) if text else None
-    if python is not None and all(
-        tensor.role == "input" or tensor.name in arrays for tensor in tensors.values()
-    ):
-        table.fail("numpy and python say what the same outputs are", "leave one of them out")
-    return table.done(ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding))
-
-
-def _function(table: Table, key: str, text: str, folder: Path) -> PythonFunction:
-    """Return the Python function that a key names; its file is not run."""
-    file, _, name = text.rpartition(":")
-    if not (file.endswith(".py") and name.isidentifier()):
-        table.fail(f"{key} = {text!r}", f"name a file and its function: {key} = 'reference.py:softmax'")
-    return PythonFunction(_plain_file(table, f"{key} = {text!r}", file, folder), name)
-
-
-def _plain_file(table: Table, what: str, file: str, folder: Path) -> Path:
-    """Return the path of a file that is there; no pipe and no device, whose reading would not end."""
-    path = folder / file
-    if not (exists(path) and path.is_file()):
-        table.fail(f"{what}: no file {file}", f"paths start at {folder}")
-    return path.resolve()
-
-
-def _number(constant: Expression) -> float | None:
-    """Return the value of an expression without names; None if it has names."""
-    return None if constant.names else constant.number({})
-
-
-def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
-    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
-    texts = table.get("numpy", (str, dict), {})
-    if isinstance(texts, str):
-        if len(outputs) > 1:
-            table.fail(
-                "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
-            )
-        texts = {outputs[0]: texts}
-    arrays = {}
-    usable = sorted({*names.arguments, *names.elements})
-    for output, text in texts.items():
-        table.require(output, outputs, f"numpy.{output} is not an output")
-        try:
-            arrays[output] = ArrayExpression(str(text))
-        except ExpressionError as error:
-            table.fail(f"numpy: {error}")
-        for unknown in sorted(arrays[output].names - set(usable)):
-            table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
-        for name in sorted(arrays[output].whole & tensors.keys()):
-            table.fail(
-                f"numpy = {text!r} uses the tensor {name} as a bound, an axis or a shape",
-                "use sizes and whole numbers",
-            )
-        dimensions = max(len(tensor.shape) for tensor in tensors.values())
-        if (axis := arrays[output].last_axis) is not None and axis >= dimensions:
-            table.fail(
-                f"numpy = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions"
-            )
-        for name, compared in arrays[output].compared.items():
-            _check_comparison(table, name, compared, names)
-    return arrays
-
-
-def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:
-    """Raise an error unless an ``if`` of the reference compares an option or dtype role with one of its values."""
-    comparable = [*(option for option in names.options if option not in names.elements), *names.dtypes]
-    table.require(name, comparable, f"numpy compares {name!r}, which is no option or dtype role")
-    values = [str(value) for value in names.options.get(name, ITEMSIZE)]
-    for text in sorted(texts):
-        table.require(text, values, f"numpy compares {name} with {text!r}")
 
 
 OTHER_CONTESTANTS = ("best", "default", "none", "numpy")

@@ -18,6 +18,7 @@ from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.parsing import parse_tree, unparse
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -356,3 +357,24 @@ def exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # too long, or with a zero byte
         return False
+
+
+def constant(value: Expression) -> float | None:
+    """Return the value of an expression without names; None if it has names."""
+    return None if value.names else value.number({})
+
+
+def named_function(table: Table, key: str, text: str, folder: Path) -> PythonFunction:
+    """Return the Python function that a key names; its file is not run."""
+    file, _, name = text.rpartition(":")
+    if not (file.endswith(".py") and name.isidentifier()):
+        table.fail(f"{key} = {text!r}", f"name a file and its function: {key} = 'reference.py:softmax'")
+    return PythonFunction(plain_file(table, f"{key} = {text!r}", file, folder), name)
+
+
+def plain_file(table: Table, what: str, file: str, folder: Path) -> Path:
+    """Return the path of a file that is there; no pipe and no device, whose reading would not end."""
+    path = folder / file
+    if not (exists(path) and path.is_file()):
+        table.fail(f"{what}: no file {file}", f"paths start at {folder}")
+    return path.resolve()

@@ -13,7 +13,15 @@ from tuner.core.model import Problem, Run, Trial, Value, value_text
 from tuner.report.configurations import StoredTexts
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
-from tuner.report.tables import counted, duration, percent, problem_text, throughput, time_unit
+from tuner.report.tables import (
+    AGAINST_DEFAULT,
+    counted,
+    duration,
+    percent,
+    problem_text,
+    throughput,
+    time_unit,
+)
 from tuner.report.terminal import printable
 
 
@@ -68,6 +76,7 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         listed.append(("of the speed of light", percent(metrics.speed_of_light), said))
     if not problem.run.replayed:
         edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
+        edges += f"; {AGAINST_DEFAULT}" if winner.checked_against == "default" else ""
         said = f"in a fresh process; {edges}" if winner.exportable else winner.reason
         again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
         listed.append(("confirmed", again if winner.exportable else "no", said))

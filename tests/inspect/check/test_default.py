@@ -1,0 +1,143 @@
+"""Kernels whose results are compared with those of their default configuration, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.check.planted import findings
+from tuner.core.errors import KernelError
+from tuner.core.model import Configuration
+from tuner.core.processes import Child
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.emulator.host import COMPILER
+from tuner.kernel.load import read_kernel
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.roofline import ARCHITECTURES
+
+GPU = next(iter(ARCHITECTURES.values()))
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = { name = "total" }
+problem = { sizes = { n = 3000 }, dtypes = { input = "float32" } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.count = { shape = [1], dtype = "int32", role = "output" }
+tensors.y = { shape = [1], dtype = "input", role = "output" }
+reference = "default"
+variants.v.parameters.block_size = { values = [64, 128, 256] }
+variants.v.parameters.missing = { values = [0, 1] }
+variants.v.constraints."a block is not larger than the problem" = "block_size <= n"
+[[variants.v.launches]]
+template = "k.cu"
+entry = "total"
+arguments = ["x", "count", "y", "n"]
+grid = [1]
+block = ["block_size"]
+"""
+CODE = """\
+extern "C" __global__ void total(const float* x, int* count, float* y, int n) {
+    __shared__ float parts[block_size];
+    float sum = 0;
+    for (int i = threadIdx.x; i < n - missing; i += block_size) sum += x[i];
+    parts[threadIdx.x] = sum;
+    __syncthreads();
+    for (int s = block_size / 2; s > 0; s /= 2) {
+        if (threadIdx.x < s) parts[threadIdx.x] += parts[threadIdx.x + s];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) y[0] = parts[0], count[0] = n;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child[HostRequest, HostResult]]:
+    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
+    yield worker
+    worker.kill()
+
+
+def written(folder: Path, code: str = CODE, reference: str = 'reference = "default"') -> Path:
+    (folder / "k.cu").write_text(code)
+    (folder / "k.toml").write_text(KERNEL.replace('reference = "default"', reference))
+    return folder / "k.toml"
+
+
+def result(child: Child[HostRequest, HostResult], file: Path, size: int = 3000, **values: int) -> HostResult:
+    kernel = read_kernel(file)
+    configuration = Configuration.of("v", {"block_size": 64, "missing": 0, **values})
+    request = HostRequest(
+        file, GPU, (kernel.problem({"n": size}),), file.parent / "built", configuration=configuration
+    )
+    child.send(request)
+    answer = child.receive(60.0)
+    assert answer is not None and not answer.unsuitable
+    return answer
+
+
+def test_another_order_of_summing_up_is_right_with_all_contents_and_another_sum_is_not(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    file = written(tmp_path)
+    right = result(child, file, block_size=256)
+    assert right == HostResult()
+    assert result(child, file, block_size=128, missing=1).fault.startswith("y[0] is ")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        (
+            "y[0] = parts[0], count",
+            "count",
+            r"the default configuration leaves NaN in 1 of 1 elements of y ([0])",
+        ),
+        ("y[0] = parts[0]", "y[1] = parts[0]", "a write"),
+    ],
+)
+def test_a_default_that_is_wrong_itself_is_no_reference(
+    child: Child[HostRequest, HostResult], tmp_path: Path, was: str, now: str, said: str
+) -> None:
+    assert said in result(child, written(tmp_path, CODE.replace(was, now)), block_size=128).fault
+
+
+def test_where_the_default_is_not_valid_nothing_says_what_is_right(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    answer = result(child, written(tmp_path), 32, block_size=128)
+    assert answer == HostResult(undecided="no default configuration is valid")
+
+
+def test_check_says_what_results_were_compared_with(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, lines = findings(capsys, str(written(tmp_path)), "--cc", "90", "--configurations", "0")
+    assert (status, lines) == (0, [])
+
+
+def test_the_bounds_are_wider_than_those_of_a_reference_and_the_file_may_set_them(tmp_path: Path) -> None:
+    def allowed(reference: str) -> float:
+        kernel = read_kernel(written(tmp_path, reference=reference))
+        return settle_reference(kernel, kernel.problem(), GPU).tolerance_of("float32").coefficient
+
+    numpy = "reference.numpy = { y = 'sum(x)', count = 'n' }"
+    own, one = allowed("reference = 'default'"), allowed(numpy)
+    assert own > 100 * one
+    assert allowed("reference = { default = true, reduction = 1 }") == pytest.approx(2 * one)
+    assert allowed("reference = { default = true, tolerance = 3 }") == pytest.approx(3 * own)
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("reference = 'best'", "reference = 'best' is no table; choose from: default"),
+        ("reference = { default = true, numpy = { y = 'sum(x)' } }", "beside another reference"),
+        ("reference = { default = 1 }", "default = 1 is not true or false"),
+    ],
+)
+def test_anything_else_is_refused(tmp_path: Path, reference: str, said: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        read_kernel(written(tmp_path, reference=reference))
+    assert said in str(caught.value)

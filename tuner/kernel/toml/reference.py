@@ -1,0 +1,124 @@
+"""Read ``[reference]``: what the outputs of a kernel must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from tuner.core.errors import ExpressionError
+from tuner.expressions.array import ArrayExpression
+from tuner.kernel.spec import ReferenceSpec
+from tuner.kernel.toml.table import (
+    Names,
+    Table,
+    constant,
+    dtype,
+    exists,
+    expression,
+    named_function,
+    optional,
+)
+from tuner.kernel.toml.variants import read_launch
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.entries import TensorEntry
+
+
+def read_reference(
+    top: Table, names: Names, tensors: Mapping[str, TensorEntry], folder: Path
+) -> ReferenceSpec:
+    """Return the content of ``[reference]``; ``reference = "default"`` stands for one with ``default = true``.
+
+    Args:
+        top: the whole file.
+        names: what it may use.
+        tensors: of the kernel.
+        folder: where relative paths start.
+    """
+    given = top.get("reference", (dict, str), {})
+    if isinstance(given, str):
+        top.require(given, ["default"], f"reference = {given!r} is no table")
+        given = {"default": True}
+    table = Table(given, f"{top.where}: reference")
+    cuda = None
+    if table.has("cuda"):
+        launch = table.table("cuda")
+        cuda = read_launch(launch, folder, names, allow_magnitude=True)
+        given = {argument.name for argument in cuda.arguments}
+        for tensor in tensors.values():
+            for needed in (tensor.name, f"{tensor.name}_magnitude"):
+                if tensor.role != "input" and needed not in given:
+                    launch.fail(
+                        f"argument {needed!r} is missing",
+                        "the reference writes every output and its magnitude",
+                    )
+    golden = {}
+    for name, file in table.get("golden", dict, {}).items():
+        table.require(name, tensors, f"golden.{name} is not a tensor")
+        golden[name] = folder / str(file)
+        if exists(golden[name]) and not golden[name].is_file():
+            table.fail(f"golden.{name} = {file!r} is no plain file", "save it with numpy.save")
+    default = "accumulate" if "accumulate" in names.dtypes else "float32"
+    accumulate = dtype(table, names.dtypes, "accumulate", default)
+    tolerance = expression(table, "tolerance", names, 1)
+    if (factor := constant(tolerance)) is not None and not 0.0 < factor < math.inf:
+        table.fail(f"tolerance = {factor}", "it is a factor above 0 on the allowed error")
+    rounding = expression(table, "operand_rounding", names, 0)
+    if (error := constant(rounding)) is not None and not 0.0 <= error < 1.0:
+        table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
+    arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
+    text = table.get("python", str, "")
+    python = named_function(table, "python", text, folder) if text else None
+    if python is not None and all(
+        tensor.role == "input" or tensor.name in arrays for tensor in tensors.values()
+    ):
+        table.fail("numpy and python say what the same outputs are", "leave one of them out")
+    own = table.get("default", bool, False)
+    if own and (arrays or python is not None or cuda is not None or golden):
+        table.fail("default = true stands beside another reference", "leave one of them out")
+    return table.done(
+        ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding, own)
+    )
+
+
+def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    texts = table.get("numpy", (str, dict), {})
+    if isinstance(texts, str):
+        if len(outputs) > 1:
+            table.fail(
+                "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
+            )
+        texts = {outputs[0]: texts}
+    arrays = {}
+    usable = sorted({*names.arguments, *names.elements})
+    for output, text in texts.items():
+        table.require(output, outputs, f"numpy.{output} is not an output")
+        try:
+            arrays[output] = ArrayExpression(str(text))
+        except ExpressionError as error:
+            table.fail(f"numpy: {error}")
+        for unknown in sorted(arrays[output].names - set(usable)):
+            table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
+        for name in sorted(arrays[output].whole & tensors.keys()):
+            table.fail(
+                f"numpy = {text!r} uses the tensor {name} as a bound, an axis or a shape",
+                "use sizes and whole numbers",
+            )
+        dimensions = max(len(tensor.shape) for tensor in tensors.values())
+        if (axis := arrays[output].last_axis) is not None and axis >= dimensions:
+            table.fail(
+                f"numpy = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions"
+            )
+        for name, compared in arrays[output].compared.items():
+            _check_comparison(table, name, compared, names)
+    return arrays
+
+
+def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:
+    """Raise an error unless an ``if`` of the reference compares an option or dtype role with one of its values."""
+    comparable = [*(option for option in names.options if option not in names.elements), *names.dtypes]
+    table.require(name, comparable, f"numpy compares {name!r}, which is no option or dtype role")
+    values = [str(value) for value in names.options.get(name, ITEMSIZE)]
+    for text in sorted(texts):
+        table.require(text, values, f"numpy compares {name} with {text!r}")
