@@ -14,9 +14,9 @@ from tuner.core.processes import die_with_parent
 
 
 def main(path: Path) -> None:
-    """Do what a job says; write the times in milliseconds, and the arrays after the first call, beside it."""
+    """Do what a job says; write the times in milliseconds in its place, and the arrays after the first call beside."""
     job = json.loads(path.read_text())
-    library = ctypes.CDLL(job["library"])
+    library = ctypes.CDLL(str(path.with_suffix(".so")))
     function = library[job["name"]]
     function.restype = ctypes.c_float
     arrays: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def main(path: Path) -> None:
     for name, array in arrays.items() if job["keep"] else ():
         np.save(path.with_name(f"after-{name}"), array)
     times += [function(*arguments) for _ in range(job["iterations"] - 1)]
-    path.with_name("times.json").write_text(json.dumps(times))
+    path.write_text(json.dumps(times))
 
 
 if __name__ == "__main__":

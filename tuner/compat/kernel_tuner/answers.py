@@ -38,25 +38,31 @@ def expected(what: Definition, answer: Sequence[Any] | None, atol: float) -> dic
     Raises:
         UsageError: the answer does not fit the arguments.
     """
-    if answer is None:
+    if not (wanted := _wanted(what, answer)):
         return {"reference": None}
-    if len(answer) != len(what.arguments):
-        raise UsageError(
-            f"answer has {len(answer)} parts, and arguments {len(what.arguments)}", "give None for inputs"
-        )
-    values = {}
-    for name, argument, one in zip(what.parameters(), what.arguments, answer, strict=True):
-        if one is None or not np.ndim(argument):  # a number cannot be written
-            continue
-        value, shape = on_host(name, one)[0], np.shape(argument)
-        if value.size != np.size(argument):
-            raise UsageError(f"answer has {value.size} elements of {name}", f"give {np.size(argument)}")
-        values[name] = value.reshape(shape)
+    names = what.parameters()
+    values = {names[number]: one.reshape(np.shape(what.arguments[number])) for number, one in wanted.items()}
 
     def reference() -> dict[str, Any]:
         return {name: _allowing(value, atol) for name, value in values.items()}
 
     return {"reference": reference, "outputs": dict.fromkeys(values, "inout")}
+
+
+def _wanted(what: Definition, answer: Sequence[Any] | None) -> dict[int, Any]:
+    """Return the expected values of arrays, by the argument's number."""
+    if answer is not None and len(answer) != len(what.arguments):
+        raise UsageError(
+            f"answer has {len(answer)} parts, and arguments {len(what.arguments)}", "give None for inputs"
+        )
+    wanted = {}
+    for number, (argument, one) in enumerate(zip(what.arguments, answer or (), strict=False)):
+        if one is None or not np.ndim(argument):  # a number cannot be written
+            continue
+        wanted[number] = on_host(f"answer[{number}]", one)[0]
+        if wanted[number].size != np.size(argument):
+            raise UsageError(f"answer[{number}] has {np.size(one)} elements", f"give {np.size(argument)}")
+    return wanted
 
 
 def _allowing(value: Any, atol: float) -> Any:
@@ -65,17 +71,22 @@ def _allowing(value: Any, atol: float) -> Any:
     return (wide, (atol + RELATIVE * np.abs(wide)) / UNIT) if value.dtype.kind == "f" else value
 
 
-def judge(answer: Sequence[Any] | None, verify: Callable[..., Any] | None, atol: float) -> Judge | None:
-    """Return what judges all arguments after a launch: the script's function, or a comparison; None without both."""
+def judge(
+    what: Definition, answer: Sequence[Any] | None, verify: Callable[..., Any] | None, atol: float
+) -> Judge | None:
+    """Return what judges all arguments after a launch: the script's function, or a comparison; None without both.
+
+    Raises:
+        UsageError: there is no such function, and the answer does not fit the arguments.
+    """
     if verify is not None:
         more = {"atol": atol} if "atol" in inspect.signature(verify).parameters else {}
-        return lambda outputs: bool(np.all(verify(answer, outputs, **more)))
-    if answer is None:
+        return lambda after: bool(np.all(verify(answer, after, **more)))
+    if not (wanted := _wanted(what, answer)):
         return None
-    wanted = [
-        (number, on_host("answer", one)[0].ravel()) for number, one in enumerate(answer) if one is not None
-    ]
-    return lambda outputs: all(np.allclose(one, outputs[n].ravel(), RELATIVE, atol) for n, one in wanted)
+    return lambda after: all(
+        np.allclose(e.ravel(), after[n].ravel(), RELATIVE, atol) for n, e in wanted.items()
+    )
 
 
 def after_launch(what: Definition, kernel: KernelSpec, values: Mapping[str, Value]) -> list[Any]:

@@ -87,8 +87,9 @@ class HostCode:
         drawn = list(configurations(self._what.choices, self._what.how["where"]))
         if len(drawn) > trials:
             drawn = random.Random(self._options.get("seed")).sample(drawn, trials)
+        numbers = range(len(drawn))
         with ThreadPoolExecutor() as pool:
-            return list(map(self._called, drawn, pool.map(self._compiled, range(len(drawn)), drawn)))
+            return list(map(self._called, numbers, drawn, pool.map(self._compiled, numbers, drawn)))
 
     def _compiled(self, number: int, configuration: Mapping[str, Value]) -> tuple[str, float]:
         """Return what the compiler says of a failure, and the milliseconds that it took."""
@@ -97,32 +98,22 @@ class HostCode:
         lines = [f"#define {name} {value}" for name, value in configuration.items()]
         source = self._folder / f"k{number}.{'cu' if self._cuda else 'cc'}"
         source.write_text("\n".join([*lines, text, ALLOCATE if self._cuda else ""]))
-        command = [self._compiler, str(source), "-o", str(self._library(configuration)), *self._flags]
-        error = _error(command, COMPILE_S, self._folder)
-        return error, 1e3 * (time.monotonic() - began)
+        command = [self._compiler, str(source), "-o", str(source.with_suffix(".so")), *self._flags]
+        return _error(command, COMPILE_S, self._folder), 1e3 * (time.monotonic() - began)
 
-    def _library(self, configuration: Mapping[str, Value]) -> Path:
-        return self._folder / f"{'-'.join(map(str, configuration.values()))}.so"
-
-    def _called(self, configuration: Mapping[str, Value], compiled: tuple[str, float]) -> Row:
+    def _called(self, number: int, configuration: Mapping[str, Value], compiled: tuple[str, float]) -> Row:
         error, compile_ms = compiled
         if error:
             return row(configuration, Status.COMPILE_ERROR, (), None, error, compile=compile_ms)
-        began, library, job = time.monotonic(), self._library(configuration), self._folder / "job.json"
-        iterations = self._options.get("iterations") or 7
-        said = {
-            "library": str(library),
-            "name": self._what.name,
-            "arguments": self._described,
-            "iterations": iterations,
-        }
-        job.write_text(json.dumps({**said, "keep": self._judge is not None}))
+        began, job = time.monotonic(), self._folder / f"k{number}.json"
+        said = {"name": self._what.name, "arguments": self._described, "keep": self._judge is not None}
+        job.write_text(json.dumps({**said, "iterations": self._options.get("iterations") or 7}))
         error = _error([sys.executable, "-P", "-m", "tuner.compat.host_worker", str(job)], CALL_S)
-        samples = [] if error else json.loads(job.with_name("times.json").read_text())
-        library.unlink()
+        answer = json.loads(job.read_text())
+        samples = answer if isinstance(answer, list) else []  # else it has ended the process itself
         status = (
-            Status.LAUNCH_ERROR if error or min(samples) < 0 else Status.OK
-        )  # as these functions report one
+            Status.OK if samples and min(samples) >= 0 else Status.LAUNCH_ERROR
+        )  # as these functions say it
         if status is Status.OK and self._judge is not None and not self._judge(self._after()):
             status, error = Status.WRONG_RESULT, "wrong result"
         time_ms = statistics.median(samples) if status is Status.OK else None

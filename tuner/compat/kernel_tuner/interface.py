@@ -93,7 +93,7 @@ def tune_kernel(
     for note in (*what.notes, *notes):
         say(note)
     env: dict[str, Any] = {name: options.get(name) for name in ("iterations", "compiler_options")}
-    judges, rows = judge(answer, options.get("verify"), atol), list[Row]()
+    judges, rows = judge(what, answer, options.get("verify"), atol), list[Row]()
     if trials > len(known) and what.host:
         with temporary_folder() as folder:
             rows = HostCode(what, options, judges, folder).try_all(trials - len(known))
@@ -119,9 +119,10 @@ def tune_kernel(
         raise TunerError(
             f"no configuration of {kernel_name} succeeded; the first: {why}", "correct the kernel"
         )
-    raced = env.pop("winner", None) if objective == "time" else None
-    best = next((one for one in rows if raced and raced.items() <= one.items()), None)
-    env["best_config"] = best or best_of(rows, objective, options.get("objective_higher_is_better"))
+    raced = env.pop("winner", None)
+    env["best_config"] = best_of(rows, objective, options.get("objective_higher_is_better"))
+    if raced and objective == "time":
+        env["best_config"] = next(one for one in rows if raced.items() <= one.items())
     shown = [*tune_params, objective, *metrics]
     say(f"best of {len(rows)} by {objective}: {get_config_string(env['best_config'], shown, {'time': 'ms'})}")
     return rows, {**env, **totals(rows, time.monotonic() - began)}
