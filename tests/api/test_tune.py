@@ -101,3 +101,13 @@ def test_equal_sizes_are_asked_for(tune: Tune) -> None:
     }
     alone = tune(source, **call, sizes=())
     assert alone._state.run.problem.sizes == {}
+
+
+def test_the_default_as_reference(tune: Tune) -> None:
+    result = tune(reference="default")
+    assert result.checked_against == "default"
+    assert "checked against the default only" in result.verdict and result.confirmed
+    assert 'reference = "default"' in result.kernel.file.read_text()
+    bounded = tune(reference="default", tolerance=4, reduction=3)
+    assert bounded.kernel.reference.default and bounded.kernel.reference.tolerance.number({}) == 4
+    assert tune(reference=None).checked_against == "nothing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.api.arrays import is_array, on_host
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Value
 
 Texts = str | int | Callable[..., Any] | Sequence[str | int]
@@ -47,6 +47,17 @@ class Call:
 def sequence(value: Any) -> Sequence[Any]:
     """Return what may be one or several as several."""
     return [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+
+
+def require(given: Iterable[str], known: Collection[str], problem: str) -> None:
+    """Refuse a name that is unknown.
+
+    Raises:
+        UsageError: it says the problem, in which ``{!r}`` is the name, and what is near.
+    """
+    for name in given:
+        if name not in known:
+            raise UsageError(problem.format(name), suggestion(str(name), known))
 
 
 def values_of(name: str, given: Any) -> list[Value]:
@@ -91,8 +102,10 @@ def reference_of(
         for name, one in bounds.items()
         if one is not None
     }
-    if given is None or (isinstance(given, str) and given == "default"):
-        return given, None
+    if given is None:
+        return None, None
+    if isinstance(given, str) and given == "default":
+        return {"default": True, **more} if more else given, None
     if callable(given):
         return {"python": "caller.py:reference", **more}, given
     if isinstance(given, str | Path):
@@ -115,5 +128,7 @@ def reference_of(
             remedy = f"pass an array for each of {', '.join(outputs)}; or a function, text, 'default' or None"
             raise UsageError(f"reference has a {type(array).__name__} for {name}", remedy)
         golden[name] = f"{name}.expected.npy"
-        files[golden[name]] = on_host(name, array)[0].reshape(outputs[name])
+        files[golden[name]] = values = on_host(name, array)[0]
+        if values.shape != tuple(outputs[name]):
+            raise UsageError(f"reference has {name} of shape {values.shape}", f"pass {tuple(outputs[name])}")
     return {"golden": golden, **more}, None

@@ -25,6 +25,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tuner.core.errors import UsageError
+from tuner.kernel.functions import arguments_for
+
 CALLERS = "callers"
 """Folder beside ``caller.py``: a file for each program that answers now."""
 _TEXT = '''"""The reference is a function of the program that called tuner.tune, which this file asks for results."""
@@ -106,16 +109,17 @@ def caller_file(function: Callable[..., Any], available: Sequence[str]) -> str:
     Args:
         function: the reference.
         available: names of what it may take.
+
+    Raises:
+        UsageError: it wants something else.
     """
-    parameters = inspect.signature(function).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        names = list(available)
-    else:
-        names = [
-            one.name for one in parameters if one.kind is not one.VAR_POSITIONAL and one.name in available
-        ]
-    pairs = ", ".join(f"{name!r}: {name}" for name in names)
-    return _TEXT.format(code=code_digest(function), parameters=", ".join(names), pairs=pairs)
+    positional, named = arguments_for(function, {name: name for name in available}, "the reference")
+    if len(positional):
+        raise UsageError(
+            "the reference has parameters without names", "wrap it in a function that names them"
+        )
+    pairs = ", ".join(f"{name!r}: {name}" for name in named)
+    return _TEXT.format(code=code_digest(function), parameters=", ".join(named), pairs=pairs)
 
 
 def code_digest(function: Callable[..., Any]) -> str:

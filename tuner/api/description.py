@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import is_array, number, on_host, require_pointer
-from tuner.api.call import Call, Texts, reference_of, sequence, values_of
+from tuner.api.call import Call, Texts, reference_of, require, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.model import Value, digest
@@ -134,8 +134,7 @@ class _Reader:
                     f"{self.name} takes {len(names)} arguments, and args has {len(args)}", f"pass [{shown}]"
                 )
             args = dict(zip(names, args, strict=True))
-        if unknown := [name for name in args if name not in self.types]:
-            raise UsageError(f"{self.name} has no argument {unknown[0]!r}", suggestion(unknown[0], names))
+        require(args, names, f"{self.name} has no argument {{!r}}")
         for name, of in self.types.items():
             if name not in args:
                 if not (name in self.call.shapes if of.pointers else name in (self.call.sizes or ())):
@@ -154,6 +153,9 @@ class _Reader:
                 )
         for name, array in self.call.constants.items():
             self.arrays[name] = on_host(name, np.atleast_1d(array))
+        require(
+            self.call.shapes, self._tensor_names(), f"shapes names {{!r}}, which is no array of {self.name}"
+        )
 
     def _tensor_names(self) -> list[str]:
         return [*(name for name, of in self.types.items() if of.pointers), *self.call.constants]
@@ -169,11 +171,7 @@ class _Reader:
             return sizes
         whole = {name: value for name, value in values.items() if isinstance(value, int) and value > 0}
         if given is not None:
-            for name in given:
-                if name not in whole:
-                    raise UsageError(
-                        f"sizes names {name!r}, which is no positive integer of args", suggestion(name, whole)
-                    )
+            require(given, whole, "sizes names {!r}, which is no positive integer of args")
             return {name: whole[name] for name in given}
         named = {
             word
@@ -231,12 +229,9 @@ class _Reader:
         elif isinstance(outputs, Mapping):
             roles = dict(outputs)
         else:
-            roles = dict.fromkeys(sequence(outputs), "output")
+            roles = {str(name): "output" for name in sequence(outputs)}
+        require(roles, names, f"outputs names {{!r}}, which is no array of {self.name}")
         for name in roles:
-            if name not in names:
-                raise UsageError(
-                    f"outputs names {name!r}, which is no array of {self.name}", suggestion(name, names)
-                )
             if name in self.types and self.types[name].const:
                 raise UsageError(
                     f"outputs names {name}, which {self.name} takes as const", "name what it writes"
@@ -257,15 +252,20 @@ class _Reader:
                 )
             return TensorDraft(shape, dtype, role, "zeros" if role == "inout" else None)
         array, dtype = self.arrays[name]
-        return TensorDraft(shape, dtype, role, None if role == "output" else self._init(name, array, shape))
+        return TensorDraft(
+            shape, dtype, role, None if role == "output" else self._init(name, array, shape, role)
+        )
 
-    def _init(self, name: str, array: NDArray[Any], shape: Sequence[str]) -> Any:
+    def _init(self, name: str, array: NDArray[Any], shape: Sequence[str], role: str) -> Any:
         """Return what gives a tensor the values of an array: a number for equal ones, else a file.
 
         At other sizes floats are those of the call, cut or repeated.
         """
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            remedy = f", or outputs=[{name!r}] if {self.name} writes all of it" if role == "inout" else ""
+            raise UsageError(f"{name} has NaN", f"pass numbers{remedy}")
         first = array.flat[0].item()
-        if not math.isnan(first) and (array == array.flat[0]).all():
+        if (array == array.flat[0]).all():
             return first if first else "zeros"
         self.files[f"{name}.npy"] = array
         sizes = [size for size in self.sizes if any(re.search(rf"\b{size}\b", text) for text in shape)]
@@ -319,7 +319,7 @@ class _Reader:
     def _constraints(self) -> dict[str, str]:
         given = self.call.where
         conditions = {}
-        for condition in [given] if isinstance(given, str) or callable(given) else given:
+        for condition in [given] if callable(given) else sequence(given):
             if callable(condition):
                 (text,) = self._traced("where", condition)
             else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.call import Call, sequence
+from tuner.api.call import Call, require, sequence
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
 from tuner.api.progress import progress
@@ -23,7 +23,7 @@ from tuner.database.database import Database
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.headers import read_source
-from tuner.kernel.load import load_kernel
+from tuner.kernel.load import find_kernel, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning import session
 from tuner.tuning.request import Request, effort_options
@@ -109,33 +109,31 @@ class Kernel:
         **what: Any,
     ) -> None:
         text = str(kernel)
+        if not isinstance(kernel, str | Path) or not text.strip():
+            raise UsageError(
+                f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, or a name"
+            )
         self._described: Described | None = None
         self._name, self._params = text, dict(params or {})
-        if "__global__" in text or text.endswith(SOURCES):
-            file = None if "__global__" in text else Path(text).expanduser()
+        if "__global__" in text or "\n" in text or text.endswith(SOURCES):
+            file = Path(text).expanduser() if text.endswith(SOURCES) else None
             if file is not None and not file.is_file():
                 raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
-            require(what, OF_SOURCES, "a source")
+            require(what, OF_SOURCES, "a source has no argument {!r}")
             self._library = _library(args)
             source = read_source(file) if file else text
             self._described = described(
                 Call(source=source, file=file, args=args, params=self._params, **what)
             )
         else:
-            if "\n" in text:
-                raise UsageError(
-                    "the source has no __global__ function", "give the source that defines the kernel"
-                )
-            require(
-                {**what, **({} if args is None else {"args": args})},
-                OF_FILES,
-                f"{text}, which describes itself,",
-            )
+            find_kernel(text)
+            given = [*what, *([] if args is None else ["args"])]
+            require(given, OF_FILES, f"{text} describes itself, and takes no argument {{!r}}")
         self._problem = {name: what[name] for name in OF_FILES if name in what and self._described is None}
 
     def tune(self, **how: Unpack[RunHow]) -> Result:
         """Tune it; options, result and errors are those of :func:`tune`."""
-        require(how, RunHow.__annotations__, "tuning")
+        require(how, RunHow.__annotations__, "tuning has no argument {!r}")
         database, device_name = Path(how.get("db") or paths.DATABASE), how.get("device") or "auto"
         options = self._options(how)
         with ExitStack() as stack:
@@ -167,6 +165,9 @@ class Kernel:
         """
         chosen = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+        for name in ("trials", "time_s"):
+            if (most := how.get(name)) is not None and not (isinstance(most, int | float) and most > 0):
+                raise UsageError(f"{name} is {most!r}", "give a number above 0, or leave it out")
         if (mode := how.get("mode")) is not None:
             if mode not in list(Mode):
                 raise UsageError(f"mode is {mode!r}", suggestion(mode, Mode))
@@ -203,17 +204,6 @@ class Kernel:
                 yield
             except TunerError as error:
                 raise error from answers.error  # which has the lines of the user's function
-
-
-def require(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Refuse an argument that has no meaning.
-
-    Raises:
-        UsageError: that; it names what is near.
-    """
-    for name in given:
-        if name not in known:
-            raise UsageError(f"{what} has no argument {name!r}", suggestion(name, known))
 
 
 def _library(args: Any) -> str:
@@ -275,6 +265,6 @@ def tune(
     if not isinstance(reference, str) or reference != "default":
         what["reference"] = reference
     if isinstance(kernel, Kernel):
-        require(what, (), "a Kernel, which is described already,")
+        require(what, (), "a Kernel is described already, and takes no argument {!r}")
         return kernel.tune(**run)
     return Kernel(kernel, **what).tune(**run)
