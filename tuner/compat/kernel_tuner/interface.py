@@ -99,7 +99,7 @@ def tune_kernel(
             rows = HostCode(what, options, judges, folder).try_all(trials - len(known))
     elif trials > len(known):
         if options.get("verify"):
-            _require_first_gpu(options)
+            _require_launchable(options)
         against = expected(what, None if options.get("verify") else answer, atol)
         rows, found = _tuned(what, trials - len(known), against, judges, options)
         env |= found
@@ -156,7 +156,7 @@ def run_kernel(
     what = define(kernel_name, kernel_source, problem_size, arguments, params, divisors, None, options)
     if what.host:
         raise UsageError('run_kernel does not serve lang="C"', "call tune_kernel with an answer")
-    _require_first_gpu(options)
+    _require_launchable(options)
     kernel = Kernel(what.source, what.arguments, what.choices, **what.how, reference=None)
     with temporary_folder() as folder:
         spec = kernel.spec("cuda", folder / "none.db")
@@ -168,7 +168,10 @@ def _require_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
         raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
 
 
-def _require_first_gpu(options: Mapping[str, Any]) -> None:
+def _require_launchable(options: Mapping[str, Any]) -> None:
+    """Refuse what a launch in this process does not do."""
+    if options.get("cmem_args"):
+        raise UsageError("run_kernel and verify do not fill cmem_args", "give tune_kernel an answer")
     if options.get("device"):
         raise UsageError("what this process launches is on GPU 0", "set CUDA_VISIBLE_DEVICES, not device")
 
