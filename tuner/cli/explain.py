@@ -31,6 +31,7 @@ from tuner.inspect.explain.code import read_code
 from tuner.inspect.explain.explanation import Explanation
 from tuner.inspect.explain.explanation import explain as explain_code
 from tuner.inspect.explain.report import explanation_as_json, show_explanation
+from tuner.inspect.explain.short import show_in_short
 from tuner.inspect.tools.cases import Case, as_runs, compile_cases
 from tuner.inspect.tools.nsight import profile as run_ncu
 from tuner.inspect.tools.nvidia import NCU, find
@@ -50,8 +51,10 @@ def explain(asked: ExplainArguments) -> None:
         explanation = explained(asked.db, chosen, calibration)
     if asked.as_json:
         show_json(explanation_as_json(explanation))
-    else:
+    elif asked.full:
         show_explanation(explanation)
+    else:
+        show_in_short(explanation)
 
 
 def explained(db: Path, chosen: ChosenConfiguration, calibration: Calibration | None) -> Explanation:

@@ -96,12 +96,15 @@ Examples:
 class ExplainArguments(ForGpuArguments):
     """Explain what limits a configuration: roofline, occupancy, waves, memory access, bytes in flight, and advice.
 
-    Compiles it and reads its machine code, the SASS. Runs nothing, and needs no GPU.
-    Without --config and --trial, the configuration is the winner for this problem, or the default if nothing was tuned.
-    Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a typical
-    H200.
+    Shows six lines and what to change; --full shows all that was examined. Compiles it and reads its machine code, the
+    SASS. Runs nothing, and needs no GPU. Without --config and --trial, it is the winner for this problem, or else the
+    default. Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a
+    typical H200.
     """
 
+    full: bool = flag(
+        "-v", "--full", help_="Show all that was examined: each launch, its limits and its code."
+    )
     as_json: bool = shared.json()
 
 

@@ -223,6 +223,8 @@ def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
     blocks = counted(waves.blocks, "block")
     if waves.sms_used < gpu.sm_count:
         text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
+        if launch.grows:
+            return Advice("waves", OK, f"{text}, on purpose: the grid goes by their number")
         return Advice("waves", PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")
     if waves.at_once:
         text = f"{blocks} are all resident at once"
@@ -267,7 +269,7 @@ def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[
     want = f"Little's law asks for {least_bytes / 1024:.0f} to {most_bytes / 1024:.0f} KiB"
     if under_way.bytes >= least_bytes:
         yield Advice("bytes in flight", OK, f"{have}; {want}")
-    elif launch.waves.sms_used < explanation.gpu.sm_count:
+    elif launch.waves.sms_used < explanation.gpu.sm_count and not launch.grows:
         yield Advice("bytes in flight", PROBLEM, f"{have} on average: the grid is too small; {want}")
         return
     else:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from tuner.core.errors import TunerError
 from tuner.core.model import Gpu, Resources
 from tuner.database.records import Metrics
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
@@ -41,6 +43,8 @@ class LaunchExplanation:
     waves: Waves
     under_way: UnderWay | None
     """None where the code could not be read."""
+    grows: bool = False
+    """Whether a GPU of more SMs gets more blocks: then SMs without a block are left free on purpose."""
 
     @property
     def facts(self) -> CodeFacts | None:
@@ -103,15 +107,21 @@ def explain(chosen: ChosenConfiguration, code: Sequence[LaunchCode]) -> Explanat
     """
     kernel, problem, gpu = chosen.kernel, chosen.problem, chosen.gpu
     plan = make_plan(kernel, problem, gpu, chosen.configuration)
+    blocks = [math.prod(launch.grid) for launch in plan.launches]
+    on_more = blocks
+    with suppress(TunerError):
+        larger = make_plan(kernel, problem, replace(gpu, sm_count=2 * gpu.sm_count), chosen.configuration)
+        on_more = [math.prod(launch.grid) for launch in larger.launches]
+    grows = [more > here for here, more in zip(blocks, on_more, strict=True)]
     return Explanation(
         **vars(chosen),
         roof=roofline.roof_of(kernel, problem, gpu),
         pipe=roofline.pipe_of(gpu, problem.dtype, kernel.work.pipe),
-        launches=tuple(_launch(gpu, *pair) for pair in zip(plan.launches, code, strict=True)),
+        launches=tuple(_launch(gpu, *one) for one in zip(plan.launches, code, grows, strict=True)),
     )
 
 
-def _launch(gpu: Gpu, launch: Launch, code: LaunchCode) -> LaunchExplanation:
+def _launch(gpu: Gpu, launch: Launch, code: LaunchCode, grows: bool) -> LaunchExplanation:
     resources = replace(code.resources, dynamic_shared_bytes=launch.shared_bytes)
     shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
     fit = occupancy(
@@ -120,7 +130,7 @@ def _launch(gpu: Gpu, launch: Launch, code: LaunchCode) -> LaunchExplanation:
     waves = Waves(math.prod(launch.grid), fit.active_blocks, gpu.sm_count)
     resources = replace(resources, active_blocks=fit.active_blocks)
     under_way = _under_way(launch, resources.registers, shared, waves, code.facts) if code.facts else None
-    return LaunchExplanation(code, launch, resources, fit, waves, under_way)
+    return LaunchExplanation(code, launch, resources, fit, waves, under_way, grows)
 
 
 def _under_way(launch: Launch, registers: int, shared: int, waves: Waves, facts: CodeFacts) -> UnderWay:

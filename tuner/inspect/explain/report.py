@@ -40,7 +40,7 @@ def show_explanation(explanation: Explanation) -> None:
             _show_code(launch.facts)
     click.echo("\n--- advice")
     columns = ("verdict", "about", *(("launch",) if several else ()), "because")
-    tables.show(columns, _advice(advise(explanation), several))
+    tables.show(columns, advice_rows(advise(explanation), several))
 
 
 def _what(explanation: Explanation) -> Iterator[tuple[str, object]]:
@@ -57,7 +57,7 @@ def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
     yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
-    yield "roof", f"{explanation.binding}: {_roof(explanation)} by the data sheet, at the highest clock"
+    yield "roof", f"{explanation.binding}: {roof_text(explanation)} by the data sheet, at the highest clock"
     if ceiling is not None and time_ns != 0:
         yield "measured ceiling", _ceiling(roof, ceiling)
     if roof.speed_of_light_ns:
@@ -72,7 +72,8 @@ def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
         yield "note", explanation.launch_note
 
 
-def _roof(explanation: Explanation) -> str:
+def roof_text(explanation: Explanation) -> str:
+    """Return the roof that binds."""
     roof = explanation.roof
     if explanation.binding == "bandwidth":
         return _rate(roof.peak_bytes_per_s, "B/s")
@@ -103,17 +104,16 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
     yield "stack", f"{resources.stack_bytes} B per thread" if resources.stack_bytes else ""
-    *most, last = (_limit_name(limit) for limit in fit.limiters)
-    binding = f"{', '.join(most)} and {last}" if most else last
     yield (
         "resident",
         f"{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
-        f"({100 * fit.fraction:.0f} % occupancy); limited by {binding}",
+        f"({100 * fit.fraction:.0f} % occupancy); limited by {limiters_text(launch)}",
     )
     if waves.slots:
         yield "waves", _waves(launch)
     yield "note", launch.code.note
-    yield from _under_way(explanation, launch)
+    if explanation.binding != "matrix":  # what bounds the tensor cores is not the bytes in flight
+        yield from _under_way(explanation, launch)
 
 
 def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
@@ -196,6 +196,12 @@ def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
         yield _limit_name(limit), limit.blocks, "yes" if binds else "", more
 
 
+def limiters_text(launch: LaunchExplanation) -> str:
+    """Return what limits the blocks on an SM."""
+    *most, last = (_limit_name(limit) for limit in launch.occupancy.limiters)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _limit_name(limit: Limit) -> str:
     return "block slots" if limit.name == "blocks" else limit.name
 
@@ -262,7 +268,8 @@ def _accesses(accesses: Iterable[Access]) -> str:
 # -- advice
 
 
-def _advice(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ...]]:
+def advice_rows(lines: Sequence[Advice], several: bool) -> Iterator[tuple[object, ...]]:
+    """Yield rows of a table of advice, the most urgent first."""
     for line in sorted(lines, key=lambda line: URGENCY.index(line.verdict)):
         reason = f"rule of thumb: {line.text}" if line.rule_of_thumb else line.text
         launch = ((line.launch or ""),) if several else ()

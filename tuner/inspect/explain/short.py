@@ -1,0 +1,76 @@
+"""Why a configuration is as fast as it is, in short: what bounds it, what to change, and what was not examined."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.inspect.explain.advice import AdviceVerdict, advise
+from tuner.inspect.explain.explanation import Explanation
+from tuner.inspect.explain.report import advice_rows, limiters_text, roof_text
+from tuner.report import tables
+from tuner.report.configurations import Texts
+
+NOT_EXAMINED = "memory access patterns, bank conflicts, cache hits and stalls"
+"""What the numbers of a configuration do not show; ``tune profile`` measures it."""
+
+
+def show_in_short(explanation: Explanation) -> None:
+    """Print six lines, and the advice that is not ok."""
+    gpu, advice = explanation.gpu, advise(explanation)
+    undecided = sorted({line.name for line in advice if line.verdict is AdviceVerdict.UNKNOWN})
+    left_open = f"; not decided by numbers alone: {', '.join(undecided)}" if undecided else ""
+    unread = "" if all(launch.facts for launch in explanation.launches) else "the machine code, "
+    texts = Texts.of_kernel(explanation.kernel)
+    tables.show_pairs(
+        [
+            ("problem", f"{explanation.problem} on {gpu.name}"),
+            ("configuration", f"{texts(explanation.configuration)} ({explanation.source})"),
+            ("time", _time(explanation)),
+            (
+                "bound",
+                f"{explanation.binding}: {roof_text(explanation)} by the data sheet{_least(explanation)}",
+            ),
+            ("resident", _resident(explanation)),
+            ("not examined", f"{unread}{NOT_EXAMINED}{left_open}"),
+            *(("note", note) for note in (*explanation.notes, explanation.launch_note)),
+        ]
+    )
+    click.echo()
+    wanted = [line for line in advice if line.verdict in (AdviceVerdict.PROBLEM, AdviceVerdict.TRY)]
+    if not wanted:
+        tables.show_line("advice: nothing stands out in what was examined; --full shows it")
+        return
+    several = len(explanation.launches) > 1
+    columns = ("advice", "about", *(("launch",) if several else ()), "because")
+    tables.show(columns, advice_rows(wanted, several))
+
+
+def _time(explanation: Explanation) -> str:
+    if not explanation.time_ns:
+        return "not measured"
+    share = tables.percent(explanation.metrics.speed_of_light)
+    parts = (
+        tables.duration(explanation.time_ns),
+        tables.throughput(explanation.metrics),
+        f"{share} of peak" if share else "",
+    )
+    how = f" ({explanation.conditions})" if explanation.conditions else ""
+    return ", ".join(filter(None, parts)) + how
+
+
+def _least(explanation: Explanation) -> str:
+    least_ns = explanation.roof.speed_of_light_ns
+    return f", so at least {tables.duration(least_ns)}" if least_ns else ""
+
+
+def _resident(explanation: Explanation) -> str:
+    """Return how full an SM is; of several launches, in that which fills it least."""
+    launches = explanation.launches
+    number, launch = min(enumerate(launches, 1), key=lambda pair: pair[1].occupancy.fraction)
+    fit, resources = launch.occupancy, launch.resources
+    spills = f", {resources.spill_bytes} B of spills" if resources.spill_bytes else ""
+    which = f"launch {number} of {len(launches)}: " if len(launches) > 1 else ""
+    return (
+        f"{which}{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM, "
+        f"limited by {limiters_text(launch)}; {resources.registers} registers per thread{spills}"
+    )
