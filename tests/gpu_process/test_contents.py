@@ -37,7 +37,7 @@ class Problem:
         self.data.seal = lambda: None
         self.data.address = lambda name, _copy=0: self.data.memory.allocate(name, 4000)
         self.data.element = lambda tensor, index, _copy: self._output(tensor)[index]
-        self.data.download = lambda tensor, _name=None: np.ones(tensor.shape)
+        self.data.download = lambda tensor, _name=None: self.inputs.get(tensor.name, np.ones(tensor.shape))
         self.verifier = Verifier(self.data, ReferenceData("float32", **reference))
 
     def set_deadline(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +95,34 @@ def test_right_kernels_pass_and_wrong_ones_fail_with_the_magnitude_of_a_function
     half = total.astype(np.float16).astype(np.float64)
     if k <= 256:
         assert (np.abs(half - value) > allowed).any()
+
+
+@pytest.mark.parametrize("said", ["a python function", "numpy"])
+@pytest.mark.parametrize(
+    ("text", "shapes", "least", "most"),
+    [
+        ("a @ b", ((64, 500), (500, 64), (64, 64)), 500, 4000),
+        ("a + b", ((64, 64), (64, 64), (64, 64)), 3, 6),
+        ("a * 2", ((64, 64), (1,), (64, 64)), 1, 1),
+        ("a.sum() + 0 * b", ((300, 300), (1,), (1,)), 90000, 90001),
+        ("b + a.sum(axis=1)", ((64, 3000), (64,), (64,)), 3000, 9000),
+    ],
+)
+def test_terms_that_no_file_says_are_estimated(
+    said: str, text: str, shapes: Sequence[tuple[int, ...]], least: int, most: int, tmp_path: Path
+) -> None:
+    inputs = {name: RNG.normal(size=shape) for name, shape in zip("ab", shapes, strict=False)}
+    tensors = [Buffer(name, value.shape, "float32", "input") for name, value in inputs.items()]
+    tensors.append(Buffer("c", shapes[2], "float32", "output"))
+    (tmp_path / "f.py").write_text(f"def f(a, b): return {text}")
+    expressions = {"c": text.replace("a.sum()", "sum(a)").replace("a.sum(axis=1)", "sum(a, axis=1)")}
+    how = {"numpy": expressions} if said == "numpy" else {"python": PythonFunction(tmp_path / "f.py", "f")}
+    reference = SettledReference("float32", **how)
+    rough = expected_on_host(reference, tensors, inputs, {})["c"]
+    known = expected_on_host(reference, tensors, inputs, {}, patient=True)["c"]
+    assert (rough.estimated, rough.terms, known.estimated) == (False, 1, True)
+    assert least <= known.terms <= most
+    assert reference.tolerance_of("float32", known).reduction == known.terms
 
 
 def test_function_may_say_its_magnitudes(run: Run) -> None:

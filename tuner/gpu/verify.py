@@ -135,10 +135,8 @@ class Verifier:
         """Compare the outputs as they are now, in one copy of the tensors."""
         if not self.possible:
             return Verification(False, checked=False, message=self._nothing)
-        worst = min(
-            (self._compare(tensor, copy) for tensor in self._data.outputs),
-            key=lambda one: (one.passed, -one.worst_ratio),
-        )
+        found = [self._compare(tensor, copy) for tensor in self._data.outputs]
+        worst = min(found, key=lambda one: (one.passed, -one.worst_ratio))
         if not worst.passed and self.rough:
             self._estimate()
             return self.check(copy)
@@ -377,7 +375,7 @@ class Verifier:
         tensor = self._outputs[name]
         there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), expected_dtype(tensor))
         cuda = as_meant(there.reshape(tensor.shape), tensor)
-        index = disagreement(self._tolerances[name], cuda, expected)
+        index = disagreement(self._reference.tolerance_of(tensor.dtype, expected), cuda, expected)
         if index is not None and not expected.estimated:
             self._cross_check(name, self._on_host([name], self._inputs(), few=True, patient=True)[name])
         elif index is not None:
@@ -391,6 +389,7 @@ class Verifier:
         tensor = self._outputs[name]
         addresses = self._allocate(tensor)
         self._expected.add(name)
+        self._tolerances[name] = self._reference.tolerance_of(tensor.dtype, expected)
         if not expected.estimated:
             self.rough.add(name)
         arrays = ((expected.value, expected_dtype(tensor)), (expected.magnitude, "float32"))

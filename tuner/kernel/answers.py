@@ -92,7 +92,10 @@ def _read(file: Path) -> tuple[dict[str, Expected], float] | None:
         with np.load(file, allow_pickle=False) as kept:
             expected = {
                 name: Expected(
-                    kept[f"value {name}"], kept[f"magnitude {name}"], bool(kept[f"estimated {name}"])
+                    kept[f"value {name}"],
+                    kept[f"magnitude {name}"],
+                    bool(kept[f"estimated {name}"]),
+                    int(kept[f"terms {name}"]),
                 )
                 for name in kept["names"].tolist()
             }
@@ -108,6 +111,7 @@ def _write(file: Path, expected: Mapping[str, Expected], took_s: float) -> None:
             f"value {name}": one.value,
             f"magnitude {name}": one.magnitude,
             f"estimated {name}": one.estimated,
+            f"terms {name}": one.terms,
         }
     held = list(file.parent.iterdir())
     if sum(array.nbytes for array in map(np.asarray, arrays.values())) > MOST_BYTES / 2:

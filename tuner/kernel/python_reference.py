@@ -31,13 +31,13 @@ from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
 from tuner.kernel.reference import (
     OVERFLOW,
-    SMALLEST,
     UNIT_ROUNDOFF,
     Expected,
     SettledReference,
     as_output,
     word_of,
 )
+from tuner.kernel.terms import rounded, terms_of
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -62,7 +62,7 @@ def run_function(
     inputs: Mapping[str, Array],
     numbers: Mapping[str, Value],
     *,
-    reduction: int = 1,
+    reduction: int = 0,
     limit_s: float = LIMIT_S,
     further: bool = False,
     repeatable: bool = False,
@@ -81,7 +81,7 @@ def run_function(
         wanted: names of the outputs.
         inputs: values by tensor, in the shape that the kernel means.
         numbers: sizes and scalars by name.
-        reduction: terms of a sum.
+        reduction: terms of a sum; 0 if that is to be estimated with the magnitudes.
         limit_s: seconds for all calls together.
         further: whether this is a further content of the inputs, for which two calls have to do.
         repeatable: whether it is known to give the same for the same inputs.
@@ -112,7 +112,7 @@ def run_function(
         estimated = patient or bool(integers) or not missing or call_s * PROBES <= PROBING_S
         for _ in range(probes if integers or (missing and estimated) else 0):
             probed = call(
-                {name: _rounded(array, of[name].dtype, random, tied=tied) for name, array in exact.items()}
+                {name: rounded(array, of[name].dtype, random, tied=tied) for name, array in exact.items()}
             )
             for name in missing:
                 with np.errstate(all="ignore"):
@@ -120,6 +120,10 @@ def run_function(
             for name in integers:
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
+        terms = {}
+        if patient and missing and not reduction:
+            values = {name: first[name][0] for name in missing}
+            terms = terms_of(lambda given: {name: call(given)[name][0] for name in values}, exact, of, values)
     expected = {}
     for name, (value, magnitude) in first.items():
         if magnitude is None:
@@ -128,11 +132,13 @@ def run_function(
                 square = squares[name] / probes
                 if further:  # one probe says little of one element
                     square = FEW_PROBES**2 * np.maximum(square, square.mean())
-                response = np.sqrt(square * reduction)
+                response = np.sqrt(square * (reduction or terms.get(name, 1)))
                 magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
         dtype = of[name].dtype
         output = as_output(name, dtype, value, magnitude, "the Python reference", wraps=not further)
-        expected[name] = replace(output, estimated=estimated)
+        # Nothing has been said of terms before a patient call has estimated them.
+        said = estimated and (patient or bool(reduction) or name not in missing)
+        expected[name] = replace(output, estimated=said, terms=terms.get(name, 1))
     return expected
 
 
@@ -234,23 +240,6 @@ def _read_only(array: npt.NDArray[Any], dtype: str) -> Any:
     return given
 
 
-def _rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) -> Any:
-    """Return an input with an error of about one rounding in float32 in each element; integers have none.
-
-    Args:
-        array: the input.
-        dtype: its own.
-        random: draws the errors.
-        tied: whether equal zeros become different, too: the place of the largest of equal ones is open.
-    """
-    if dtype not in UNIT_ROUNDOFF:
-        return array
-    given = array * (1.0 + UNIT * random.standard_normal(array.shape))
-    given += (SMALLEST["float32"] if tied else 0.0) * random.standard_normal(array.shape)
-    given.flags.writeable = False
-    return given
-
-
 @contextmanager
 def limited(function: PythonFunction, limit_s: float, remedy: str) -> Iterator[None]:
     """Stop a function that takes too long; only in a main thread, elsewhere the process's own deadline stops it."""
@@ -300,11 +289,15 @@ def expected_on_host(
         name: {"word": word_of(output, tensors), "largest": largest} if further else {}
         for name, output in outputs.items()
     }
-    computed = {
-        name: _from_expression(ArrayExpression(text), outputs[name], names, limits[name])
-        for name, text in reference.numpy.items()
-        if name in outputs and name in wanted
-    }
+    computed = {}
+    for name, text in reference.numpy.items():
+        if name in outputs and name in wanted:
+            expression = ArrayExpression(text)
+            one = _from_expression(expression, outputs[name], names, limits[name])
+            if not reference.reduction and outputs[name].dtype in UNIT_ROUNDOFF:
+                terms = _terms_of(expression, outputs[name], inputs, names, tensors, one) if patient else 1
+                one = replace(one, estimated=patient, terms=terms)
+            computed[name] = one
     by_function = [name for name in outputs if name not in reference.numpy]
     if reference.python is not None and not set(by_function).isdisjoint(wanted):
         computed |= run_function(
@@ -333,6 +326,25 @@ def _from_expression(
             f"the numpy reference of {output.name} has shape {value.shape}, not {output.meant_shape}"
         ) from None
     return as_output(output.name, output.dtype, value, magnitude, "the numpy reference")
+
+
+def _terms_of(
+    expression: ArrayExpression,
+    output: Buffer,
+    inputs: Mapping[str, Array],
+    names: Mapping[str, Any],
+    tensors: Sequence[Buffer],
+    expected: Expected,
+) -> int:
+    """Return how many terms an element of a NumPy expression has, about."""
+
+    def call(given: Mapping[str, Any]) -> Mapping[str, npt.NDArray[Any]]:
+        value, _ = expression.evaluate({**names, **given}, whole=False)
+        return {output.name: np.broadcast_to(value, output.meant_shape)}
+
+    of = {tensor.name: tensor for tensor in tensors}
+    exact = {name: _read_only(array, of[name].dtype) for name, array in inputs.items()}
+    return terms_of(call, exact, of, {output.name: expected.value})[output.name]
 
 
 def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict[str, Expected]:

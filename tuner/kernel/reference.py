@@ -44,6 +44,8 @@ class Expected:
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
     estimated: bool = True
     """False where estimating it takes long: it is then the least that it can be. What is right with that is right."""
+    terms: int = 1
+    """That are added up for one element, as estimated where the kernel's file does not say it."""
 
 
 class SettledReference(Record, frozen=True):
@@ -51,8 +53,8 @@ class SettledReference(Record, frozen=True):
 
     accumulate: str
     """Dtype of the kernel's sums."""
-    reduction: int = 1
-    """Terms of a sum."""
+    reduction: int = 0
+    """Terms of a sum; 0 where the kernel's file does not say it."""
     tolerance: float = 1.0
     """Factor of the allowance."""
     operand_rounding: float = 0.0
@@ -68,9 +70,10 @@ class SettledReference(Record, frozen=True):
         """Return whether expressions or a function say all outputs."""
         return self.python is not None or all(output.name in self.numpy for output in outputs)
 
-    def tolerance_of(self, dtype: str) -> Tolerance:
-        """Return how far an output of a dtype may be off; errors as of :func:`tolerance`."""
-        return tolerance(self.reduction, self.accumulate, dtype, self.tolerance, self.operand_rounding)
+    def tolerance_of(self, dtype: str, expected: Expected | None = None) -> Tolerance:
+        """Return how far an output of a dtype may be off from what is expected; errors as of :func:`tolerance`."""
+        terms = self.reduction or (expected.terms if expected else 1)
+        return tolerance(terms, self.accumulate, dtype, self.tolerance, self.operand_rounding)
 
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:
@@ -114,10 +117,10 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
             f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
             "it is a relative error, such as 2**-10",
         )
-    terms = OF_DEFAULT if reference.default else 1
+    terms = OF_DEFAULT if reference.default else 0
     return SettledReference(
         problem.dtypes.get(reference.accumulate, reference.accumulate),
-        int(reference.reduction.number(names)) if reference.reduction else terms,
+        _reduction(reference.reduction.number(names)) if reference.reduction else terms,
         2.0 * tolerance if reference.default else tolerance,  # both are rounded
         rounding,
         {name: expression.text for name, expression in numpy_of(kernel, problem).items()},
@@ -201,6 +204,14 @@ def as_output(
     return Expected(value.astype(np.int64), np.zeros(value.shape))
 
 
+def _reduction(terms: float) -> int:
+    if terms < 1:
+        raise KernelError(
+            f"reduction is {terms:g}", "it is the number of terms of one output element, at least 1"
+        )
+    return int(terms)
+
+
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding to nearest."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
@@ -245,14 +256,7 @@ def tolerance(
         output: dtype of the output.
         factor: the kernel's own ``tolerance``.
         operand_rounding: largest relative error with which each factor of a product may be rounded.
-
-    Raises:
-        KernelError: the reduction is below 1.
     """
-    if reduction < 1:
-        raise KernelError(
-            f"reduction is {reduction}", "it is the number of terms of one output element, at least 1"
-        )
     if output not in UNIT_ROUNDOFF:
         return Tolerance(0.0, 0.0, 0.5, 0.0, float(reduction))
     u = UNIT_ROUNDOFF.get(accumulate, 0.0)

@@ -156,7 +156,7 @@ def test_what_is_right_is_not_suspected_and_what_has_no_answer_is_left_out(
             0.07,
             "x * x - x[::-1] ** 2",
             "y[i] = x[i] * x[i] - x[n - 1 - i] * x[n - 1 - i];",
-            1 + 9 + 4 + 2 * 2,
+            1 + 10 + 4 + 2 * 3,
         ),
     ],
 )

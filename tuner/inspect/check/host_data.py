@@ -159,9 +159,9 @@ class HostData:
             for tensor in self.outputs
         }
 
-    def tolerances(self) -> dict[str, Tolerance]:
-        """Return how far each output may be off."""
-        return {tensor.name: self._settled.tolerance_of(tensor.dtype) for tensor in self.outputs}
+    def tolerance_of(self, tensor: Buffer, expected: Expected) -> Tolerance:
+        """Return how far an output may be off from what is expected."""
+        return self._settled.tolerance_of(tensor.dtype, expected)
 
     def unchanged(self, memory: Mapping[str, HostArray]) -> str:
         """Return the name of an input that is not as it was; empty if all are."""

@@ -138,17 +138,17 @@ class _Runner:
             return HostResult(
                 f"the input {changed} is written to, at {data.problem.sizes_text}", "inputs stay as they are"
             )
-        bounds = data.tolerances()
         for tensor in data.outputs:
             if tensor.name in expected:
-                array, bound, one = memory[tensor.name], bounds[tensor.name], expected[tensor.name]
-                wrong = difference(tensor, array, one, bound)
+                array, one = memory[tensor.name], expected[tensor.name]
+                wrong = difference(tensor, array, one, data.tolerance_of(tensor, one))
                 if wrong and not one.estimated:
                     try:
                         expected = {**expected, **data.expected(further=further, patient=True)}
                     except TunerError as error:
                         return HostResult(undecided=error.problem)
-                    wrong = difference(tensor, array, expected[tensor.name], bound)
+                    one = expected[tensor.name]
+                    wrong = difference(tensor, array, one, data.tolerance_of(tensor, one))
                 if wrong:
                     return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1])
         return HostResult()
@@ -249,7 +249,7 @@ class _Runner:
 
     def _cross_check(self, data: HostData, expected: Mapping[str, Expected]) -> HostResult:
         """Compare the CUDA reference with the other one, as the measuring process does."""
-        bounds, computed = data.tolerances(), self._from_cuda(data)
+        computed = self._from_cuda(data)
         for tensor in data.outputs:
             mine = computed[tensor.name]
             if np.isnan(mine.value).any():
@@ -259,7 +259,7 @@ class _Runner:
             if tensor.name not in expected:
                 continue
             other = expected[tensor.name]
-            index = disagreement(bounds[tensor.name], mine.value, other)
+            index = disagreement(data.tolerance_of(tensor, other), mine.value, other)
             if index is not None and not other.estimated:
                 return self._cross_check(data, data.expected(patient=True))
             if index is not None:
