@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Said, assert_refused, said_by
+from tests.faults.command_line import Fake
 
 STENCIL = """\
 // A five-point stencil in one dimension {
@@ -356,3 +357,13 @@ def test_expressions_of_c_become_those_of_kernel_files(capsys: pytest.CaptureFix
     """
     data, _ = init(capsys, text)
     assert data["tensors"]["x"] == {"shape": ["1 * 2 ** log_n"], "dtype": "float32", "role": "inout"}
+
+
+def test_three_commands_lead_to_a_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a device that simulates the GPU: from a source without ``extern "C"`` in a folder with nothing else."""
+    init(capsys, STENCIL)
+    checked = said_by(capsys, "check", "kernel.toml", "--configurations", "2", "--cc", "90")
+    assert checked.code == 0, checked.out + checked.err
+    said = Fake(tmp_path, "kernel.toml", "--trials", "6", sleep_s=0.0).ends()
+    assert said.code == 0, said.err
+    assert "winner" in said.out and "default" in said.out
