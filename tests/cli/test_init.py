@@ -315,6 +315,17 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
 
 
+@pytest.mark.parametrize(("bound", "defaults"), [("512", (32, 8)), ("2 * 64", (32, 4)), ("16", (16, 1))])
+def test_a_block_keeps_within_the_launch_bounds(
+    bound: str, defaults: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, _ = init(capsys, VOLUME.replace("void scale", f"void __launch_bounds__({bound}) scale"))
+    (limit,) = data["variants"]["main"]["constraints"].values()
+    assert limit == f"block_x * block_y <= {128 if '*' in bound else bound}"
+    parameters = data["variants"]["main"]["parameters"]
+    assert (parameters["block_x"]["default"], parameters["block_y"]["default"]) == defaults
+
+
 def test_constant_memory_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
     #define RADIUS 3

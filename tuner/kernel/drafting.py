@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tuner.kernel.c_expressions import expression_text
 from tuner.kernel.code_use import CodeUse, Use
-from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
+from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.drafting_launch import LaunchGuess
 from tuner.kernel.parameter_values import is_block, parameter_draft
 from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
@@ -50,17 +51,22 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     several = sum(one != "1" for one in block) > 1
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
     axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
+    parameters = {name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()}
     threads = " * ".join(f"({one})" if re.search(r"\W", one) else one for one in block if one != "1")
-    named = len(re.findall(r"[A-Za-z_]\w*", threads)) > 1
+    most = names.number(kernel.launch_bounds[0]) if kernel.launch_bounds else None
+    constraints = {}
+    if most is not None and re.search(r"[A-Za-z]", threads):
+        constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
+    elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
+        constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
+    _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
     return Draft(
         name=names.named(kernel.short_name),
         sizes=names.sizes,
         tensors=tensors | {constants[name]: tensor for name, tensor in filled.items()},
         launches=[launch],
-        parameters={
-            name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()
-        },
-        constraints={"a block has at most 1024 threads": f"{threads} <= 1024"} if named else {},
+        parameters=parameters,
+        constraints=constraints,
         dtypes=names.dtypes or {names.role(*tensors): [next(iter(tensors.values())).dtype]},
         options=names.options,
         scalars=names.scalars,
@@ -69,6 +75,18 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
             "default", 'outputs are compared with those of the default; better: { numpy = "..." }'
         ),
     )
+
+
+def _reduce_defaults(parameters: dict[str, ParameterDraft], block: Sequence[str], most: int) -> None:
+    """Take smaller defaults for the threads of a block, the last first, until the kernel can have so many."""
+    defaults = {name: int(parameters[name].default or 1) for name in block}
+    for name in reversed(block):
+        smaller = [value for value in map(int, parameters[name].values) if value <= defaults[name]]
+        while math.prod(defaults[one] for one in block) > most and len(smaller) > 1:
+            smaller.pop()
+            defaults[name] = smaller[-1]
+    for name, default in defaults.items():
+        parameters[name] = replace(parameters[name], default=default)
 
 
 def _empty(names: SourceNames) -> list[Symbol]:
