@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import re
 import runpy
@@ -47,6 +48,8 @@ IMPORTS = [
 THEIRS = [(r"-arch=sm_52", "-arch=native")]
 """What today's nvcc needs changed, which no longer compiles for that architecture."""
 LIMIT_S = 90.0
+COUNTED = 20_000
+"""Combinations of which those are counted that meet the restrictions."""
 
 
 def main() -> None:
@@ -193,16 +196,16 @@ def thinned(params: Mapping[str, Any], restrictions: Any, most: int) -> dict[str
     def count(choices: Mapping[str, Any]) -> int:
         return sum(1 for _ in configurations(choices, where))
 
-    total = 1
-    for values in left.values():
-        total *= len(values)
-    while (
-        total > 20_000 or count(left) > most
-    ):  # every second value of the longest list, if something is left then
+    def size(choices: Mapping[str, Any]) -> int:
+        return math.prod(map(len, choices.values()))
+
+    while size(left) > COUNTED or count(left) > most:
+        # The middle half of the longest list: values at its ends are seldom good ones, or take long to compile.
         for name in sorted(left, key=lambda one: -len(left[one])):
-            half = {**left, name: left[name][::2]}
-            if len(left[name]) > 1 and (total > 20_000 or count(half)):
-                left, total = half, total * len(half[name]) // len(left[name])
+            few = len(left[name])
+            half = {**left, name: left[name][few // 4 : few // 4 + (few + 1) // 2]}
+            if few > 1 and (size(half) > COUNTED or count(half)):
+                left = half
                 break
         else:
             break

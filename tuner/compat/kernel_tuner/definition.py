@@ -23,7 +23,7 @@ MOST_BYTES, MOST_SOURCES = 4 << 20, 100_000
 """Of the sources that a function generates, together."""
 NOT_SERVED = {
     "texmem_args": "CUDA 12 has no texture references: read the array by a pointer, or through a texture object",
-    "observers": "tune explain and tune profile report what a winner does",
+    "observers": "tune explain says what limits a winner, tune profile what it does",
     "simulation_mode": "replay a cache file with: tune --device replay:FILE.json",
     "objectives": "give one objective",
 }

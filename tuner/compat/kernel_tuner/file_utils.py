@@ -33,7 +33,7 @@ def store_output_file(
     tune_params: Mapping[str, Any],
     objective: str = "time",
 ) -> None:
-    """Write results of ``tune_kernel`` as a T4 file, which ``tune import`` and ``--device replay:`` read.
+    """Write results of ``tune_kernel`` as a T4 file, which ``tune db import`` and ``--device replay:`` read.
 
     Args:
         output_filename: gets ``.json``; its folder is made.
