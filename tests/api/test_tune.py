@@ -66,6 +66,15 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"grid": None}, ["grid is missing"]),
         ({"grid": lambda m: -(-m // 4)}, ["grid", "m is a mapping of n, BLOCK, TILE"]),
         ({"where": lambda BLOCK, TILES: True}, ["wants 'TILES'", "did you mean TILE?"]),
+        ({"where": "BLOK > 1"}, ["constraints: BLOK > 1", "did you mean BLOCK?"]),
+        ({"grid": "ceil_div(m, BLOCK)"}, ["grid = 'ceil_div(m, BLOCK)' uses unknown name 'm'"]),
+        ({"args": [np.full_like(X, np.nan), X, 5000]}, ["x has NaN", "pass numbers"]),
+        ({"args": [X, np.full_like(X, np.nan), 5000]}, ["y has NaN", "outputs=['y']"]),
+        ({"reference": lambda x, m: x}, ["the reference wants 'm'", "choose from: n, x, y"]),
+        ({"reference": X[:7]}, ["reference has y of shape (7,)", "pass (5000,)"]),
+        ({"shapes": {"z": ("n",)}}, ["shapes names 'z'"]),
+        ({"trials": 0}, ["trials is 0"]),
+        ({"kernel": 5}, ["kernel is 5", "source text"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
         ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
@@ -101,6 +110,7 @@ def test_equal_sizes_are_asked_for(tune: Tune) -> None:
     }
     alone = tune(source, **call, sizes=())
     assert alone._state.run.problem.sizes == {}
+    assert "no other size was verified: no size says the 64 of a" in alone.verdict
 
 
 def test_the_default_as_reference(tune: Tune) -> None:

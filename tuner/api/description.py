@@ -50,6 +50,8 @@ class Described:
     """That of the caller, if it is a function."""
     arguments: tuple[str, ...]
     """The kernel's parameters in the order of its C signature."""
+    alone: str
+    """Why it holds for no other sizes; empty if it does."""
 
 
 def described(call: Call) -> Described:
@@ -119,7 +121,7 @@ class _Reader:
             reference=reference,
             compile=compiling,
         )
-        return Described(draft, self.files, function, tuple(self.types))
+        return Described(draft, self.files, function, tuple(self.types), "".join(self.fixed[:1]))
 
     # -- arguments, sizes and shapes
 
@@ -325,7 +327,9 @@ class _Reader:
             else:
                 text = self._literal(str(condition))
             conditions[" ".join(text.split())] = text
-        if self.fixed and self.sizes:
+        if not self.sizes:
+            self.fixed.append("it has no sizes")
+        elif self.fixed:
             alone = " and ".join(f"{name} == {size}" for name, size in self.sizes.items())
             conditions[f"this problem alone: {self.fixed[0]}"] = alone
         return conditions

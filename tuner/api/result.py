@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.api import folder
 from tuner.api.calling import launch, named
+from tuner.api.description import Described
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
 from tuner.core.errors import CallError, DatabaseError, UsageError
@@ -70,8 +71,8 @@ class Result:
 
     kernel: KernelSpec
     database: Path
-    arguments: tuple[str, ...]
-    """The parameters of the C function in order; empty for a kernel that was given by its file or name."""
+    _described: Described | None
+    """None for a kernel that was given by its file or name."""
     stopped: bool
     _state: State
     _result: state.Result | None
@@ -157,9 +158,8 @@ class Result:
                 "confirmed in a fresh process" if finish.exportable else f"not confirmed: {finish.reason}"
             )
             if not finish.edge_cases:
-                parts.append(
-                    f"no other size was verified{': ' if finish.edge_note else ''}{finish.edge_note}"
-                )
+                why = (self._described and self._described.alone) or finish.edge_note or "none is valid"
+                parts.append(f"no other size was verified: {why}")
         if self.checked_against == "default":
             parts.append("checked against the default only")
         return "; ".join(parts)
@@ -258,9 +258,9 @@ class Result:
             CallError: no winner was confirmed, or these are not what the kernel takes.
             DeviceError: the driver refuses.
         """
-        if not self.arguments:
+        if self._described is None:
             return self.operation(*args, stream=stream, **others)
-        return launch(self.operation, self.kernel, named(self.arguments, args, others), stream)
+        return launch(self.operation, self.kernel, named(self._described.arguments, args, others), stream)
 
     def __str__(self) -> str:
         return summary(self._result, self.database) if self._result else best_so_far(self._state)

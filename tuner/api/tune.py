@@ -16,7 +16,7 @@ from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, TunerError, UsageError, suggestion
+from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
 from tuner.database.database import Database
@@ -147,14 +147,14 @@ class Kernel:
             if isinstance(device, ReplayDevice) and not self._problem:
                 problem = device.recorded_instead(kernel, problem)
             store = stack.enter_context(Database.open(database))
-            arguments = self._described.arguments if self._described else ()
+            what = (kernel, database, self._described)
             try:
                 result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
             except Interrupted:
                 if observer.now is None:
                     raise KeyboardInterrupt from None
-                return Result(kernel, database, arguments, True, observer.now, None)
-            return Result(kernel, database, arguments, False, result.state, result)
+                return Result(*what, True, observer.now, None)
+            return Result(*what, False, result.state, result)
         raise AssertionError  # no context ends an error
 
     def _options(self, how: RunHow) -> RunOptions:
@@ -190,7 +190,12 @@ class Kernel:
         """Return the kernel as the engine has it, from a file that is written now unless it is there."""
         if self._described is None:
             return load_kernel(kernel_for(device, self._name))
-        return load_kernel(str(folder.kept(self._described, database)))
+        file = folder.kept(self._described, database)
+        try:
+            return load_kernel(str(file))
+        except KernelError as error:  # in the words of the call, which has no such file
+            problem = error.problem.removeprefix(f"{file.name}: ").replace("variants: main: ", "", 1)
+            raise UsageError(problem.replace("launches[0]: ", "", 1), error.remedy) from None
 
     @contextmanager
     def answering(self, kernel: KernelSpec) -> Iterator[None]:

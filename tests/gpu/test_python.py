@@ -1,0 +1,93 @@
+"""``tuner.tune`` on a GPU: from an empty folder to a kernel that is called."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tuner
+from tests.api.conftest import STENCIL, STENCIL_CALL
+
+pytestmark = pytest.mark.gpu
+
+N = 1 << 20
+X = np.random.default_rng(0).standard_normal(N).astype(np.float32)
+CALL = {name: STENCIL_CALL[name] for name in ("params", "grid", "block", "where")}
+
+
+def smoothed(x: np.ndarray) -> np.ndarray:
+    padded = np.pad(x, 1, mode="edge")
+    return 0.5 * x + 0.25 * (padded[:-2] + padded[2:])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_five_lines() -> None:
+    began = time.monotonic()
+    y = np.zeros_like(X)
+    result = tuner.tune(STENCIL, [X, y, N], **CALL, reference=lambda x: smoothed(x), trials=20)
+    assert time.monotonic() - began < 60.0  # with the calibration of a card that is new
+    assert result.confirmed, result.verdict
+    assert result.checked_against == "reference"
+    assert not y.any()
+    assert result(X, y, N) is y
+    np.testing.assert_allclose(y, smoothed(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_configuration_is_found_without_a_reference() -> None:
+    source = STENCIL.replace("0.5f *", "(TILE == 4 ? 0.4f : 0.5f) *")
+    result = tuner.tune(source, [X, np.zeros_like(X), N], **CALL, outputs=["y"])
+    wrong = {trial["TILE"] for trial in result.trials if trial["status"] == "wrong_result"}
+    assert wrong == {4}
+    assert result.checked_against == "default" and result.confirmed
+
+
+def test_a_failing_reference_names_its_line() -> None:
+    def fails(x: np.ndarray) -> np.ndarray:
+        raise ArithmeticError("no result")
+
+    with pytest.raises(
+        tuner.core.errors.TunerError, match=r"test_python\.py:\d+: ArithmeticError: no result"
+    ) as failed:
+        tuner.tune(STENCIL, [X, np.zeros_like(X), N], **CALL, reference=fails, trials=3)
+    assert isinstance(failed.value.__cause__, ArithmeticError)
+
+
+def test_tensors_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    source = """#include <cuda_bf16.h>
+    __global__ void smooth(const __nv_bfloat16* x, __nv_bfloat16* y, int n) {
+        const int first = (blockIdx.x * BLOCK + threadIdx.x) * TILE;
+        for (int i = first; i < first + TILE && i < n; ++i) {
+            const float left = x[i > 0 ? i - 1 : 0], centre = x[i], right = x[i < n - 1 ? i + 1 : i];
+            y[i] = 0.5f * centre + 0.25f * (left + right);
+        }
+    }"""
+    x = torch.randn(N, device="cuda", dtype=torch.bfloat16)
+    y = torch.empty_like(x)
+    result = tuner.tune(
+        source, [x, y, N], **CALL, outputs=["y"], trials=10,
+        reference=lambda x: torch.from_numpy(smoothed(x.numpy())), tolerance=2,
+    )  # fmt: skip
+    assert result.confirmed, result.verdict
+    result(x, y, N)
+    expected = smoothed(x.float().cpu().numpy())
+    np.testing.assert_allclose(y.float().cpu().numpy(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_problem_is_tuned_when_it_is_first_called() -> None:
+    torch = pytest.importorskip("torch")
+    add = tuner.load("vector_add", db="tuning.db", policy="tune", trials=5, time_s=20)
+    a, b = torch.randn(N, device="cuda"), torch.randn(N, device="cuda")
+    torch.testing.assert_close(add(a, b), a + b)
+    assert add.plan(dtypes={"input": "float32"}, n=N).match == "exact"
+    began = time.monotonic()
+    torch.testing.assert_close(add(a, b), a + b)
+    assert time.monotonic() - began < 0.1
