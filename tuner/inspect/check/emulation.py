@@ -22,6 +22,7 @@ from tuner.inspect.check.host_worker import HOST_RUNS, LENGTHS, HostRequest, Hos
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator.host import COMPILER, machine
+from tuner.kernel.contents import Content
 from tuner.kernel.edge_sizes import admitted_problems, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.spec import KernelSpec
@@ -41,6 +42,7 @@ MAX_THREADS = 1 << 17
 """Of all launches together: that many take a second."""
 FEW_SMS = 3
 """So that persistent blocks have several tiles."""
+INDICES = '; if they are indices, give their values by init = "inputs.py:FUNCTION"'
 DEADLINE_S = 180.0
 """For one result: its CPU time has a limit of its own, and other programs may want the processors."""
 
@@ -99,7 +101,8 @@ def check_on_host(
                 sizes += filter(None, [outcome.count])
         finally:  # what was found is said, whatever ends this
             for content, why in left_out.items():
-                report.note(f"nothing was run with {content}: {why}")
+                remedy = INDICES if content == Content.WHOLE else ""
+                report.note(f"nothing was run with {content}: {why}{remedy}")
             report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
 
 

@@ -1,0 +1,108 @@
+"""Variables of a candidate's code that its launches fill, with host memory in place of a GPU's."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.children.measuring import Candidate
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Verification
+from tuner.gpu import candidate as module
+from tuner.gpu.candidate import Loaded, load
+from tuner.gpu.problem import ProblemSession
+from tuner.runtime.launches import Launch, Plan
+
+SOURCE = """
+__constant__ float weights[3];
+__constant__ float other[2];
+__device__ float table[3];
+extern "C" __global__ void kernel(float* y) {
+    y[threadIdx.x] = weights[threadIdx.x] + other[threadIdx.x] + table[threadIdx.x]++;
+}
+"""
+
+
+class Card:
+    """Its driver: allocations and variables are NumPy arrays."""
+
+    def __init__(self) -> None:
+        self.variables = {name: np.zeros(12, np.uint8) for name in ("weights", "other", "table")}
+        self.w: npt.NDArray[np.float32] = np.array([1, 2, 3], np.float32)
+        self.kept: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def allocate(self, name: str, size_bytes: int) -> int:
+        self.kept[name] = np.zeros(size_bytes, np.uint8)
+        return self.kept[name].ctypes.data
+
+    def variable(self, name: str) -> npt.NDArray[np.float32]:
+        return self.variables[name].view(np.float32)
+
+    def load(self, monkeypatch: pytest.MonkeyPatch, *constants: tuple[str, str, int]) -> Loaded:
+        def copied(to: int, source: int, size: int) -> tuple[int]:
+            ctypes.memmove(to, source, size)
+            return (0,)
+
+        def read(to: Any, source: int, size: int) -> tuple[int]:
+            to[:] = ctypes.string_at(source, size)
+            return (0,)
+
+        driver = SimpleNamespace(
+            cuModuleLoadData=lambda cubin: (0, "module"),
+            cuModuleGetGlobal=lambda _, name: (0, self.variables[name.decode()].ctypes.data, 12),
+            cuMemcpyDtoD=copied,
+            cuMemcpyDtoH=read,
+            cuCtxSynchronize=lambda: (0,),
+        )
+        monkeypatch.setattr(module, "cu", driver)
+        monkeypatch.setattr(module, "cluster_orders", lambda helpers: SimpleNamespace(of=None))
+        monkeypatch.setattr(module, "Kernel", lambda *_: "kernel")
+        memory: Any = SimpleNamespace(unused=lambda name: name, allocate=self.allocate)
+        addresses = {"w": self.w.ctypes.data}
+        data: Any = SimpleNamespace(memory=memory, helpers=None, copies=1, addresses=lambda _=0: addresses)
+        launch = Launch((1, 1, 1), (3, 1, 1), 0, (), constants=constants)
+        cubin = compile_source(SOURCE, "kernel", "sm_90").cubin
+        return load(data, Candidate(Plan((launch,), ()), (cubin,), ("kernel",)))
+
+
+def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = Card()
+    loaded = card.load(monkeypatch, ("weights", "w", 12), ("table", "w", 12))
+    for name in ("weights", "table"):
+        assert card.variable(name).tolist() == [1, 2, 3]
+    assert loaded.unfilled == ["other"] and not loaded.keeps()
+    card.w[:] = 7  # other contents
+    loaded.fill()
+    for name in ("weights", "table"):
+        assert card.variable(name).tolist() == [7, 7, 7]
+    assert not loaded.keeps()
+    (region,) = loaded.regions
+    assert (ctypes.c_float * 3).from_address(region.image)[:] == [7, 7, 7]
+    card.variable("table")[0] += 1
+    assert "it changes table" in loaded.keeps()
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_wrong_result_alone_names_the_variable_that_nothing_fills(
+    monkeypatch: pytest.MonkeyPatch, passed: bool
+) -> None:
+    loaded = Card().load(monkeypatch, ("weights", "w", 12))
+    verification = Verification(passed, message="" if passed else "y[0] is 1, expected 2")
+    session: Any = SimpleNamespace(
+        limits=SimpleNamespace(floor_ns=0.0),
+        set_deadline=lambda _: None,
+        data=None,
+        empty_graph=lambda _: None,
+        check=lambda: verification,
+        _with_scratch_check=lambda _, checked: checked,
+    )
+    monkeypatch.setattr("tuner.gpu.problem.run_once", lambda *_: 1.0)
+    _, said = ProblemSession.first_run(session, loaded, 0.0)
+    assert ("__constant__ other is zero: no launch fills it" in said.message) is not passed
