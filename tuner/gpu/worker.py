@@ -70,6 +70,8 @@ RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
 LOAD_S = 60.0
 SETUP_S = 600.0
 """Allowed for a setup: a NumPy reference of a large problem takes its time."""
+KERNEL_SETUP_S = 120.0
+"""The same where the default configuration is the reference: it may hang."""
 CALIBRATION_S = 120.0
 NUMPY_S = 60.0
 """Allowed for NumPy on the host, which has no bound of its own."""
@@ -122,7 +124,9 @@ class Worker:
 
     def _setup(self, setup: Setup) -> SetupDone | Failed:
         self._release()
-        self._set_deadline(SETUP_S)
+        own = setup.problem.reference.default is not None
+        what = "the default configuration, which is the reference," if own else "the reference kernel"
+        self._set_deadline(KERNEL_SETUP_S if own else SETUP_S)
         try:
             return self._set_up(setup)
         except TunerError as error:
@@ -131,9 +135,9 @@ class Worker:
             return Failed(f"this GPU cannot be timed: {mismatch}")
         except DriverFailure as failure:
             if failure.sticky:
-                return Failed(f"the reference kernel failed: {failure}", dying=True)
+                return Failed(f"{what} failed: {failure}", dying=True)
             if status_of(failure) is not Status.OUT_OF_MEMORY:
-                return Failed(f"the reference cannot be launched: {failure}")
+                return Failed(f"{what} cannot be launched: {failure}")
             return Failed(f"this problem does not fit on the GPU: {failure}; {_needs(setup)}")
 
     def _set_up(self, setup: Setup) -> SetupDone:
