@@ -46,6 +46,7 @@ const frame = () => new Promise((next) => requestAnimationFrame(() => requestAni
 """
 FIRST_DRAWN = """
 const done = arguments[0];
+document.querySelector("#problem-1-convergence").scrollIntoView();
 const look = () => {
   if (document.querySelector("#problem-1-convergence .main-svg")) done(performance.now()); // since the page's start
   else requestAnimationFrame(look);

@@ -135,7 +135,7 @@ def test_each_figure_has_a_place_and_a_name(tmp_path: Path, capsys: pytest.Captu
 def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     several(tmp_path / "t.db")
     whole = report(capsys, tmp_path / "t.db", "--all")
-    names = " ".join(whole.data["figures"]["overview"]["layout"]["yaxis"]["ticktext"])
+    names = " ".join(whole.data["figures"]["overview"]["layout"]["yaxis"]["ticktext"]).replace("<br>", " ")
     assert all(one in names for one in ("(NVIDIA H200)", "(NVIDIA A100)", "gemm ", "vector_add "))
     assert len(whole.keys("-convergence")) == 3
     (history,) = whole.keys("-history")

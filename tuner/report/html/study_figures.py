@@ -35,6 +35,8 @@ MOST_VALUES = 50
 """Values of a parameter beyond which it is no axis."""
 MOST_FITTED, MOST_DRAWN, MOST_LINES = 2000, 1500, 240
 """Trials that importances, slices and lines are made of: of more, evenly from the fastest to the slowest."""
+MOST_POINTS = 3000
+"""Of the convergence: more take seconds to draw."""
 MOST_SLICES, MOST_AXES = 5, 7
 """Parameters: the most important ones."""
 TARGET = 0.1
@@ -97,9 +99,11 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     points, best = drawn.data
     numbers = [one.number + 1 for one in trials]
     said = f"{{y:.4g}} {unit}<extra></extra>"
-    marker = {"color": ACCENT, "opacity": 0.55, "size": 4 if len(trials) > 2000 else 6}
+    marker = {"color": ACCENT, "opacity": 0.55, "size": 6 if len(trials) < MOST_POINTS else 4}
+    every = -(-len(trials) // MOST_POINTS)
+    xs = [numbers[i] for i in points.x[::every]]
     points.update(
-        x=[numbers[i] for i in points.x], name="trial", marker=marker, hovertemplate=f"trial %{{x}}: %{said}"
+        x=xs, y=points.y[::every], name="trial", marker=marker, hovertemplate=f"trial %{{x}}: %{said}"
     )
     line = {"shape": "hv", "color": SECOND, "width": 2.2}
     best.update(x=numbers, name="best so far", line=line, hovertemplate=f"best so far %{said}")
@@ -116,14 +120,15 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     shown = [*(ns for ns in timed if ns <= edge), *(ns for ns, _ in known.values())]
     axis = logarithmic([ns / size for ns in shown], above=len(trials) > len(timed))
     failed = [one for one in trials if not one.status.ranked]
-    top = [10 ** axis["range"][1]] * len(failed)
+    crossed = failed[:: -(-len(failed) // MOST_POINTS) or 1]
+    top = [10 ** axis["range"][1]] * len(crossed)
     cross = {"symbol": "x-thin", "size": 7, "line": {"width": 1.6, "color": "#d0455b"}}
     crosses = go.Scatter(
-        x=[one.number + 1 for one in failed], y=top, mode="markers", marker=cross, cliponaxis=False
+        x=[one.number + 1 for one in crossed], y=top, mode="markers", marker=cross, cliponaxis=False
     )
     crosses.update(
         name="failed",
-        text=[str(one.status) for one in failed],
+        text=[str(one.status) for one in crossed],
         hovertemplate="trial %{x}: %{text}<extra></extra>",
     )
     drawn.add_trace(crosses)
@@ -131,6 +136,7 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     drawn.update_layout(hovermode="closest", showlegend=True)
     caption = f"Each trial in its order, and the best so far. {len(failed) or 'None'} of {len(trials)} trials failed"
     caption += ": the crosses above." if failed else "."
+    caption += f" The points are one in {every}." if every > 1 else ""
     caption += f" {beyond} slower ones are above the figure; a double click shows them." if beyond else ""
     caption += f" {problem.left_out} further trials are left out." if problem.left_out else ""
     return Figure("convergence", "Convergence", caption, drawn, 380)
@@ -202,7 +208,7 @@ def _importance(drawn: go.Figure, variant: str, count: int) -> Figure:
     drawn.update_traces(marker_color=ACCENT, hoverinfo="skip", hovertemplate=None)
     drawn.update_xaxes(title_text="importance", range=[0, 1.18 * max(shares, default=1.0)])
     drawn.update_yaxes(title_text="", tickmode="linear")
-    said = f"How much its value decides whether one of {count} trials of {variant} is of the fastest {TARGET:.0%}: "
+    said = f"How much its value decides if one of {count} trials of {variant} is of the fastest {100 * TARGET:.0f} %: "
     said += "PED-ANOVA; the sum is 1. It cannot tell parameters apart that the search varied together."
     return Figure(
         "importance", "What each parameter is worth", said, drawn, 90 + 22 * len(shares), wide=False

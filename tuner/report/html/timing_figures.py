@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -159,7 +160,8 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
     for one in shown:
         name = f"{one.run.problem.kernel} " if len(kernels) > 1 else ""
         gpu = f" ({one.run.gpu.name})" if len(gpus) > 1 else ""
-        names.append(inert(f"{name}{problem_text(one.run.problem)}{gpu}"))
+        lines = textwrap.wrap(f"{name}{problem_text(one.run.problem)}{gpu}", 26, max_lines=3)
+        names.append("<br>".join(map(inert, lines)))
     ratios = [one.winner.ratio or 1.0 for one in shown]
     low, high = [one.winner.ratio_low for one in shown], [one.winner.ratio_high for one in shown]
     symbols = ["circle" if one.winner.verdict == "faster" else "circle-open" for one in shown]
@@ -168,7 +170,7 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
         line_at(1.0, ends, "the default", DIM, label="", across=False),
         go.Scatter(x=ratios, y=places, mode="markers", marker={"color": ACCENT, "size": 10, "symbol": symbols},
                    error_x=intervals(low, ratios, high), text=names, hovertemplate="%{text}: %{x:.3f}x<extra></extra>"),
-        x="speedup over the default",
+        x="speedup",
     )  # fmt: skip
     drawn.update_xaxes(
         **logarithmic([1.0, *ratios, *filter(None, low), *(one for one in high if one and one < math.inf)])
@@ -200,8 +202,8 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
              speedup(won.ratio, won.ratio_low, won.ratio_high, won.verdict),
              "recording" if run.replayed else "measured")
         )  # fmt: skip
-    height = 90 + 26 * len(shown)
-    return Figure("overview", "The best of each problem", said, drawn, height, heads, rows, least=640)
+    height = 90 + 14 * max(2, *(name.count("<br>") + 2 for name in names)) * len(shown)
+    return Figure("overview", "The best of each problem", said, drawn, height, heads, rows)
 
 
 def outcomes(problem: TunedProblem) -> Figure | None:

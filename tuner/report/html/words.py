@@ -19,6 +19,7 @@ from tuner.report.tables import (
     duration,
     percent,
     problem_text,
+    speedup,
     throughput,
     time_unit,
 )
@@ -64,19 +65,19 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         throughput(metrics),
         f"{duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else "",
         problem.why_not_the_fastest,
+        AGAINST_DEFAULT if winner.checked_against == "default" else "",
     ]
     listed = [("winner", duration(winner.time_ns), "; ".join(filter(None, about)))]
     if winner.ratio:
-        low, high = winner.ratio_low, winner.ratio_high
-        ends = f"95 %: {low:.3f} to {high:.3f}; " if low is not None and high is not None else ""
-        listed.append(("speedup over the default", f"{winner.ratio:.3f}x", f"{ends}{winner.verdict}"))
+        over = winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
+        value, _, about_it = speedup(*over, over="the default").partition(" over the default")
+        listed.append(("speedup over the default", value, about_it.strip(" ;")))
     if metrics.speed_of_light:
         least = duration(metrics.speed_of_light * winner.time_ns)
         said = f"100 % is {least}, the least time that the hardware allows"
         listed.append(("of the speed of light", percent(metrics.speed_of_light), said))
     if not problem.run.replayed:
         edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
-        edges += f"; {AGAINST_DEFAULT}" if winner.checked_against == "default" else ""
         said = f"in a fresh process; {edges}" if winner.exportable else winner.reason
         again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
         listed.append(("confirmed", again if winner.exportable else "no", said))

@@ -5,7 +5,8 @@
   const find = (selector, within = document) => within.querySelector(selector);
   const all = (selector) => [...document.querySelectorAll(selector)];
   const inflate = async (id) => {
-    const bytes = Uint8Array.from(atob(find(`#${id}`).textContent), (letter) => letter.charCodeAt(0));
+    const { textContent } = find(`#${id}`);
+    const bytes = Uint8Array.fromBase64?.(textContent) ?? Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   };
   const inert = (text) => String(text).replace(/[&<>]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[letter]);
