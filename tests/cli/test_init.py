@@ -73,6 +73,9 @@ def test_a_file_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "kernel.toml exists", "--force")
     assert Path("kernel.toml").read_text() == "mine"
     assert said_by(capsys, "init", "kernel.cu", "-o", "other.toml").code == 0
+    assert_refused(said_by(capsys, "init", "kernel.cu", "-o", "other.cu", "--force"), 2, "other.cu", ".toml")
+    assert_refused(said_by(capsys, "init", "kernel.toml"), 2, "kernel.toml is no CUDA source")
+    assert_refused(said_by(capsys, "init", "none.cu"), 2, "no file none.cu")
     assert said_by(capsys, "init", "kernel.cu", "--force").code == 0
     assert Path("kernel.toml").read_text() == Path("other.toml").read_text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_init import GATHER, STENCIL, TILED, TOTAL, VOLUME, WARPS
+from tests.cli.test_init import GATHER, STENCIL, TILED, VOLUME, WARPS
 
 PROGRAM = """
 #include <cstdio>
@@ -29,7 +29,7 @@ int main() {
 """
 
 
-@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, TOTAL, PROGRAM])
+@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, PROGRAM])
 def test_three_commands_lead_to_a_winner(text: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.cu").write_text(text)
     for words in (

@@ -30,6 +30,8 @@ def init(asked: InitArguments) -> None:
     if source.suffix in (".toml", ".j2", ".py"):
         raise UsageError(f"{source} is no CUDA source", "give a .cu file; templates are described by hand")
     output = asked.output or source.with_suffix(".toml")
+    if output.suffix != ".toml":
+        raise UsageError(f"{output} is no name of a kernel's file", "let it end in .toml")
     if output.exists() and not asked.force:
         raise UsageError(f"{output} exists", "give another one with -o, or replace it with --force")
     refuse_missing_parent(output)
