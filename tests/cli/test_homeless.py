@@ -48,4 +48,4 @@ def test_tuning(tmp_path: Path) -> None:
 def test_doctor(tmp_path: Path) -> None:
     said = said_by_stranger(tmp_path, "tuner", "doctor")
     assert "Traceback" not in said.stderr
-    assert said.returncode == 1, said.stderr
+    assert said.returncode == 0, said.stderr

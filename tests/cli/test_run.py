@@ -17,6 +17,7 @@ import pytest
 
 from tests.commands import Tune, assert_one_line
 from tests.faults.kernels import write_kernel, write_synthetic_recording
+from tuner.cli import doctor
 from tuner.core.errors import Interrupted
 from tuner.kernel.load import load_kernel
 from tuner.tuning.request import Request
@@ -316,3 +317,13 @@ def test_doctor_tries_to_write_to_the_cache(
     assert detail in cache["detail"]
     assert bool(cache["remedy"]) == (state == "note")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_machine_that_can_replay_is_no_failure(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.cli.doctor.has_gpu", lambda: False)
+    said = tune("doctor", device="")
+    assert said.code == 0 and "only a GPU is missing: recordings can be replayed" in said.err
+    monkeypatch.setattr(
+        "tuner.cli.doctor._nvrtc", lambda: (doctor._missing("NVRTC", "none", "install it"), "")
+    )
+    assert tune("doctor", device="").code == 1

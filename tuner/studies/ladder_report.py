@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tuner.core.model import value_text
-from tuner.core.stats import UNDECIDED, Ratio
+from tuner.core.stats import UNDECIDED
 from tuner.report import tables
 from tuner.report.configurations import Texts, launch_note
 from tuner.report.terminal import printable
@@ -16,8 +16,6 @@ from tuner.studies.bench_report import comparison_text, contestant_record
 from tuner.studies.interleaved import Timing
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
-OTHER = " *"
-"""After a speed-up over times of another comparison."""
 BY_LAUNCH = " !"
 """After a time that is more the launch's than the kernel's."""
 
@@ -53,7 +51,9 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
     first = level.first(ladder.steps)
     tables.show_pairs(("  timed", line) for line in _timed(level))
     if level.comparisons:
-        over, against, what = f"over {first}", _against_head(level), f"what{texts.note}"
+        alone = len(level.comparisons) == 1
+        over = f"over {first}" if alone else f"over the first of its {_differing(level)}"
+        against, what = _against_head(level), f"what{texts.note}"
         rows = _rows(level, ladder, (over, against, what), texts)
         shown = [head for head in rows[0] if any(row[head] for row in rows)]
         if all(row["verified"] == "yes" for row in rows):
@@ -61,9 +61,14 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
         stacked = [head for head in (what, against, "verified", "rate", "of peak") if head in shown]
         rows = [{head: row[head] for head in shown} for row in rows]
         tables.show_rows(rows, right=("time", "rate", "of peak", over), stacked=stacked)
-    for line in _notes(ladder, level, first):
+    for line in _notes(ladder, level):
         tables.show_text(line, "  ", "    ")
     click.echo()
+
+
+def _differing(level: Level) -> str:
+    """Return in what the problems of a size differ."""
+    return "dtype" if len({one.problem.dtype for one in level.comparisons}) > 1 else "kind"
 
 
 def not_recorded(ladder: Ladder, level: Level) -> bool:
@@ -95,7 +100,6 @@ def _timed(level: Level) -> list[str]:
 def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Texts) -> list[dict[str, str]]:
     """Return a row for each step in the ladder's order, then for each baseline; ``heads`` differ by level."""
     over, against, what = heads
-    first = level.first(ladder.steps)
 
     def row(name: str, timed: tuple[StepComparison, Timing] | None) -> dict[str, str]:
         if timed is None:
@@ -111,7 +115,7 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
             "time": tables.duration(timing.time_ns),
             "rate": tables.throughput(figures),
             "of peak": tables.percent(figures.speed_of_light) if not timing.on_host else "",
-            over: _over(level.speed_up(comparison, timing, first)),
+            over: _over(comparison, timing),
             against: _against(comparison, timing),
             "verified": "yes" if timing.verified else "NO",
             what: timing.contestant.text if configuration is None else texts.cell(configuration),
@@ -119,9 +123,8 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
 
     steps = [(step.name, level.find(step.name)) for step in ladder.steps]
     others = [(one.name, (each, one)) for each in level.comparisons for one in each.baselines]
-    return [
-        row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in level.absent
-    ]
+    shown = {name for name, absence in level.absent.items() if not absence.recorded}
+    return [row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in shown]
 
 
 def _against(comparison: StepComparison, timing: Timing) -> str:
@@ -143,28 +146,29 @@ def _against(comparison: StepComparison, timing: Timing) -> str:
     )
 
 
-def _over(speed_up: tuple[Ratio, bool] | None) -> str:
-    if speed_up is None:
+def _over(comparison: StepComparison, timing: Timing) -> str:
+    """Return the speedup over the first step of the same dtype and options: others do other work."""
+    if not comparison.steps:
         return ""
-    times, paired = speed_up[0].median, speed_up[1]
-    text = f"{times:.2f}x" if 0.1 <= times < 100 else f"{times:.3g}x"
-    return text if paired else f"{text}{OTHER}"
+    times = comparison.against(timing, comparison.steps[0]).ratio.median
+    return f"{times:.2f}x" if 0.1 <= times < 100 else f"{times:.3g}x"
 
 
-def _notes(ladder: Ladder, level: Level, first: str) -> list[str]:
+def _notes(ladder: Ladder, level: Level) -> list[str]:
     """Return what the table does not show: where the launch decides, which steps are tied or missing, and why."""
     notes = []
     for comparison in level.comparisons:
         name = flavour(comparison, level.comparisons)
         text = _undecided(comparison)
         notes += [f"{name}: {text}" if name else text] if text else []
-    base = level.find(first)
-    if base is not None and any(comparison is not base[0] for comparison in level.comparisons):
-        notes.append(
-            f"{OTHER.strip()} another problem than {first}'s: both times were taken, but not in turn"
-        )
+    kinds = {flavour(one, level.comparisons): one.steps[0].name for one in level.comparisons if one.steps}
+    if len(kinds) > 1:
+        firsts = "; ".join(f"{kind} {name}" for kind, name in kinds.items())
+        notes.append(f"speedups are over the first step of the same {_differing(level)}: {firsts}")
     reasons: dict[str, list[str]] = {}
     for name, absence in level.absent.items():
+        if absence.recorded:  # said once for all sizes
+            continue
         reasons.setdefault(absence.reason, []).append(name)
     for reason, names in reasons.items():
         every = len(names) == len(ladder.steps) > 1
@@ -183,7 +187,7 @@ def _undecided(comparison: StepComparison) -> str:
     launch = launch_note(comparison.calibration, comparison.conditions, first.time_ns, tied=bool(tied))
     if launch or not tied:
         return launch
-    return f"{first.name} is statistically tied with {_listed([timing.name for timing in tied])}"
+    return f"{first.name} is tied with {_listed([timing.name for timing in tied])}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -194,11 +198,19 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def show_summary(ladder: Ladder) -> None:
-    """Print the times of every step and baseline over all sizes, and the shares of the speed of light."""
-    if missing := [level for level in ladder.levels if not_recorded(ladder, level)]:
+    """Print the times of every step and baseline over all sizes, and the shares of the peak."""
+    missing = [level for level in ladder.levels if not_recorded(ladder, level)]
+    if missing:
         sizes = ", ".join(sizes_text(level.sizes) for level in missing)
         nearest = next(iter(missing[-1].absent.values())).recorded
         tables.show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
+    unrecorded: dict[str, list[str]] = {}
+    for level in ladder.levels:
+        names = [name for name, absence in level.absent.items() if absence.recorded and level not in missing]
+        unrecorded.setdefault(", ".join(names), []).append(sizes_text(level.sizes))
+    for names_text, where in unrecorded.items():
+        if names_text:
+            tables.show_text(f"not in the recording at {', '.join(where)}: {names_text}")
     levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return
@@ -217,7 +229,7 @@ def show_summary(ladder: Ladder) -> None:
 
     table("time", lambda comparison, timing: f"{tables.duration(timing.time_ns)}{_mark(comparison, timing)}")
     table(
-        "of the speed of light",
+        "of peak",
         lambda comparison, timing: (
             "" if timing.on_host else tables.percent(comparison.metrics(timing).speed_of_light)
         ),

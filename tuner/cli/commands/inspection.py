@@ -285,7 +285,7 @@ list_kernels = command(ListArguments, "kernel_description:list_kernels", "list")
 
 @dataclass(frozen=True)
 class DoctorArguments:
-    """Show what this machine has, what is missing, and how to get it. Exit status 1 if tuning on a GPU cannot work.
+    """Show what this machine has, what is missing, and how to get it. Exit status 1 if more than a GPU is missing.
 
     Looks at Python, NVRTC, the GPU and its driver, what else uses the GPU, how well it can be timed, CUDA's headers,
     SQLite, the cache and NVIDIA's tools.
