@@ -86,12 +86,28 @@ def test_a_script_gets_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None
     assert {name: tensor.role for name, tensor in kernel.tensors.items()} == {"y": "inout", "x": "input"}
 
 
-def test_without_an_answer_times_count(capsys: pytest.CaptureFixture[str]) -> None:
-    results, env = kernel_tuner.tune_kernel(
-        "scale", SCALE, N, ARGUMENTS, {**PARAMETERS, "block_size_x": [32]}, strategy_options={"max_fevals": 2}
-    )
+def test_without_an_answer_the_first_configuration_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    few = {**PARAMETERS, "block_size_x": [32]}
+    budget = {"max_fevals": 2}
+    results, env = kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, few, strategy_options=budget)
     assert len(results) == 2 and all(one["time"] > 0 for one in results)
-    assert "results not checked" in capsys.readouterr().out and env["checked_against"] == "nothing"
+    assert env["checked_against"] == "default"
+    kernel = load_kernel(env["kernel_file"])
+    assert {name: tensor.role for name, tensor in kernel.tensors.items()} == {"y": "inout", "x": "input"}
+    other = SCALE.replace("__global__ void scale", 'extern "C" __global__ void scale__wrong')
+    assert "no configuration of scale__wrong succeeded; the first: wrong_result" in refused(
+        lambda: kernel_tuner.tune_kernel("scale__wrong", other, N, ARGUMENTS, few, strategy_options=budget)
+    )
+    assert (
+        "2 of 2 configurations give other results than the first; so they are timed"
+        in capsys.readouterr().out
+    )
+
+
+def test_arrays_that_are_only_read_are_inputs() -> None:
+    body = "float *p = b; a[0] += *c; p[1] = d[2] + d[3];"
+    source = f"__global__ void scale(float *a, float *b, float *c, float *d) {{ {body} }}"
+    assert defined(source, N, {"k": [1]}).written() == ["a", "b", "c"]
 
 
 def test_grids_blocks_and_macros() -> None:

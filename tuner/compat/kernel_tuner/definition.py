@@ -14,7 +14,8 @@ from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.signature import read_signatures
+from tuner.kernel.code_use import CodeUse
+from tuner.kernel.signature import KernelSignature, Source, read_signatures
 
 CUDA = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
 BLOCK = {"block_size_x": "256", "block_size_y": "1", "block_size_z": "1"}
@@ -64,12 +65,25 @@ class Definition:
             KernelError: the source has no such function.
             UsageError: there are more or fewer arguments.
         """
-        function = read_signatures(self.source).kernel(re.split(r"[<({]", self.name)[0].strip())
-        names = [one.name for one in function.parameters]
+        names = [one.name for one in self._signature()[1].parameters]
         if len(names) != len(self.arguments):
             takes = f"{self.name} takes {len(names)} arguments, and {len(self.arguments)} are given"
             raise UsageError(takes, f"pass {', '.join(names)}")
         return names
+
+    def written(self) -> list[str]:
+        """Return the arrays that the code may write: those of which it does not only read elements."""
+        source, function = self._signature()
+        uses = CodeUse(source, function, ()).pointers
+        free = [one.name for one in function.parameters if one.type.pointers and not one.type.const]
+        read = [
+            name for name in free if (use := uses[name]).read and not (use.written or use.added or use.passed)
+        ]
+        return [name for name in free if name not in read]
+
+    def _signature(self) -> tuple[Source, KernelSignature]:
+        source = read_signatures(self.source)
+        return source, source.kernel(re.split(r"[<({]", self.name)[0].strip())
 
 
 def define(

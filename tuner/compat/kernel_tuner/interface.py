@@ -23,7 +23,7 @@ from tuner.compat.kernel_tuner.results import (
     write_cache,
 )
 from tuner.compat.kernel_tuner.util import get_config_string
-from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status
 
@@ -101,7 +101,9 @@ def tune_kernel(
         if options.get("verify"):
             _require_launchable(options)
         against = expected(what, None if options.get("verify") else answer, atol)
-        rows, found = _tuned(what, trials - len(known), against, judges, options)
+        if options.get("verify"):
+            against["reference"] = None
+        rows, found = _checked(what, trials - len(known), against, judges, options)
         env |= found
     rows = [{name: {**one, **what.left_out}[name] for name in names} | one for one in rows]
     tried = [[one[name] for name in names] for one in rows]
@@ -209,6 +211,29 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     return trials, [f"{note} (max_fevals in strategy_options sets how many)" if trials < size else note]
 
 
+def _checked(
+    what: Definition, trials: int, against: dict[str, Any], judges: Judge | None, options: Mapping[str, Any]
+) -> tuple[list[Row], dict[str, Any]]:
+    """Return results, unchecked if the parameters change what most configurations compute."""
+    if against["reference"] != "default":
+        return _tuned(what, trials, against, judges, options)
+    try:
+        rows, env = _tuned(what, trials, against, None, options)
+        others = [one for one in rows if one.get("status") == Status.WRONG_RESULT]
+        said = f"{len(others)} of {len(rows)} configurations give other results than the first"
+        if 2 * len(others) <= len(others) + sum(ERROR not in one for one in rows):
+            if others and not options.get("quiet"):
+                _say(f"{said}, and count as failures: an answer decides which are right")
+            return rows, env
+    except (NoGpuError, UsageError):
+        raise
+    except TunerError as error:
+        said = error.problem
+    if not options.get("quiet"):
+        _say(f"{said}; so they are timed, and their results not checked: give an answer")
+    return _tuned(what, trials, {**against, "reference": None}, None, options)
+
+
 def _tuned(
     what: Definition,
     trials: int,
@@ -240,8 +265,6 @@ def _tuned(
         env["winner"] = result.best if any(ERROR not in one for one in rows) else None
     elif judges is not None:
         env |= {"winner": _judged(what, result, rows, judges), "checked_against": "verify, the best alone"}
-    elif not options.get("quiet"):
-        _say("no answer: configurations are timed, and their results not checked")
     return rows, env
 
 
