@@ -153,7 +153,8 @@ def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Ex
             'outputs begin as NaN: it must write all of them, or they have role = "inout"',
         )
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    return Expected(value, size + math.sqrt(terms * float(np.mean(size**2))))
+    largest = float(size.max()) or 1.0  # whose square may be beyond float64
+    return Expected(value, size + largest * math.sqrt(terms * float(np.mean((size / largest) ** 2))))
 
 
 def as_output(
