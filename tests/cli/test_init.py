@@ -160,7 +160,23 @@ __global__ void paint(const float4* in, Colour* out, int n) {
     if (i < n) { out[i].r = in[i].x; }
 }
 """
+CASTS = """
+__global__ void copy4(const float* from, float* to, int n) {
+    const float4* in = reinterpret_cast<const float4*>(from);
+    float4* out = (float4*)to;
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n / 4) out[i] = in[i];
+}
+"""
+MASKED = """
+__global__ void positive(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && x[i] > 0) y[i] = x[i];
+}
+"""
 CASES = {
+    CASTS: ({"from_": "n input", "to": "n output"}, ["ceil_div(n // 4, 128)"], ["128"]),
+    MASKED: ({"x": "n input", "y": "n inout zeros"}, ["ceil_div(n, block_size)"], ["block_size"]),
     TILED: (
         {"A": "M K input", "B": "K N input", "C": "M N output"},
         ["ceil_div(N, TILE)", "ceil_div(M, TILE)"],

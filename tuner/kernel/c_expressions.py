@@ -14,7 +14,7 @@ from tuner.runtime.dtypes import ITEMSIZE
 DEPTH = 8
 """Definitions of variables that are put in for each other."""
 MOST_TERMS = 64
-_TOKEN = re.compile(r"\s*(\d[\w.']*|[A-Za-z_]\w*|->|::|&&|\|\||<<|>>|[<>=!]=|.)", re.DOTALL)
+_TOKEN = re.compile(r"\s*(\d[\w.']*|[A-Za-z_]\w*|->|::|&&|\|\||<<|>>|//|[<>=!]=|.)", re.DOTALL)
 _TYPES = frozenset((*NUMBERS, *NO_TYPE, *PASSED_AS))
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", "dynamic_cast")
 _SUFFIX = re.compile(r"(?i)(?<=[\da-f.])(?:u?l{0,2}|l{1,2}u)\Z")

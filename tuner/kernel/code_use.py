@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.kernel.c_expressions import Product, Sum, python_name, python_of, sum_of, text_of
+from tuner.kernel.c_types import vector_of
 from tuner.kernel.signature import KernelSignature, Source
 from tuner.kernel.tokens import Token, close_of, joined
 from tuner.kernel.written_launches import variables_of
@@ -18,7 +19,8 @@ _TURNED = str.maketrans("<>", "><")
 _ENDS = frozenset(("(", ")", "{", "}", ";", "&&", "||", "?", ",", "=", "!", "[", "]", ":"))
 _POINTED = re.compile(r"&\s*(\w+)\s*\[(.*)\]\s*\Z", re.DOTALL)
 _CAST = re.compile(
-    r"(?:reinterpret_cast\s*<[^>]*>\s*\(\s*|\(\s*(?:const\s+)?\w+\s*(?:const\s*)?\*+\s*\)\s*\(*\s*)(\w+)\s*\)*\Z"
+    r"(?:reinterpret_cast\s*<\s*(?:const\s+)?(?P<to>\w+)[^>]*>\s*\(\s*|\(\s*(?:const\s+)?(?P<type>\w+)\s*(?:const\s*)?\*+\s*\)\s*\(*\s*)"
+    r"(?P<name>\w+)\s*\)*\Z"
 )
 
 
@@ -48,23 +50,21 @@ class CodeUse:
 
     def __init__(self, source: Source, kernel: KernelSignature, sizes: Collection[str]) -> None:
         self.body, self.sizes = kernel.body, frozenset(sizes)
-        self.words = {token.text for token in kernel.body}
         numbers = {
             name: macro.value
             for name, macro in source.macros.items()
             if macro.parameters is None and not macro.guarded and name not in self.sizes
         }
-        begins = dict(variables_of(kernel.body))
-        changed = set(self._changed())
-        self.begins = begins
-        self._first = {**numbers, **source.constants, **begins}
         numbers |= source.constants
+        self.begins = begins = dict(variables_of(kernel.body))
+        self._first = {**numbers, **begins}
+        changed = set(self._changed())
         self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
         self.bounds: dict[str, Sum] = {}
         self.again = {name for name in begins if self._assignments(name) > 1}
         """Variables that are set more than once."""
-        self.partly = False
-        """Whether conditions leave out elements at the beginning or the end."""
+        self.partly = any(self._by_data(at) for at, token in enumerate(self.body) if token.text == "if")
+        """Whether conditions leave out elements: at the beginning or the end, or by what is in an array."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
         self.pointers = {one.name: Use() for one in kernel.parameters if one.type.pointers}
@@ -81,6 +81,9 @@ class CodeUse:
             declared = (before.isidentifier() and before not in ("return", "else")) or before in ("*", "&")
             if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
                 yield token.text
+
+    def _by_data(self, at: int) -> bool:
+        return any(token.text == "[" for token in self.body[at : close_of(self.body, at + 1)])
 
     def _assignments(self, name: str) -> int:
         texts = [token.text for token in self.body]
@@ -145,8 +148,8 @@ class CodeUse:
 
     def _places(self, terms: Sum) -> bool:
         """Return whether a sum depends on a block or thread."""
-        full = [sum_of(python_of(text_of(terms)), self._first)]
-        return any("Idx_" in name for one in full if one for product in one for name in product)
+        full = sum_of(python_of(text_of(terms)), self._first) or {}
+        return any("Idx_" in name for product in full for name in product)
 
     # -- pointers
 
@@ -162,24 +165,21 @@ class CodeUse:
                     aliases[name] = name, offset or {}, 1
         for at, token in enumerate(self.body):
             if token.text in aliases and not (at and self.body[at - 1].text in (".", "->")):
-                name, offset, _ = aliases[token.text]
-                self._occurrence(at, self.pointers[name], offset)
-        for use in self.pointers.values():
-            for index in use.indices:
-                for product in index:
-                    for part in product:
-                        for inner in re.findall(r"(\w+)\[", part):
-                            if inner in aliases:
-                                self.pointers[aliases[inner][0]].limits = next(
-                                    name for name, other in self.pointers.items() if other is use
-                                )
+                name, offset, lanes = aliases[token.text]
+                self._occurrence(at, self.pointers[name], offset, lanes)
+        for name, use in self.pointers.items():
+            parts = {part for index in use.indices for product in index for part in product}
+            for inner in re.findall(r"(\w+)\[", " ".join(parts)):
+                if inner in aliases:
+                    self.pointers[aliases[inner][0]].limits = name
 
     def _alias(self, text: str, aliases: Mapping[str, tuple[str, Sum, int]]) -> tuple[str, Sum, int] | None:
-        """Return the pointer that a variable is made of, and by how many elements it is moved."""
+        """Return the pointer that a variable is made of, by how many elements it is moved, and how many it takes."""
+        several = 1
         if match := _POINTED.match(text):
             name, moved = match[1], self.sum(match[2])
         elif match := _CAST.match(text):
-            name, moved = match[1], {}
+            name, moved, several = match["name"], {}, vector_of(match["to"] or match["type"])[1]
         else:
             terms = sum_of(python_of(text)) or {}
             name = next((one for one in aliases if (python_name(one),) in terms), "")
@@ -188,9 +188,9 @@ class CodeUse:
         if name not in aliases or moved is None:
             return None
         of, before, lanes = aliases[name]
-        return of, {**before, **moved}, lanes
+        return of, {**before, **moved}, lanes * several
 
-    def _occurrence(self, at: int, use: Use, offset: Sum) -> None:
+    def _occurrence(self, at: int, use: Use, offset: Sum, lanes: int) -> None:
         before = self.body[at - 1].text if at else ""
         after = self.body[at + 1].text if at + 1 < len(self.body) else ""
         if after == "[":
@@ -199,7 +199,9 @@ class CodeUse:
                 return  # where another pointer begins
             index = self.sum(self.body[at + 2 : close])
             if index is not None:
-                use.indices.append(_sum_of_both(index, offset))
+                use.indices.append(
+                    _sum_of_both({one: lanes * factor for one, factor in index.items()}, offset)
+                )
             self._access(at, close + 1, use, before)
         elif before == "*" and at > 1 and self.body[at - 2].text in (";", "{", "}", ")", "=", "(", "+", "-"):
             use.indices.append(dict(offset))

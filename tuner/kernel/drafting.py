@@ -41,7 +41,8 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     """
     names = SourceNames(source, kernel, file, undefined_names(source, headers))
     use = CodeUse(source, kernel, names.of_problem)
-    tensors = _Tensors(names, use).all()
+    read = _Tensors(names, use)
+    tensors = read.all()
     _settle_sizes(names, tensors, use)
     guess = LaunchGuess(names, use, tensors)
     filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
@@ -54,7 +55,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     parameters = {name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()}
     threads = " * ".join(f"({one})" if re.search(r"\W", one) else one for one in block if one != "1")
     most = names.number(kernel.launch_bounds[0]) if kernel.launch_bounds else None
-    constraints = {}
+    constraints = dict(read.constraints)
     if most is not None and re.search(r"[A-Za-z]", threads):
         constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
     elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
@@ -143,6 +144,7 @@ class _Tensors:
     def __init__(self, names: SourceNames, use: CodeUse) -> None:
         self._names, self._use = names, use
         self._tensors: dict[str, TensorDraft] = {}
+        self.constraints: dict[str, str] = {}
 
     def all(self) -> dict[str, TensorDraft]:
         """Return the tensors by name, in the order of the kernel's parameters."""
@@ -181,8 +183,11 @@ class _Tensors:
         extents = [self._names.text(expression_text(str(extent)) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
-            whole = re.fullmatch(rf"(\w+) // {lanes}", extents[-1])
-            extents = [*extents[:-1], whole[1]] if whole else [*extents, str(lanes)]
+            extents.append(str(lanes))
+        whole = re.fullmatch(r"(\w+) // (\d+)", extents[-2]) if len(extents) > 1 else None
+        if whole and extents[-1] == whole[2]:
+            extents = [*extents[:-2], whole[1]]
+            self.constraints[f"{whole[1]} is a whole number of vectors"] = f"{whole[1]} % {whole[2]} == 0"
         role, init, more = self._role_of(one, use)
         note, gap = "; ".join(filter(None, (note, more))), gap or more.endswith("?")
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)

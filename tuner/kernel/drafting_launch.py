@@ -127,7 +127,7 @@ class LaunchGuess:
             return called
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
-        self._names.found[name] = int(called) if called else None
+        self._names.found[name] = int(called) if called and int(called) else None
         if self._called is not None and len(self._called.shape) > 1 and self._called.shape[1].isidentifier():
             self._in_call[self._called.shape[1]] = name
         self.blocks[name] = axis
