@@ -129,7 +129,9 @@ __global__ void norm(const float *__restrict__ x, float *__restrict__ y, const i
     if (row >= rows) return;
     x += (size_t)row * columns;
     y += (size_t)row * columns;
-    for (int i = threadIdx.x % 32; i < columns; i += 32) y[i] = x[i];
+    float sum = 0;
+    for (int i = threadIdx.x % 32; i < columns; i += 32) sum += x[i];
+    for (int i = threadIdx.x % 32; i < columns; i += 32) y[i] = sum * x[i];
 }
 """
 VOLUME = """
@@ -257,13 +259,14 @@ def test_sizes_and_launches_of_the_calling_code_are_taken(capsys: pytest.Capture
 
 def test_macros_are_sizes_types_switches_or_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
-    #define PER_BLOCK (threads * UNROLL)
+    #define PER_BLOCK (threads * 2)
     #if use_shared
     #endif
     __global__ void add(const real_type* x, real_type* y) {
         int i = blockIdx.x * threads + threadIdx.x;
-        #pragma unroll UNROLL
-        for (int u = 0; u < UNROLL; u++) { if (i < width) y[i] = x[i] + PER_BLOCK; }
+        #pragma unroll unroll
+        #pragma nv_diag_suppress 177
+        for (int u = 0; u < 4; u++) { if (i < width) y[i] = x[i] + PER_BLOCK; }
     }
     """
     data, said = init(capsys, text)
@@ -272,7 +275,7 @@ def test_macros_are_sizes_types_switches_or_parameters(capsys: pytest.CaptureFix
     parameters = data["variants"]["main"]["parameters"]
     assert {name: one["values"][:2] for name, one in parameters.items()} == {
         "threads": [32, 64],
-        "UNROLL": [1, 2],
+        "unroll": [1, 2],
         "use_shared": [0, 1],
     }
     assert re.search(r"kernel.toml:\d+: a size that is a macro: a guess", said.err)

@@ -58,11 +58,11 @@ class CodeUse:
         numbers |= source.constants
         self.begins = begins = dict(variables_of(kernel.body))
         self._first = {**numbers, **begins}
-        changed = set(self._changed())
+        changed = {name for name, _ in self._changed()}
         self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
         self.bounds: dict[str, Sum] = {}
-        self.again = {name for name in begins if self._assignments(name) > 1}
-        """Variables that are set more than once."""
+        self.again = {name for name, how in self._changed() if how == "=" and name in begins}
+        """Variables that are set to something else than they begin as."""
         self.partly = any(self._by_data(at) for at, token in enumerate(self.body) if token.text == "if")
         """Whether conditions leave out elements: at the beginning or the end, or by what is in an array."""
         for name, bound in self._comparisons():
@@ -72,7 +72,8 @@ class CodeUse:
 
     # -- variables and bounds
 
-    def _changed(self) -> Iterator[str]:
+    def _changed(self) -> Iterator[tuple[str, str]]:
+        """Yield names of variables, and how they are changed."""
         for at, token in enumerate(self.body):
             if not token.text.isidentifier():
                 continue
@@ -80,14 +81,10 @@ class CodeUse:
             after = self.body[at + 1].text if at + 1 < len(self.body) else ""
             declared = (before.isidentifier() and before not in ("return", "else")) or before in ("*", "&")
             if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
-                yield token.text
+                yield token.text, before if before in ("++", "--") else after
 
     def _by_data(self, at: int) -> bool:
         return any(token.text == "[" for token in self.body[at : close_of(self.body, at + 1)])
-
-    def _assignments(self, name: str) -> int:
-        texts = [token.text for token in self.body]
-        return sum(text == name and texts[at + 1 : at + 2] == ["="] for at, text in enumerate(texts))
 
     @property
     def quadratic(self) -> bool:

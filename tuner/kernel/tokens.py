@@ -132,13 +132,8 @@ class _Branches:
         elif word == "undef":
             self.macros.pop(rest.strip(), None)
         elif word == "pragma":
-            self.asked |= set(re.findall(r"[A-Za-z_]\w*", rest)) - {
-                "unroll",
-                "once",
-                "GCC",
-                "nv_diag_suppress",
-                "push",
-            }
+            first, *words = re.findall(r"[A-Za-z_]\w*", rest) or [""]
+            self.asked |= set(words) if first == "unroll" else set()
 
     def _has_value(self, name: str) -> bool:
         """Return whether a macro is defined as something, and so is no mark of a header that was included."""
