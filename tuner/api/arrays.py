@@ -30,8 +30,10 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
     What its library has queued on its GPU is awaited. The array itself is never written.
 
     Raises:
-        UsageError: it is empty, not contiguous, of a dtype that no kernel has, or cannot be read.
+        UsageError: it is no array, empty, not contiguous, of a dtype that no kernel has, or cannot be read.
     """
+    if not is_array(array):
+        raise UsageError(f"{name} is a {type(array).__name__}", "pass an array, such as one of NumPy")
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     dtype = ""
     try:

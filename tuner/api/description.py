@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.api.arrays import is_array, number, on_host, require_pointer
+from tuner.api.arrays import number, on_host, require_pointer
 from tuner.api.call import Call, Texts, reference_of, require, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
@@ -97,16 +97,12 @@ class _Reader:
             [self._argument(name) for name in self.types],
             self._texts("grid", self.call.grid),
             self._texts("block", self.call.block),
-            ""
-            if self.call.shared_memory is None
-            else self._texts("shared_memory", self.call.shared_memory)[0],
+            "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
             {symbol: symbol for symbol in self.call.constants},
         )
         constraints = self._constraints()
-        extents = {
-            name: [int(self._evaluated(name, text)) for text in shape] for name, shape in shapes.items()
-        }
-        outputs = {name: extents[name] for name, role in roles.items() if role != "input"}
+        written = [name for name, role in roles.items() if role != "input"]
+        outputs = {name: self._evaluated(name, shapes[name]) for name in written}
         reference, function = reference_of(self.call, outputs, self.files)
         scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
         compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}
@@ -126,33 +122,26 @@ class _Reader:
     # -- arguments, sizes and shapes
 
     def _take_arguments(self) -> None:
-        args, names = self.call.args, list(self.types)
-        shown = ", ".join(f"{'const ' * of.const}{of.text} {name}" for name, of in self.types.items())
-        if args is None:
-            args = {}
-        elif not isinstance(args, Mapping):
+        args, names = self.call.args or {}, list(self.types)
+        takes = ", ".join(f"{'const ' * of.const}{of.text} {name}" for name, of in self.types.items())
+        if not isinstance(args, Mapping):
             if len(args) != len(names):
                 raise UsageError(
-                    f"{self.name} takes {len(names)} arguments, and args has {len(args)}", f"pass [{shown}]"
+                    f"{self.name} takes {len(names)} arguments, args has {len(args)}", f"pass [{takes}]"
                 )
             args = dict(zip(names, args, strict=True))
         require(args, names, f"{self.name} has no argument {{!r}}")
         for name, of in self.types.items():
             if name not in args:
-                if not (name in self.call.shapes if of.pointers else name in (self.call.sizes or ())):
-                    what = f"shapes={{{name!r}: ...}}" if of.pointers else f"sizes={{{name!r}: ...}}"
-                    raise UsageError(f"args has no {name}", f"pass [{shown}], or say {what}")
+                said = self.call.shapes if of.pointers else self.call.sizes or ()
+                if name not in said:
+                    where = "shapes" if of.pointers else "sizes"
+                    raise UsageError(f"args has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}")
             elif not of.pointers:
                 self.numbers[name] = number(name, args[name], of)
-            elif is_array(args[name]):
+            else:
                 self.arrays[name] = on_host(name, args[name])
                 require_pointer(name, *self.arrays[name], of)
-            else:
-                what = type(args[name]).__name__
-                raise UsageError(
-                    f"{name} is a {what}, and the kernel takes {of.text}",
-                    "pass an array, such as one of NumPy",
-                )
         for name, array in self.call.constants.items():
             self.arrays[name] = on_host(name, np.atleast_1d(array))
         require(
@@ -175,31 +164,26 @@ class _Reader:
         if given is not None:
             require(given, whole, "sizes names {!r}, which is no positive integer of args")
             return {name: whole[name] for name in given}
-        named = {
-            word
-            for shape in self.call.shapes.values()
-            for part in sequence(shape)
-            for word in re.findall(r"[A-Za-z_]\w*", str(part))
-        }
+        texts = " ".join(str(part) for shape in self.call.shapes.values() for part in sequence(shape))
+        named = re.findall(r"[A-Za-z_]\w*", texts)
         extents = {extent for array, _ in self.arrays.values() for extent in array.shape}
         return {name: value for name, value in whole.items() if name in named or value in extents}
 
     def _shape(self, name: str) -> list[str]:
         """Return a tensor's shape as expressions; the array takes it on."""
-        array = self.arrays[name][0] if name in self.arrays else None
-        if name in self.call.shapes:
-            shape = [self._literal(str(part)) for part in sequence(self.call.shapes[name])]
-            extents = tuple(int(self._evaluated(f"shapes[{name!r}]", part)) for part in shape)
-            if array is not None:
-                if math.prod(extents) != array.size:
-                    raise UsageError(
-                        f"shapes says {name} is {extents}, and the array is {array.shape}",
-                        "say its shape by sizes",
-                    )
-                self.arrays[name] = array.reshape(extents), self.arrays[name][1]
-            return shape
-        assert array is not None
-        return [self._extent(name, extent) for extent in array.shape]
+        array, dtype = self.arrays.get(name, (None, ""))
+        if name not in self.call.shapes:
+            assert array is not None
+            return [self._extent(name, extent) for extent in array.shape]
+        shape = [self._literal(str(part)) for part in sequence(self.call.shapes[name])]
+        extents = self._evaluated(f"shapes[{name!r}]", shape)
+        if array is not None:
+            if math.prod(extents) != array.size:
+                raise UsageError(
+                    f"shapes has {extents} for {name}, and its shape is {array.shape}", "correct it"
+                )
+            self.arrays[name] = array.reshape(extents), dtype
+        return shape
 
     def _extent(self, tensor: str, extent: int) -> str:
         fitting = [name for name, size in self.sizes.items() if size == extent]
@@ -215,9 +199,9 @@ class _Reader:
             self.fixed.append(f"no size says the {extent} of {tensor}")
         return str(extent)
 
-    def _evaluated(self, what: str, text: str) -> Any:
+    def _evaluated(self, what: str, shape: Sequence[str]) -> tuple[int, ...]:
         try:
-            return parse(text).evaluate(self.sizes)
+            return tuple(int(parse(text).evaluate(self.sizes)) for text in shape)
         except TunerError as error:
             raise UsageError(f"{what}: {error.problem}", error.remedy) from None
 
@@ -233,15 +217,13 @@ class _Reader:
         else:
             roles = {str(name): "output" for name in sequence(outputs)}
         require(roles, names, f"outputs names {{!r}}, which is no array of {self.name}")
-        for name in roles:
-            if name in self.types and self.types[name].const:
-                raise UsageError(
-                    f"outputs names {name}, which {self.name} takes as const", "name what it writes"
-                )
+        if const := [name for name in roles if name in self.types and self.types[name].const]:
+            raise UsageError(
+                f"outputs names {const[0]}, which {self.name} takes as const", "name what it writes"
+            )
         if not roles:
             raise UsageError(
-                f"{self.name} takes only const pointers, so that it writes nothing",
-                "drop the const of its output",
+                f"{self.name} takes only const pointers: it writes nothing", "drop the const of its output"
             )
         return {name: roles.get(name, "input") for name in names}
 
@@ -288,13 +270,9 @@ class _Reader:
     def _texts(self, what: str, given: Texts | None) -> list[str]:
         """Return numbers of a launch as expressions."""
         if given is None:
-            example = next(iter(self.parameters), "256")
-            raise UsageError(
-                f"{what} is missing",
-                f"for example {what}={example!r}"
-                if what == "block"
-                else "for example grid='ceil_div(n, BLOCK)'",
-            )
+            if what == "shared_memory":
+                return []
+            raise UsageError(f"{what} is missing", "for example grid='ceil_div(n, BLOCK)', block='BLOCK'")
         if callable(given):
             return self._traced(what, given)
         texts = [self._literal(str(part)) for part in sequence(given)]
