@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.api.caller import Answering, caller_file, code_digest
+from tests.api.conftest import Tune
+from tuner.api.caller import Answering, caller_file, code_digest, portable
 
 ASK = """
 import sys
@@ -78,3 +79,35 @@ def test_a_digest_names_code_and_what_it_uses(other: Callable[..., Any]) -> None
     assert code_digest(adding(np.zeros(2))) == code_digest(adding(np.zeros(2)))
     assert code_digest(adding(object())) != code_digest(adding(object()))  # what it holds cannot be compared
     assert code_digest(other) != code_digest(lambda x: x + 1)
+
+
+def plain(x: Any, n: int) -> Any:
+    if n > 2:
+        return np.zeros_like(x)
+    return n * x
+
+
+def in_place(x: Any) -> None:
+    x[:] = 0.0
+
+
+def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_path: Path) -> None:
+    """One that may need its program stays there: a closure, what writes in place, a lambda, what has helpers."""
+    text = portable(plain)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    assert names["plain"](np.ones(2), 2).tolist() == [2.0, 2.0]
+    shift = 1.0
+
+    def closure(x: Any) -> Any:
+        return x + shift
+
+    def helped(x: Any) -> Any:
+        return plain(x, 2)
+
+    for function in (closure, helped, in_place, lambda x: x, np.add):
+        assert portable(function) == ""
+    saved = tune(reference=plain).save(tmp_path / "saved" / "own.toml")
+    assert (saved.parent / "reference.py").read_text() == text
+    assert 'python = "reference.py:plain"' in saved.read_text()
+    assert not (saved.parent / "caller.py").exists()

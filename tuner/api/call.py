@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.api.arrays import is_array, on_host
+from tuner.api.caller import portable
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Value
 
@@ -60,6 +61,13 @@ def require(given: Iterable[str], known: Collection[str], problem: str) -> None:
             raise UsageError(problem.format(name), suggestion(str(name), known))
 
 
+def library_of(args: Any) -> str:
+    """Return whose arrays a reference gets: the library of the call's own, ``torch``, ``cupy`` or ``numpy``."""
+    arrays = args.values() if isinstance(args, Mapping) else args or ()
+    names = {type(array).__module__.partition(".")[0] for array in arrays}
+    return next((name for name in ("torch", "cupy") if name in names), "numpy")
+
+
 def values_of(name: str, given: Any) -> list[Value]:
     """Return a parameter's values.
 
@@ -107,6 +115,9 @@ def reference_of(
     if isinstance(given, str) and given == "default":
         return {"default": True, **more} if more else given, None
     if callable(given):
+        if text := "" if library_of(call.args) != "numpy" else portable(given):
+            files["reference.py"] = text.encode()
+            return {"python": f"reference.py:{given.__name__}", **more}, None
         return {"python": "caller.py:reference", **more}, given
     if isinstance(given, str | Path):
         file, _, function = str(given).rpartition(":")

@@ -7,6 +7,7 @@ other inputs are those of every Python reference.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import inspect
@@ -14,6 +15,7 @@ import json
 import os
 import secrets
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +78,37 @@ def ask(file: str, values: Mapping[str, Any]) -> Any:
             name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in _unpacked(results).items()
         }
     raise FailedInCallerError("the program whose function this is has ended; tune from it again")
+
+
+def portable(function: Callable[..., Any]) -> str:
+    """Return a file with a function that needs nothing of its program but modules; empty if it may need more.
+
+    It must return arrays by itself: what a caller's function may do besides, such as writing in place, only
+    :class:`Answering` understands.
+    """
+    try:
+        text, used = textwrap.dedent(inspect.getsource(function)), inspect.getclosurevars(function)
+        (definition,) = ast.parse(text).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return ""
+    returned = [node.value for node in ast.walk(definition) if isinstance(node, ast.Return)]
+    modules = {
+        name: module.__name__ for name, module in used.globals.items() if isinstance(module, ModuleType)
+    }
+    known = all(
+        of.partition(".")[0] in (*sys.stdlib_module_names, "numpy", "scipy") for of in modules.values()
+    )
+    alone = not used.nonlocals and known and len(modules) == len(used.globals)
+    defaults = getattr(function, "__defaults__", None) or getattr(function, "__kwdefaults__", None)
+    plain = isinstance(definition, ast.FunctionDef) and not definition.decorator_list and not defaults
+    if not (alone and plain and returned) or any(
+        value is None or isinstance(value, ast.Tuple) for value in returned
+    ):
+        return ""
+    imports = [
+        f"import {of}" if of == name else f"import {of} as {name}" for name, of in sorted(modules.items())
+    ]
+    return "\n".join(["from __future__ import annotations", "", *imports, "", "", text])
 
 
 def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> bytes:
@@ -150,6 +183,11 @@ def code_digest(function: Callable[..., Any]) -> str:
             content.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
         else:
             text = value.__name__ if isinstance(value, ModuleType) else repr(value)
+            own = (
+                Path(getattr(value, "__file__", None) or "/") if isinstance(value, ModuleType) else Path("/")
+            )
+            if own.is_relative_to(Path.cwd()) and own.is_file():
+                content.update(own.read_bytes())
             if " at 0x" in text or "..." in text:
                 raise TypeError(type(value).__name__)
             content.update(f"{text};".encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.call import Call, require, sequence
+from tuner.api.call import Call, library_of, require, sequence
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
 from tuner.api.progress import progress
@@ -120,7 +120,7 @@ class Kernel:
             if file is not None and not file.is_file():
                 raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
             require(what, OF_SOURCES, "a source has no argument {!r}")
-            self._library = _library(args)
+            self._library = library_of(args)
             source = read_source(file) if file else text
             self._described = described(
                 Call(source=source, file=file, args=args, params=self._params, **what)
@@ -209,13 +209,6 @@ class Kernel:
                 yield
             except TunerError as error:
                 raise error from answers.error  # which has the lines of the user's function
-
-
-def _library(args: Any) -> str:
-    """Return whose arrays a reference gets: the library of the call's own."""
-    arrays = args.values() if isinstance(args, Mapping) else args or ()
-    names = {type(array).__module__.partition(".")[0] for array in arrays}
-    return next((name for name in ("torch", "cupy") if name in names), "numpy")
 
 
 def tune(
