@@ -147,13 +147,18 @@ _OUTPUT = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
 
 def _one_line(error: click.ClickException) -> str:
+    context: click.Context | None = getattr(error, "ctx", None)
+    takes = {spelling for one in context.command.params for spelling in one.opts} if context else set()
+    if isinstance(error, click.NoSuchOption) and "--size" in takes and len(error.option_name) == len("--n"):
+        name = error.option_name.lstrip("-")
+        return (
+            f"{error.format_message().partition(' Did')[0].rstrip('.')}; a size is given as --size {name}=N"
+        )
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         nearest = difflib.get_close_matches(error.option_name, error.possibilities, 1, 0.0)
         error = click.NoSuchOption(error.option_name, possibilities=nearest, ctx=error.ctx)
     text = " ".join(error.format_message().split()).rstrip(".")
-    context = getattr(error, "ctx", None)
-    takes_kernel = context is not None and any("--kernel" in one.opts for one in context.command.params)
-    if text.startswith("Got unexpected extra argument") and takes_kernel:
+    if text.startswith("Got unexpected extra argument") and "--kernel" in takes:
         text += "; name one kernel; for several run the command for each"
     return text if context is None else f"{text}; see {context.command_path} --help"
 

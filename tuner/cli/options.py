@@ -150,7 +150,7 @@ regime = partial(
     default="rested",
     type=REGIMES,
     callback=_regime,
-    help="rested: pauses keep the card below its power limit; sustained: no pauses.",
+    help="rested: pauses keep the GPU below its power limit; sustained: no pauses.",
 )
 
 
@@ -166,7 +166,7 @@ regime_as_tuned = partial(
     option, "--regime", type=REGIMES, callback=_regime, help="By default as it was tuned."
 )
 rounds = partial(
-    shown, "--rounds", default=20, type=Whole(6, 1000), help="Rounds in which contestants take turns."
+    shown, "--rounds", default=20, type=Whole(6, 1000), help="Rounds, in each of which all are timed once."
 )
 jobs = partial(option, "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default.")
 

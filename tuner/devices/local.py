@@ -169,7 +169,7 @@ class LocalDevice(Device):
             DeviceError: the GPU cannot be timed.
         """
         self._released = True
-        self.say(f"calibrating this {self.gpu.name}: some seconds, once for each card and driver")
+        self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         match self._guard.call(Calibrate()):
             case Calibrated(calibration=calibration):
                 self.calibration = calibration

@@ -213,5 +213,5 @@ def launch_note(
     if calibration is None or not calibration.launch_decides(conditions, time_ns, tied=tied):
         return ""
     empty = duration(calibration.launch_ns[str(conditions.mode)])
-    same = ", and the fastest are statistically tied" if tied else ""
+    same = ", and the fastest are tied" if tied else ""
     return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"

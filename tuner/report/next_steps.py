@@ -35,9 +35,7 @@ def next_steps(results: Sequence[Result], database: Path) -> list[str]:
     db = database_option(database)
     won = [result for result in results if result.finish is not None]
     if len(won) > 1:
-        return _lines(
-            {f"tune best{db}": "all winners", f"tune report{db} --all -o report.html": "figures of all"}
-        )
+        return _lines({f"tune best{db}": "all winners", f"tune report{db} --all": "figures of all"})
     return _lines(_of_one(won[0], db)) if won else []
 
 
@@ -45,7 +43,7 @@ def _of_one(result: Result, db: str) -> dict[str, str]:
     run, finish = result.state.run, result.finish
     assert finish is not None
     steps = {} if run.foreign else {f"tune explain --trial {finish.winner.id}{db}": "what limits it"}
-    steps[f"tune report{db} -o report.html"] = "figures of this run"
+    steps[f"tune report{db}"] = "figures of this run"
     if finish.exportable and not run.replayed:
         builtin = Path(run.kernel_file).parent == paths.search_spaces()
         kernel = run.problem.kernel if builtin else shlex.quote(run.kernel_file)

@@ -299,7 +299,7 @@ def _different_cards(model: str, cards: Sequence[MeasuredCard]) -> list[str]:
             else:
                 text += " not calibrated"
             parts.append(text)
-        lines.append(f"{model}: {len(cards)} cards, the reference kernel's time on each: {'; '.join(parts)}")
+        lines.append(f"{model}: {len(cards)} GPUs, the reference kernel's time on each: {'; '.join(parts)}")
         noise = [card.noise_floor for card in cards if card.noise_floor]
         if noise and max(noise) > 2 * min(noise):
             floors = ", ".join(f"{_name(card)} {100 * card.noise_floor:.2g} %" for card in cards)
@@ -361,7 +361,7 @@ def _different_kernels(runs: Sequence[Run]) -> list[str]:
 
 
 def _name(card: MeasuredCard) -> str:
-    return card.uuid[:12] or "a card without a UUID"
+    return card.uuid[:12] or "a GPU without a UUID"
 
 
 def _runs(count: int) -> str:

@@ -197,7 +197,12 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
         "--config 'wgmma sm_margin=4'",
     ):
         assert part in copied
-    assert "smaller tiles" in page.text  # explain's advice
+    assert "SMs get none" not in page.text  # its grid leaves four on purpose
+    narrow = ["vector_add", "--variant", "vectorized", "--fix", "vector_width=1", *command[2:]]
+    assert said_by(capsys, *narrow).code == 0
+    assert "move the same data with 1/4 of the loads" in report(capsys, tmp_path / "t.db").text.replace(
+        NBSP, " "
+    )
 
 
 def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(
