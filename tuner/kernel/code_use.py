@@ -79,7 +79,11 @@ class CodeUse:
                 continue
             before = self.body[at - 1].text if at else ""
             after = self.body[at + 1].text if at + 1 < len(self.body) else ""
-            declared = (before.isidentifier() and before not in ("return", "else")) or before in ("*", "&")
+            declared = (before.isidentifier() and before not in ("return", "else")) or before in (
+                "*",
+                "&",
+                ",",
+            )
             if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
                 yield token.text, before if before in ("++", "--") else after
 
