@@ -17,6 +17,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.formats.files import write_text
 from tuner.inspect.explain.advice import AdviceVerdict, advise
+from tuner.inspect.explain.report import advice_rows
 from tuner.report.html.page import Advice, page
 from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
@@ -58,18 +59,21 @@ def report(asked: ReportArguments) -> None:
 
 
 def _advice(asked: ReportArguments, subjects: Subjects) -> dict[str, Advice]:
-    """Return what ``tune explain`` finds in the winner's code, if one problem is shown; nothing if it cannot be read.
+    """Return what ``tune explain`` finds in the winner's code and is not ok, by the run's id; nothing if that fails.
 
-    It takes a second, and an hour of a page of thousands.
+    Only where one problem is shown: each takes a compilation.
     """
     won = subjects.problems[0].winner if len(subjects.problems) == 1 else None
     if won is None or won.run.foreign:
         return {}
     with suppress(TunerError):
         chosen = choose(ConfigurationArguments(trial=won.trial.id, db=asked.db), None)
-        found = advise(explained(asked.db, chosen, won.run.calibration))
-        shown = [one for one in found if one.verdict not in (AdviceVerdict.OK, AdviceVerdict.UNKNOWN)]
-        return {won.run.id: [(str(one.verdict), one.name, one.text) for one in shown]}
+        found = explained(asked.db, chosen, won.run.calibration)
+        shown = [one for one in advise(found) if one.verdict in (AdviceVerdict.PROBLEM, AdviceVerdict.TRY)]
+        rows = advice_rows(shown, several=len(found.launches) > 1)
+        return {
+            won.run.id: [(str(verdict), " ".join(map(str, about)), str(why)) for verdict, *about, why in rows]
+        }
     return {}
 
 
