@@ -174,7 +174,14 @@ class _Reader:
         array, dtype = self.arrays.get(name, (None, ""))
         if name not in self.call.shapes:
             assert array is not None
-            return [self._extent(name, extent) for extent in array.shape]
+            if name in self.call.constants:  # its extents are those of the source
+                return [str(extent) for extent in array.shape]
+            lanes = self.types[name].lanes
+            inner = [str(lanes)] if lanes > 1 and array.shape[-1] == lanes else []
+            return [
+                *(self._extent(name, extent) for extent in array.shape[: array.ndim - len(inner)]),
+                *inner,
+            ]
         shape = [self._literal(str(part)) for part in sequence(self.call.shapes[name])]
         extents = self._evaluated(f"shapes[{name!r}]", shape)
         if array is not None:
@@ -195,7 +202,7 @@ class _Reader:
             )
         if len(fitting) == 1:
             return fitting[0]
-        if extent > 1 and tensor not in self.call.constants:
+        if extent > 1:
             self.fixed.append(f"no size says the {extent} of {tensor}")
         return str(extent)
 
