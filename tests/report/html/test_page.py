@@ -417,15 +417,19 @@ def test_parameters_are_ranked_and_those_of_very_many_values_left_out(
         for number in range(120):
             trial = make_tuned(number)
             values = {**trial.configuration.values, "each": number, "kind": ("a<b>", "b")[number % 2]}
+            values["huge"] = (2**60 + 1, 1.5e308, -(2**60), 0.5)[
+                number * 7 // 5 % 4
+            ]  # a script would round them
             database.record(run.id, replace(trial, configuration=Configuration.of("tiled", values)))
     page = report(capsys, tmp_path / "t.db")
     ranked = page.traces("problem-1-importance")["Objective Value"]
-    assert ranked["y"][-1] == "block" and set(ranked["y"]) == {"block", "stages", "unroll", "kind"}
+    assert ranked["y"][-1] == "block" and set(ranked["y"]) == {"block", "stages", "unroll", "kind", "huge"}
     assert sum(ranked["x"]) == pytest.approx(1)
     slices = page.data["figures"]["problem-1-slices"]
     axes = {one["title"]["text"]: one for name, one in slices["layout"].items() if name.startswith("xaxis")}
     assert axes["block"]["categoryarray"] == ["32", "64", "128", "256"]
     assert axes["kind"]["categoryarray"] == ["a&lt;b&gt;", "b"]
+    assert {*page.columns()["huge"]} == {str(2**60 + 1), "1.5e+308", str(-(2**60)), 0.5}
     lines = page.data["figures"]["problem-1-parallel"]["data"]
     assert len(lines) == 121 and "each" in page.columns()  # the table has it
 

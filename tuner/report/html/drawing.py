@@ -25,10 +25,19 @@ LONGEST = 60
 """Characters of a name in a figure; longer ones are cut."""
 
 
+MOST = 2**53
+"""The largest whole number up to which a script tells all of them apart."""
+
+
 def inert(text: object, longest: int = LONGEST) -> str:
     """Return text as Plotly shows it without making elements or links of it; a long one lacks its middle."""
     seen = printable(text)
     return html.escape(seen if len(seen) <= longest else f"{seen[: longest - 16]}…{seen[-15:]}", quote=False)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a parameter's value is a number that a script and an axis can take; else it is shown as text."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MOST
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from plotly.colors import sample_colorscale
 
 from tuner.core.model import Trial, Value, value_text
-from tuner.report.html.drawing import ACCENT, DIM, SCALE, SECOND, THIRD, Figure, inert, line_at, logarithmic
+from tuner.report.html.drawing import (
+    ACCENT,
+    DIM,
+    SCALE,
+    SECOND,
+    THIRD,
+    Figure,
+    inert,
+    is_number,
+    line_at,
+    logarithmic,
+)
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.tables import duration, time_unit
 
@@ -181,9 +192,7 @@ def _thinned(trials: Sequence[Trial], most: int) -> Sequence[Trial]:
 
 
 def _choice(value: Value) -> Value:
-    return (
-        value if isinstance(value, (int, float)) and not isinstance(value, bool) else inert(value_text(value))
-    )
+    return value if is_number(value) else inert(value_text(value))
 
 
 def _study_of(trials: Sequence[Trial], dists: Mapping[str, CategoricalDistribution]) -> optuna.Study:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.model import Problem, Run, Trial, Value, value_text
 from tuner.report.configurations import StoredTexts
+from tuner.report.html.drawing import is_number
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
 from tuner.report.tables import (
@@ -165,8 +165,7 @@ def _status(trial: Trial) -> str:
 
 
 def _cell(value: Value | None) -> Value | None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if value is None or number else printable(value_text(value))[:LONGEST_CELL]
+    return value if value is None or is_number(value) else printable(value_text(value))[:LONGEST_CELL]
 
 
 MODES = {
