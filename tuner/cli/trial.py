@@ -155,7 +155,7 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
     resources = vars(trial.resources) if trial.resources else {}
     tables.show_pairs(
         [
-            ("trial", f"{trial.id}: number {trial.number} of run {run.id}"),
+            ("trial", f"{tables.row_number(trial.id)}, trial {trial.number + 1} of run {run.id}"),
             ("problem", run.problem),
             ("GPU", f"{run.gpu.name} (cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}), {run.device}"),
             ("timed", f"{run.conditions}{'; replayed from a recording' if run.replayed else ''}"),
@@ -165,7 +165,7 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
             ("time", tables.duration(trial.time_ns)),
             ("95 % interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
             ("rate", tables.throughput(stored.metrics)),
-            ("speed of light", tables.percent(stored.metrics.speed_of_light)),
+            ("of peak", tables.percent(stored.metrics.speed_of_light)),
             ("verified", _verification_text(trial.verification, run.replayed)),
             ("true error", _true_error_text(trial.verification)),
             ("variant", trial.configuration.variant),

@@ -77,7 +77,7 @@ class Ledger:
                 "exportable": winner.exportable,
                 "reason": winner.reason,
             }
-            named = f"trial {winner.trial_id}: {winner.configuration}"
+            named = f"#{winner.trial_id}: {winner.configuration}"
             text = f"{run.problem} on {run.gpu.name}\n  winner     {named}; its searcher ended before it said more"
             return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")
         nothing = f"{run.problem}: no winner; tune trials --run {run.id[:8]} shows its trials"

@@ -65,7 +65,7 @@ def _details(result: Result, finish: Finish, texts: Texts) -> list[tuple[str, ob
         ("before", _against_incumbent(state, finish, texts)),
         ("inputs", _contents(finish) if finish.exportable and not state.run.replayed else ""),
         ("timed", _how(state, finish)),
-        *(("rejected", f"trial {trial.id}: {reason}") for trial, reason in finish.unstable),
+        *(("rejected", f"{_named(trial)}: {reason}") for trial, reason in finish.unstable),
         ("failed", _failures(state)),
         ("trials", f"{_trials(state)}{_chosen(result)}{_occupied(result)}"),
         ("initial", _initial(state, finish.winner)),
@@ -109,12 +109,17 @@ def _tied(finish: Finish) -> str:
     return f"tied with {tables.counted(others, 'other finalist')}" if others else ""
 
 
+def _named(trial: Trial, of: str = "") -> str:
+    """Return a trial by its number in the run, which progress has, and by that of ``tune trials N``."""
+    row = "" if trial.id is None else f" ({tables.row_number(trial.id)})"
+    return f"trial {trial.number + 1}{of}{row}"
+
+
 def _searched(state: State, best: Trial) -> str:
-    """Return which trial is the best, by the number that progress has and by that of ``tune trials N``."""
-    row = "" if best.id is None else f" (#{best.id})"
+    """Return which trial is the best, how many failed, and how long the search took."""
     failed = sum(state.failures.values())
     parts = (
-        f"trial {best.number + 1} of {max(state.budget, best.number + 1)}{row}",
+        _named(best, f" of {max(state.budget, best.number + 1)}"),
         f"{failed} failed" if failed else "",
         f"{state.elapsed_s:.1f} s",
     )
@@ -234,7 +239,7 @@ def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
     instead = _behind(warm.passed_over_behind, warm.noise_floor)
     return (
         f"chosen because it is also fast with warm caches: {here} {mode}, {there} warm; "
-        f"the winner of {mode} alone, trial {warm.passed_over.id}, is {instead} warm"
+        f"the winner of {mode} alone, {_named(warm.passed_over)}, is {instead} warm"
     )
 
 
