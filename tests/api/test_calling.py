@@ -79,7 +79,7 @@ torch = sys.modules["torch"] = FakeTorch()
 check(cu.cuInit(0))
 check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
 torch.allocate = lambda size: int(check(cu.cuMemAlloc(size)))
-op = tuner.load("vector_add", db="tuning.db", policy="tune", trials=3)
+op = tuner.load("vector_add", policy="tune", trials=3)
 lock = open_lock_file(paths.cache() / "tunes-on-call-0.lock", os.O_RDWR, 0o600)
 fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process tuned
 op(torch.randn(4096), torch.randn(4096))
@@ -92,8 +92,8 @@ check(cu.cuStreamEndCapture(stream))
 for n in (4096, 4096, 8192):
     op(torch.randn(n), torch.randn(n))
     print(op.plan(dtypes={"input": "float32"}, n=n).match)
-print(tuner.load("vector_add", db="tuning.db").plan(dtypes={"input": "float32"}, n=8192).match)
-print(len(tuner.open("tuning.db").query(sql="SELECT id FROM runs")))
+print(tuner.load("vector_add", db="results/tuning.db").plan(dtypes={"input": "float32"}, n=8192).match)
+print(len(tuner.open().query(sql="SELECT id FROM runs")))
 """
 
 

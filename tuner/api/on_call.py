@@ -41,7 +41,7 @@ class TuningOperation(Operation):
 
     Args:
         kernel: a built-in kernel's name, or the path of a kernel's file.
-        db: the database that winners come from and go to.
+        db: the database that winners come from and go to; None for results/tuning.db.
         trials: of each problem.
         time_s: seconds after which a search begins nothing new.
         dtypes, options: as for :class:`Operation`.
@@ -50,14 +50,15 @@ class TuningOperation(Operation):
     def __init__(
         self,
         kernel: str,
-        db: Path,
+        db: str | Path | None,
         trials: int,
         time_s: float,
         *,
         dtypes: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._name, self._db, self._trials, self._time_s = kernel, db, trials, time_s
+        self._name, self._db = kernel, Path(db or paths.DATABASE)
+        self._trials, self._time_s = trials, time_s
         self._tried: set[tuple[int, ...]] = set()
         self._for_now = threading.local()
         manifest, compiling = compiled_manifest(self._contents())

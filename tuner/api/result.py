@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.api import folder
 from tuner.api.calling import launch, named
-from tuner.api.description import Described
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
 from tuner.core.errors import CallError, DatabaseError, UsageError
@@ -71,8 +70,10 @@ class Result:
 
     kernel: KernelSpec
     database: Path
-    _described: Described | None
-    """None for a kernel that was given by its file or name."""
+    _arguments: tuple[str, ...]
+    """The parameters of the C function in order; empty for a kernel that was given by its file or name."""
+    _alone: str
+    """Why the call holds for no other sizes; empty if it does."""
     stopped: bool
     _state: State
     _result: state.Result | None
@@ -158,7 +159,7 @@ class Result:
                 "confirmed in a fresh process" if finish.exportable else f"not confirmed: {finish.reason}"
             )
             if not finish.edge_cases:
-                why = (self._described and self._described.alone) or finish.edge_note or "none is valid"
+                why = self._alone or finish.edge_note or "none is valid"
                 parts.append(f"no other size was verified: {why}")
         if self.checked_against == "default":
             parts.append("checked against the default only")
@@ -258,9 +259,9 @@ class Result:
             CallError: no winner was confirmed, or these are not what the kernel takes.
             DeviceError: the driver refuses.
         """
-        if self._described is None:
+        if not self._arguments:
             return self.operation(*args, stream=stream, **others)
-        return launch(self.operation, self.kernel, named(self._described.arguments, args, others), stream)
+        return launch(self.operation, self.kernel, named(self._arguments, args, others), stream)
 
     def __str__(self) -> str:
         return summary(self._result, self.database) if self._result else best_so_far(self._state)

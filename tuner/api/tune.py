@@ -147,7 +147,8 @@ class Kernel:
             if isinstance(device, ReplayDevice) and not self._problem:
                 problem = device.recorded_instead(kernel, problem)
             store = stack.enter_context(Database.open(database))
-            what = (kernel, database, self._described)
+            of = self._described
+            what = (kernel, database, of.arguments if of else (), of.alone if of else "")
             try:
                 result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
             except Interrupted:

@@ -38,8 +38,8 @@ def load(
         db: instead of it a database: configurations are compiled when they are first used, which needs the tuner.
         gpu: with ``db``, a part of the names of the GPUs whose winners count.
         policy: which configurations may run a problem: ``"nearest valid"``, ``"raise"``, ``"exact"`` or ``"default"``
-            (:class:`tuner.runtime.dispatch.Policy`). Or ``"tune"``, with ``db``, which need not be there yet: a
-            problem without a winner is tuned when it is first called.
+            (:class:`tuner.runtime.dispatch.Policy`). Or ``"tune"``: a problem without a winner is tuned when
+            it is first called; the database, results/tuning.db by default, need not be there yet.
         dtypes: by role, where arrays alone do not tell: ``{"accumulate": "float32"}``.
         options: by name, likewise: ``{"op": "sum"}``.
         trials: with ``policy="tune"``, configurations to try for a problem.
@@ -61,10 +61,10 @@ def load(
             f"{wrong[0]} cannot be {given!r}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
         )
     kernel = os.fspath(kernel)
-    if policy == TUNE and db is not None and bundle is None:
+    if policy == TUNE and bundle is None and not gpu:
         on_call = importlib.import_module("tuner.api.on_call")
         tuning: Operation = on_call.TuningOperation(
-            kernel, Path(db), trials, time_s, dtypes=dtypes, options=options
+            kernel, db, trials, time_s, dtypes=dtypes, options=options
         )
         return tuning
     if db is not None and bundle is None:
