@@ -348,6 +348,24 @@ def test_a_block_keeps_within_the_launch_bounds(
     assert (parameters["block_x"]["default"], parameters["block_y"]["default"]) == defaults
 
 
+def test_an_integer_that_bounds_nothing_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    typedef struct pair_of { int a; float b; } pair;
+    __device__ float shifted(const cg::group &all, const pair* p, char** names);
+    float on_cpu(int n);
+    __global__ void add(int* x, const int summand, signed char flag, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] += tex2D<int>(all, 0, 0) + flag + summand;
+    }
+    int main() { add<<<1, 2>>>(0, 7, 1, 3000); }
+    """
+    data, _ = init(capsys, text)
+    assert data["problem"]["sizes"] == {"n": 3000}
+    assert data["scalars"]["summand"] == {"dtype": "int32", "value": "7"}
+    assert data["scalars"]["flag"]["dtype"] == "int8"
+    assert list(data["variants"]["main"]["parameters"]) == ["block_size"]
+
+
 def test_constant_memory_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
     #define RADIUS 3

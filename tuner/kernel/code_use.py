@@ -305,6 +305,12 @@ class CodeUse:
         span = self.span("x")
         return each and span is not None and not (span[1] is None and set(span[0]) == {()})
 
+    def depends_on(self, size: str) -> bool:
+        """Return whether a bound or an index has a size; also where a function may have it."""
+        sums = [*self.bounds.values(), *(index for use in self.pointers.values() for index in use.indices)]
+        texts = " ".join(part for one in sums for product in one for part in product)
+        return bool(re.search(rf"\b{size}\b", texts)) or any(use.passed for use in self.pointers.values())
+
     def is_extent(self, name: str) -> bool:
         """Return whether a variable is compared with a name of the problem alone."""
         return any(name == self.bound(variable) for variable in self.bounds)

@@ -13,7 +13,7 @@ from tuner.kernel.c_expressions import expression_text
 from tuner.kernel.code_use import CodeUse, Use
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.drafting_launch import LaunchGuess
-from tuner.kernel.parameter_values import is_block, parameter_draft
+from tuner.kernel.parameter_values import is_block, is_size, parameter_draft
 from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
 from tuner.kernel.source_names import SMALL, SourceNames
 from tuner.kernel.toml.table import is_name
@@ -41,6 +41,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     """
     names = SourceNames(source, kernel, file, undefined_names(source, headers))
     use = CodeUse(source, kernel, names.of_problem)
+    for one in kernel.parameters:
+        if names.named(one.name) in names.sizes and not (is_size(one.name) or use.depends_on(one.name)):
+            names.make_scalar(names.named(one.name))
+            use.sizes -= {one.name}
     read = _Tensors(names, use)
     tensors = read.all()
     _settle_sizes(names, tensors, use)

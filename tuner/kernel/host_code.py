@@ -11,7 +11,7 @@ _HAS_SOME = re.compile(r"<<<|\bmain\s*\(")
 _HEADERS = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*(?:<(?!cuda/|cub/|thrust/|nv/|cute/|cutlass/)[\w/]+>"
     r"|<(?:std\w+|math|string|time|assert|float|limits|errno|unistd|sys/\w+|omp)\.h>"
-    r"|[<\"](?:cuda|cuda_runtime\w*|device_launch_parameters|helper_\w+|cu(?:blas|rand|fft|solver|sparse)\w*|nvToolsExt)\.h[>\"])"
+    r"|[<\"](?:cuda|cuda_runtime\w*|cuda_profiler_api|device_launch_parameters|helper_\w+|cu(?:blas|rand|fft|solver|sparse)\w*|nvToolsExt)\.h[>\"])"
     r"|^[ \t]*using[ \t]+namespace[ \t]+std[ \t]*;",
     re.MULTILINE,
 )

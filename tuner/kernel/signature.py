@@ -155,6 +155,7 @@ class _Reader:
             for name, one in macros.items()
             if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
+        self._macros = macros
         self.structs: dict[str, tuple[str, int]] = {}
         """Those whose members are numbers of one type, with that and how many they are."""
         self.constants: dict[str, str] = {}
@@ -214,11 +215,16 @@ class _Reader:
         elif "=" in outside and {"const", "constexpr"} & set(outside) and not body:
             place = outside.index("=")
             self.constants[outside[place - 1]] = joined(head[words.index("=") + 1 :])
-        elif body and not {"__device__", "constexpr"} & set(words):
+        elif (body or self._is_prototype(outside)) and not {"__device__", "constexpr"} & set(words):
             name = next((words[at - 1] for at, word in enumerate(words) if word == "(" and at), "")
             self.functions.append(PlainFunction(name, (*head, *body)))
         if body:
             self._launches(body)
+
+    def _is_prototype(self, outside: Sequence[str]) -> bool:
+        """Return whether a declaration is a function's, which is no macro's."""
+        at = outside.index("(") if "(" in outside else 0
+        return at > 1 and outside[at - 1] not in self._macros and not {"=", "using", "typedef"} & set(outside)
 
     def _members(self, start: int, end: int) -> tuple[str, int] | None:
         """Return the type of a class's members and how many they are; None if they are no numbers of one type."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -175,7 +176,9 @@ class SourceNames:
         """Tell sizes from other numbers among the parameters that are passed by value."""
         numbers = [one for one in self.kernel.parameters if not one.type.pointers and one.type.dtype]
         whole = [one for one in numbers if "int" in (one.type.dtype or "")]
-        sizes = [one for one in whole if not _NO_SIZE.fullmatch(one.name)]
+        sizes = [
+            one for one in whole if not _NO_SIZE.fullmatch(one.name) and "int8" not in str(one.type.dtype)
+        ]
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
         for one in numbers:
@@ -202,6 +205,16 @@ class SourceNames:
             return None
         value = self.number(self.called.arguments[place], self.called.variables)
         return value if value is None or 1 <= value < 2**40 else None
+
+    def make_scalar(self, name: str) -> None:
+        """Take an integer that is no size for another number."""
+        one = next(one for one in self.kernel.parameters if self.named(one.name) == name)
+        value = self.sizes.pop(name)
+        self.scalars[name] = Given((one.type.dtype, str(value or 1)), "the value that you use", value is None)
+        for other, given in self.scalars.items():
+            if isinstance(given, Given) and given.value[1] == name:
+                left = next(reversed(self.sizes), "1")
+                self.scalars[other] = replace(given, value=(given.value[0], left))
 
     def number(self, text: str, variables: Mapping[str, str] = MappingProxyType({})) -> int | None:
         """Return the number that a C expression is by the file's constants and by variables; None if it is none."""

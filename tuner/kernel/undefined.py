@@ -26,7 +26,7 @@ _WORDS = frozenset(
 _KNOWN = re.compile(
     r"__\w+|CUDART_\w+|cuda\w+|CU_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR|UCHAR"
     r"|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?(?:_\w+)?"
-    r"|u?int\w*_t|size_t|ssize_t|ptrdiff_t|half|nv_bfloat16"
+    r"|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|half|nv_bfloat16"
 )
 """What CUDA or its headers define."""
 _BEFORE_VALUES = frozenset(
@@ -92,12 +92,8 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
     texts = ["", "", *(token.text for token in tokens), "", ""]
     kinds = ("struct", "class", "union", "typename", "using", "enum")
     types = {after for before, after in pairwise(texts) if before in kinds}
+    types |= {texts[_end_of_typedef(texts, at) - 1] for at, text in enumerate(texts) if text == "typedef"}
     types |= {before for before, after in pairwise(texts) if after == "{" and before.isidentifier()}
-    types |= {
-        texts[texts.index(";", at) - 1]
-        for at, text in enumerate(texts)
-        if text == "typedef" and ";" in texts[at:]
-    }
     declared = set(types)
     for at in range(2, len(texts) - 2):
         earlier, before, text, after = texts[at - 2 : at + 2]
@@ -109,10 +105,24 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
             continue
         typed = before.isidentifier() and before not in _BEFORE_VALUES
         pointed = before in ("*", "&", "&&") and (
-            earlier in _TYPES or _KNOWN.fullmatch(earlier) or earlier in types
+            earlier in ("*", "&")
+            or texts[at - 3] == "::"
+            or earlier in _TYPES
+            or _KNOWN.fullmatch(earlier)
+            or earlier in types
         )
         listed = before == "," and depth == 0 and after in (";", ",", "=", "[")
         templated = before == ">" and after in ("=", ";", "(", "{", "[", ",", ")")
         if typed or pointed or listed or templated or (after in ASSIGNS and before not in (".", "->")):
             declared.add(text)
     return declared
+
+
+def _end_of_typedef(texts: Sequence[str], at: int) -> int:
+    """Return where the semicolon of a ``typedef`` stands, behind what braces hold."""
+    depth = 0
+    for number in range(at, len(texts)):
+        depth += (texts[number] == "{") - (texts[number] == "}")
+        if texts[number] == ";" and not depth:
+            return number
+    return len(texts) - 1
