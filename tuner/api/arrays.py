@@ -54,6 +54,8 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
             values = np.asarray(array)
         elif hasattr(array, "copy_to_host"):  # Numba
             values = array.copy_to_host()
+        elif hasattr(array, "__cuda_array_interface__") and hasattr(array, "get"):  # PyCUDA
+            values = array.get()
         else:
             values = np.from_dlpack(array)
     except UsageError:

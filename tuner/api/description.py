@@ -110,6 +110,7 @@ class _Reader:
             name=self.name,
             sizes=self.sizes,
             tensors=tensors,
+            dtypes={"input": [tensors[written[0]].dtype]},
             launches=[launch],
             parameters=self._parameter_drafts(),
             constraints=constraints,
