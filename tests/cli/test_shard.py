@@ -109,7 +109,7 @@ def test_merging_says_what_does_not_fit_together(tmp_path: Path) -> None:
     lines = call("merge", *map(str, paths), "--into", str(tmp_path / "all.db"))
     assert [line.split("added ")[1] for line in lines[:3]] == ["1 run, 3 trials, 1 winner, 0 benchmarks"] * 3
     said = "\n".join(lines[3:])
-    assert "NVIDIA H200: 2 cards" in said
+    assert "NVIDIA H200: 2 GPUs" in said
     assert "GPU-2 (1 run) 1.020, beyond the noise" in said
     assert "driver 575.57, NVRTC 12.9 on GPU-2" in said and "driver 580.95, NVRTC 13.5 on GPU-1" in said
     assert "gemm: 2 texts" in said and "ffffffff in 1 run" in said and "its text was changed" in said

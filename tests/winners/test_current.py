@@ -273,7 +273,7 @@ def test_a_kernel_that_was_moved_is_known_by_its_new_file(
     gone = said_by(capsys, "export", "--db", str(db), "-o", "-")
     assert gone.code == 0 and "its kernel's file is gone" in gone.out
     gone = said_by(capsys, "bundle", "--db", str(db), "-o", str(tmp_path / "b"), "--kernel", "scale")
-    assert gone.code == 1 and "name the kernel's .toml file" in gone.err
+    assert gone.code == 1 and "name the kernel by its .toml file" in gone.err
     arguments = ("--db", str(db), "--kernel", str(moved))
     assert said_by(capsys, "export", *arguments, "-o", str(header)).code == 0
     assert "is gone" not in header.read_text()
