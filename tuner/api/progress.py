@@ -22,7 +22,7 @@ def progress(quiet: bool | None) -> Observer[State]:
         return Observer()
     if not _DRAWING.acquire(blocking=False):
         return Observer()
-    return _InNotebook() if in_notebook() else _OnTerminal()
+    return _InNotebook() if in_notebook() else _Panel()
 
 
 def in_notebook() -> bool:
@@ -32,7 +32,7 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class _Phases(Progress[State]):
+class _Panel(Progress[State]):
     """Shows the search, and what follows as a line."""
 
     after = ""
@@ -62,11 +62,7 @@ class _Phases(Progress[State]):
             _DRAWING.release()
 
 
-class _OnTerminal(_Phases):
-    pass
-
-
-class _InNotebook(_Phases):
+class _InNotebook(_Panel):
     """Redraws an area below the cell."""
 
     def __init__(self) -> None:
