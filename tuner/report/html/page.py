@@ -102,7 +102,10 @@ def fragment(problem: TunedProblem) -> str:
     """
     number = hashlib.sha256(problem.run.id.encode()).hexdigest()[:8]
     figures = {f"kernel-tune-{number}-{one.key}": one for one in study_figures(problem)}
-    places = "".join(f'<div id="{key}" style="height:{one.height}px"></div>' for key, one in figures.items())
+    places = "".join(
+        f'<h4>{one.title}</h4><div id="{key}" style="height:{one.height}px"></div>'
+        for key, one in figures.items()
+    )
     look = template("#808080", "rgba(128, 128, 128, 0.25)", "#ffffff")
     data = packed({"figures": {key: one.to_json() for key, one in figures.items()}, "template": look})
     script = _asset("fragment.js").replace('"DATA"', f'"{data}"').replace('"LIBRARY"', f'"{library()}"')
