@@ -245,4 +245,6 @@ def test_show_without_a_kernel_lists_the_kernels(capsys: pytest.CaptureFixture[s
 def test_a_number_after_trials_is_one_trial(tmp_path: Path) -> None:
     missing = CliRunner().invoke(cli, ["trials", "3", "--db", str(tmp_path / "no.db")])
     assert isinstance(missing.exception, TunerError)
+    as_printed = CliRunner().invoke(cli, ["trials", "#3", "--db", str(tmp_path / "no.db")])
+    assert str(as_printed.exception) == str(missing.exception)
     assert "--source-dir" in CliRunner().invoke(cli, ["trials", "3", "--help"]).output

@@ -55,6 +55,14 @@ class Count(Whole):
         return number
 
 
+class Row(Count):
+    """The number of a trial's row, as tables print it, too: ``#626``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number that a text means."""
+        return super().convert(str(value).removeprefix("#"), param, ctx)
+
+
 class Jobs(Whole):
     """A number of processes that this machine can be meant to run."""
 
@@ -238,9 +246,7 @@ class ConfigurationArguments(ProblemArguments):
         metavar="TEXT",
         help='A configuration as tables print it: "mma_sync block_m=128 stages=3"; or default.',
     )
-    trial: int | None = option(
-        "--trial", type=Count(min=1), metavar="N", help="The configuration of trial N."
-    )
+    trial: int | None = option("--trial", type=Row(min=1), metavar="N", help="The configuration of trial N.")
     db: Path = database()
 
 

@@ -111,7 +111,7 @@ class TrialArguments:
       tune trials 12 --again
     """
 
-    number: int = argument(type=shared.Count(min=1), metavar="N")
+    number: int = argument(type=shared.Row(min=1), metavar="N")
     db: Path = shared.database()
     as_json: bool = flag("--json", help_="Print JSON, with sources and samples.")
     only_source: bool = flag("--source", help_="Print only the rendered source.")
@@ -140,7 +140,7 @@ class _Trials(Once):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if any(word.isdecimal() for word in args[:1]):
+        if any(word.removeprefix("#").isdecimal() for word in args[:1]):
             return trial.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
