@@ -102,7 +102,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "example": printed.example,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
-    "main-job": printed.main_job,
+    "python-example": printed.python_example,
     "front": printed.front,
     "sanitized": printed.sanitized,
 }

@@ -111,10 +111,10 @@ def sanitized() -> str:
     )
 
 
-def main_job() -> str:
-    """Return what the main job prints by replay, each line of at most 110 characters."""
-    lines = text("replay.txt").splitlines()
-    return fenced([line if len(line) <= 110 else f"{line[:106]} ..." for line in lines[:-1]])
+def python_example() -> str:
+    """Return the first example of a call from Python, and what it prints on a GPU."""
+    code = (ROOT / "docs/examples/matmul/tune.py").read_text(encoding="utf-8").rstrip()
+    return f"```python\n{code}\n```\n\n{fenced(text('python-example.txt').splitlines())}"
 
 
 def front() -> str:

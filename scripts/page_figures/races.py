@@ -102,7 +102,7 @@ def overview() -> str:
         "mode",
         "time, us",
         "of 4.8 TB/s",
-        "others take, times as long (verdict)",
+        "speedup over",
     ]
     rows: Rows = [head]
     for kernel, dtype, names in (

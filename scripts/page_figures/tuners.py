@@ -1,33 +1,57 @@
-"""Beside other tuners: ``kernel-tuner.json``, ``kernel-tuner-examples.json`` and ``triton.json``."""
+"""Beside other tuners: ``kernel-tuner.json``, ``kernel-tuner-examples.json``, ``triton.json`` and ``helion.json``."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from scripts.page_figures.evidence import Rows, load, table
 
-OURS = {"ours": "ours", "theirs": "kernel_tuner"}
 
-
-def kernel_tuner(whose: str) -> str:
-    """Return the configurations a second of the better round, of ``ours`` or of ``theirs``."""
-    best = max(one[OURS[whose]]["per_second"] for one in load("kernel-tuner")["rounds"])
-    return f"{best:.3g}"
+def kernel_tuner() -> str:
+    """Return how long a call of this tuner and one of Kernel Tuner take."""
+    found = load("kernel-tuner")
+    rows: Rows = [["elements", "answer given", "`tuner.tune`, s", "`tune_kernel`, s"]]
+    for one in found["rows"]:
+        seconds = [f"{one[whose]['seconds']:.1f}" for whose in ("ours", "kernel_tuner")]
+        rows.append([f"{one['n']:,}".replace(",", " "), "yes" if one["answer"] else "no", *seconds])
+    return table(rows)
 
 
 def triton() -> str:
     """Return how long both take from nothing to a kernel, and how much longer Triton's kernel takes than ours."""
     rows: Rows = [
-        ["problem", "mode", "`tune`", "Triton's autotuner", "Triton's kernel takes, times as long (verdict)"]
+        [
+            "problem",
+            "GPU",
+            "mode",
+            "`tune`",
+            "Triton's autotuner",
+            "Helion's",
+            "speedup over Triton's",
+            "over Helion's",
+        ]
     ]
-    for one in load("triton"):
+    for one in [*load("triton"), *load("helion")]:
         (bench,) = one["bench"]
-        (theirs,) = (row for row in bench["contestants"] if ":" in row["contestant"])
+        others = {
+            row["contestant"].rpartition("/")[2].partition(".py:")[0]: row for row in bench["contestants"]
+        }
+
+        def speedup(whose: str, others: dict[str, Any] = others) -> str:
+            row = others.get(whose)
+            return f"{row['ratio']:.3f} ({row['verdict']})" if row else ""
+
+        helion = one.get("helion")
         rows.append(
             [
                 f"{one['kernel']} {' x '.join(map(str, one['sizes'].values()))}, {one['dtype']}",
+                bench["gpu"].removeprefix("NVIDIA ").partition(" ")[0],
                 bench["mode"],
                 f"{one['tune']['seconds']:.0f} s, {one['tune']['trials']} trials",
                 f"{one['triton']['seconds']:.0f} s, {one['triton']['configurations']} configurations",
-                f"{theirs['ratio']:.3f} ({theirs['verdict']})",
+                f"{helion['seconds']:.0f} s, effort {helion['effort']}" if helion else "",
+                speedup("kernels"),
+                speedup("helion_kernels"),
             ]
         )
     return table(rows)

@@ -98,8 +98,8 @@ def test_there_are_command_lines_to_check() -> None:
 
 
 def test_readme_has_the_two_commands() -> None:
-    first, second, *_ = (block.strip() for _, block in FENCED.findall(read("README.md")))
-    assert (first, second) == (MAIN_COMMAND, TESTS_COMMAND)
+    blocks = [block.strip() for _, block in FENCED.findall(read("README.md"))]
+    assert {MAIN_COMMAND, TESTS_COMMAND} <= set(blocks[:5])
 
 
 def test_ci_runs_the_tests_as_the_readme_does() -> None:

@@ -1,0 +1,28 @@
+"""The notebooks of docs/examples run to their end, with recorded times where there is no GPU."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*/*.ipynb"))
+
+
+def test_there_are_notebooks() -> None:
+    assert len(NOTEBOOKS) >= 2
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("*.ipynb", "results"))
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}}).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("text/html" in output.get("data", {}) for output in shown), "no result shows itself"
+    assert not [output for output in shown if output.output_type == "error"]
