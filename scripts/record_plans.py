@@ -115,6 +115,7 @@ CUBE = "groups=1024,vectors=1024,length=1024,dtype=float32,product="
 PRODUCTS = ("4096 float16 nn", "4096 float16 nt", "2048 float16 nn", "1024 bfloat16 nn", "1024 bfloat16 nt")
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 PLANS = {
+    str(EXAMPLES / "matmul" / "matmul.toml"): (Plan(("n=2048",), lattices("main")),),
     str(EXAMPLES / "rms_norm" / "rms_norm.toml"): (
         Plan(("rows=8192,columns=1024", "rows=65536,columns=512"), lattices("warp\n\nvectors")),
     ),
