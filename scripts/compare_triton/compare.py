@@ -47,8 +47,12 @@ torch.cuda.synchronize()
 began = time.monotonic()
 getattr(kernels, sys.argv[2])(*tensors)
 torch.cuda.synchronize()
+seconds = time.monotonic() - began
 tuned = getattr(kernels, "_" + sys.argv[2])
-print(time.monotonic() - began, len(tuned.configs), tuned.best_config, sep="\\t")
+if sys.argv[5] == "kernels":
+    print(seconds, len(tuned.configs), tuned.best_config, sep="\\t")
+else:
+    print(seconds, tuned.bind(tuple(tensors))._config, sep="\\t")
 """
 
 
