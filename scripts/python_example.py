@@ -1,8 +1,9 @@
-"""The README's first example, as a user runs it on a GPU: what it prints, and with ``--plot`` a figure of its search.
+"""The README's first example, as a user runs it: what it prints, and with ``--plot`` a figure of its search.
 
     scripts/run python scripts/python_example.py --out results/evidence/python-example.txt
 
-The figure of docs/index.md is ``--plot docs/images/search-matmul.svg``.
+Without a GPU it replays a recording, and says so. The figure of docs/index.md is made by
+``--plot docs/images/search-matmul.svg``.
 """
 
 from __future__ import annotations

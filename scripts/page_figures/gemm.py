@@ -188,9 +188,7 @@ def overview() -> str:
         for one in raced("gemm-shapes", "bfloat16")
         if (one["m"], one["n"], one["k"]) in IN_THE_README
     ]
-    return table(
-        [["m x n x k", "mode", "time, us", "TFLOP/s", "speedup over `torch.mm`"], *rows]
-    )
+    return table([["m x n x k", "mode", "time, us", "TFLOP/s", "speedup over `torch.mm`"], *rows])
 
 
 def mean_of(dtype: str, *libraries: str) -> str:

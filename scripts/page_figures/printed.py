@@ -113,7 +113,8 @@ def sanitized() -> str:
 
 def python_example() -> str:
     """Return the first example of a call from Python, and what it prints on a GPU."""
-    code = (ROOT / "docs/examples/matmul/tune.py").read_text(encoding="utf-8").rstrip()
+    code = (ROOT / "docs/examples/matmul/tune.py").read_text(encoding="utf-8")
+    code = code[code.index("import") :].rstrip()
     return f"```python\n{code}\n```\n\n{fenced(text('python-example.txt').splitlines())}"
 
 

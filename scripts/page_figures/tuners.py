@@ -1,8 +1,6 @@
-"""Beside other tuners: ``kernel-tuner.json``, ``kernel-tuner-examples.json``, ``triton.json`` and ``helion.json``."""
+"""Beside other tuners: ``kernel-tuner.json``, ``kernel-tuner-examples.json`` and ``triton.json``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from scripts.page_figures.evidence import Rows, load, table
 
@@ -18,30 +16,11 @@ def kernel_tuner() -> str:
 
 
 def triton() -> str:
-    """Return how long both take from nothing to a kernel, and how much longer Triton's kernel takes than ours."""
-    rows: Rows = [
-        [
-            "problem",
-            "GPU",
-            "mode",
-            "`tune`",
-            "Triton's autotuner",
-            "Helion's",
-            "speedup over Triton's",
-            "over Helion's",
-        ]
-    ]
-    for one in [*load("triton"), *load("helion")]:
+    """Return how long both take from nothing to a kernel, and the speedup of ours."""
+    rows: Rows = [["problem", "GPU", "mode", "`tune`", "Triton's autotuner", "speedup over Triton's kernel"]]
+    for one in load("triton"):
         (bench,) = one["bench"]
-        others = {
-            row["contestant"].rpartition("/")[2].partition(".py:")[0]: row for row in bench["contestants"]
-        }
-
-        def speedup(whose: str, others: dict[str, Any] = others) -> str:
-            row = others.get(whose)
-            return f"{row['ratio']:.3f} ({row['verdict']})" if row else ""
-
-        helion = one.get("helion")
+        (theirs,) = (row for row in bench["contestants"] if row["contestant"].startswith("kernels.py:"))
         rows.append(
             [
                 f"{one['kernel']} {' x '.join(map(str, one['sizes'].values()))}, {one['dtype']}",
@@ -49,9 +28,7 @@ def triton() -> str:
                 bench["mode"],
                 f"{one['tune']['seconds']:.0f} s, {one['tune']['trials']} trials",
                 f"{one['triton']['seconds']:.0f} s, {one['triton']['configurations']} configurations",
-                f"{helion['seconds']:.0f} s, effort {helion['effort']}" if helion else "",
-                speedup("kernels"),
-                speedup("helion_kernels"),
+                f"{theirs['ratio']:.3f} ({theirs['verdict']})",
             ]
         )
     return table(rows)

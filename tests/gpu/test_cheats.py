@@ -51,7 +51,9 @@ def test_no_cheat_is_ranked(variant: str, mode: str, tmp_path: Path) -> None:
     assert {
         cheat: found[cheat]
         for cheat, reason in REASONS[variant].items()
-        if cheat not in honest and (found[cheat][0] in ("ok", "slow") or reason not in found[cheat][1])
+        if cheat not in honest
+        and found[cheat][0] != "unstable"  # its time did not repeat: looked at before its results
+        and (found[cheat][0] in ("ok", "slow") or reason not in found[cheat][1])
     } == {}
 
 
