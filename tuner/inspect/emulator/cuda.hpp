@@ -29,7 +29,8 @@
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define EMULATOR_SEEN __attribute__((externally_visible))
-#define __shared__ __attribute__((section("shared_memory"))) static
+// All of a library's thread_local variables lie in one segment, those of templates too: GCC leaves their sections out.
+#define __shared__ static thread_local
 
 // Vectors of two, three and four numbers: with the alignments of those of two and four.
 #define EMULATOR_VECTORS(name, type, of_two, of_four)                                   \
@@ -68,14 +69,9 @@ void __syncwarp(unsigned int mask = ~0u);
 void __nanosleep(unsigned int);
 inline void __threadfence() {}
 
-// A library's shared variables lie in one section, whose ends the linker knows.
-extern unsigned char __start_shared_memory[] __attribute__((visibility("hidden")));
-extern unsigned char __stop_shared_memory[] __attribute__((visibility("hidden")));
-
 namespace emulator {
 
-static unsigned char* const shared_ends[] = {__start_shared_memory, __stop_shared_memory};
-__shared__ unsigned char something __attribute__((used));  // the section must exist
+__shared__ unsigned char something;  // the segment must exist
 
 template <typename To, typename From>
 To bits_as(From from) {

@@ -49,7 +49,14 @@ _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _ARCHITECTURE = re.compile(
     r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
 )
-_DYNAMIC = re.compile(r"^( *)extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];", re.MULTILINE)
+_DYNAMIC = re.compile(
+    r"^([ \t]*)extern (?=[^\n]*__shared__)(?:(?:__shared__|(?:__align__|alignas)\(\d+\)) )+([\w ]+) (\w+)\[\];",
+    re.MULTILINE,
+)
+_SHARED = re.compile(
+    r"(?:\bstatic\s+)?\b__shared__\s+(?:static\s+)?((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)*)"
+)
+"""With what g++ has in another order: the emulator's word for it is a storage class."""
 _C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
 """Before a variable C++ takes it for a declaration."""
 _NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
@@ -165,7 +172,7 @@ class HostKernel:
         text = (
             f'#include "cuda.hpp"\n{for_host(source)}\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
-            'extern "C" EMULATOR_SEEN unsigned char* const* ends() { return emulator::shared_ends; }\n'
+            'extern "C" EMULATOR_SEEN unsigned char* shared() { return &emulator::something; }\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
         file, library = folder / "kernel.cpp", folder / "kernel.so"
@@ -174,7 +181,7 @@ class HostKernel:
         _compile(*LINKED, *folders, "-o", library, file, *objects, machine() / "machine.so", "-lgcc")
         self._library = ctypes.CDLL(str(library))
         self._library.launch.restype = ctypes.c_char_p
-        self._library.ends.restype = ctypes.c_void_p
+        self._library.shared.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
 
     def fill(self, variable: str, array: HostArray) -> None:
@@ -216,7 +223,11 @@ class HostKernel:
         numbers = (shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
         library = self._library
         fault = library.launch(
-            library.body, pointers, ctypes.c_void_p(library.ends()), *dimensions, *map(ctypes.c_uint, numbers)
+            library.body,
+            pointers,
+            ctypes.c_void_p(library.shared()),
+            *dimensions,
+            *map(ctypes.c_uint, numbers),
         )
         if fault is not None:
             raise KernelFault(fault.decode())
@@ -330,7 +341,7 @@ def for_host(source: str) -> str:
     """
     source = _ARCHITECTURE.sub(lambda match: match[2] or "", code_of(source))
     source = _C_VARIABLE.sub("", source)
-    source = _DYNAMIC.sub(_dynamic, source)
+    source = _SHARED.sub(r"\1__shared__ ", _DYNAMIC.sub(_dynamic, source))
     return _FUNCTION.sub(_without_ptx, source)
 
 

@@ -6,10 +6,11 @@
 // barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs, and a signal from
 // memory that may not be touched, or from an address that is no multiple of the access, ends the run.
 //
-// A kernel's shared variables lie in one section of its library, which is exchanged whenever another block goes on. The
-// whole grid is one cluster.
+// A kernel's shared variables are its library's thread-local segment, which is exchanged whenever another block goes on.
+// The whole grid is one cluster.
 #include "cuda.hpp"
 
+#include <link.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -103,8 +104,8 @@ struct Thread {
 
 static std::vector<std::unique_ptr<Block>> running;
 static std::vector<std::unique_ptr<char[]>> spare_stacks;
-static unsigned char* const* section;  // where the kernel's shared variables lie: from the first address to the second
-static Block* loaded;  // whose shared variables are in the section
+static unsigned char* section[2];  // where the kernel's shared variables lie: from the first address to the second
+static Block* loaded;              // whose shared variables are in the section
 static Thread* current;
 static jmp_buf scheduler;
 static void (*body)(void** arguments);
@@ -232,6 +233,23 @@ static void check_multiple(const void* address, std::size_t of) {
     }
 }
 
+// Sets `section` to the thread-local segment, of whichever library, that holds a variable.
+static void find_section(unsigned char* variable) {
+    const auto look = [](dl_phdr_info* library, std::size_t, void* variable) {
+        auto* const start = static_cast<unsigned char*>(library->dlpi_tls_data);
+        for (int i = 0; start != nullptr && i < library->dlpi_phnum; ++i) {
+            const auto& segment = library->dlpi_phdr[i];
+            if (segment.p_type == PT_TLS && variable >= start && variable < start + segment.p_memsz) {
+                section[0] = start;
+                section[1] = start + segment.p_memsz;
+                return 1;
+            }
+        }
+        return 0;
+    };
+    dl_iterate_phdr(look, variable);
+}
+
 static std::size_t static_bytes() { return section[1] - section[0]; }
 
 static void load(Block* block) {
@@ -343,7 +361,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
 // order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* const* shared_variables,
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* shared_variable,
                               const dim3* grid, const dim3* block, unsigned int dynamic_bytes, unsigned int resident,
                               int shuffled, unsigned int seed) {
     using namespace emulator;
@@ -353,7 +371,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     const unsigned int blocks = grid->x * grid->y * grid->z;
     body = kernel;
     body_arguments = arguments;
-    section = shared_variables;
+    find_section(shared_variable);
     cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
     fault = nullptr;
     std::vector<unsigned int> order(blocks);

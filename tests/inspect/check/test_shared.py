@@ -1,0 +1,87 @@
+"""Shared memory wherever C++ lets a kernel declare it: each block has its own, which starts as NaNs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tuner.inspect.emulator.host import COMPILER
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = { name = "turned" }
+problem = { sizes = { n = 320 }, dtypes = { input = "float32" } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "2 * x" }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "k.cu"
+entry = "ENTRY"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+shared_bytes = "256"
+"""
+GLOBAL = 'extern "C" __global__ void k(const float* x, float* y, int n) {'
+PLACES = {
+    "a template kernel": (
+        "template <typename T, int N> __global__ void k(const T* x, T* y, int n) { __shared__ T a[N]; BODY }",
+        "k<float, 64>",
+    ),
+    "two instances of a template": (
+        "template <typename T, int N, int WHICH> __device__ T turn(const T* x, int n)"
+        " { __shared__ T a[N]; T out; { T* y = &out - at(n); BODY } return out; }"
+        f"{GLOBAL} const int i = at(n); const float one = turn<float, 64, 0>(x, n);"
+        " const float two = turn<float, 64, 1>(x, n); if (i < n) y[i] = (one + two) / 2; }",
+        "k",
+    ),
+    "a member function": (
+        "template <int N> struct Tile { __device__ void run(const float* x, float* y, int n)"
+        f" {{ static __shared__ float a[N]; BODY }} }}; {GLOBAL} Tile<64>().run(x, y, n); }}",
+        "k",
+    ),
+    "a member of a plain struct": (
+        "struct Tile { __device__ static void run(const float* x, float* y, int n)"
+        f" {{ __shared__ alignas(16) float a[64]; BODY }} }}; {GLOBAL} Tile::run(x, y, n); }}",
+        "k",
+    ),
+    "a lambda": (f"{GLOBAL} [&](auto one) {{ __shared__ float a[64]; BODY }}(1); }}", "k"),
+    "an inline function": (
+        "inline __device__ void run(const float* x, float* y, int n) { __shared__ float a[64]; BODY }"
+        f" {GLOBAL} run(x, y, n); }}",
+        "k",
+    ),
+    "dynamic memory": (f"{GLOBAL}\nextern __align__(16) __shared__ float a[];\nBODY }}", "k"),
+    "a file": (f"__shared__ float a[64]; {GLOBAL} BODY }}", "k"),
+}
+BODY = """
+    const int t = threadIdx.x, i = at(n);
+    a[63 - t] = i < n ? x[i] : 0;
+    __syncthreads();
+    a[63 - t] += a[63 - t];
+    __syncthreads();
+    if (i < n) y[i] = a[63 - t];
+"""
+AT = "__device__ int at(int n) { return blockIdx.x * block_size + threadIdx.x; }\n"
+
+
+def checked(folder: Path, capsys: pytest.CaptureFixture[str], code: str, entry: str) -> tuple[int, str]:
+    (folder / "k.cu").write_text(AT + code)
+    (folder / "k.toml").write_text(KERNEL.replace("ENTRY", entry))
+    said = said_by(capsys, "check", str(folder / "k.toml"), "--configurations", "1", "--cc", "90", "-j", "1")
+    return said.code, said.out + said.err
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_block_has_its_own_and_it_starts_as_nans(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, entry = PLACES[place]
+    status, said = checked(tmp_path, capsys, code.replace("BODY", BODY), entry)
+    assert status == 0 and "1 run on the CPU at " in said and "not run" not in said, said
+    unset = BODY.replace("a[63 - t] = i < n", "if (t % 8) a[63 - t] = i < n")
+    status, said = checked(tmp_path, capsys, code.replace("BODY", unset), entry)
+    assert status and "is nan, expected" in said, said
