@@ -418,3 +418,98 @@ def test_three_commands_lead_to_a_winner(tmp_path: Path, capsys: pytest.CaptureF
     said = Fake(tmp_path, "kernel.toml", "--trials", "6", sleep_s=0.0).ends()
     assert said.code == 0, said.err
     assert "winner" in said.out and "default" in said.out
+
+
+PRODUCT = """
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    __shared__ float rows[TILE * 16][DEPTH + 1], columns[DEPTH][16];
+    const int row = blockIdx.y * 16 * TILE + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+    for (int k = 0; k < n; k += DEPTH) {
+        for (int d = 0; d < DEPTH; ++d) rows[threadIdx.y][d] = a[row * n + k + d];
+    }
+    if (row < n && column < n) c[row * n + column] = rows[0][0];
+}
+"""
+SPARSE = """
+__global__ void sparse(const int* begins, const float* values, float* y, int rows) {
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / THREADS_PER_ROW;
+    if (row >= rows) return;
+    float sum = 0;
+    for (int j = begins[row]; j < begins[row + 1]; j += THREADS_PER_ROW) sum += values[j];
+    y[row] = __shfl_down_sync(~0u, sum, 1, THREADS_PER_ROW);
+}
+"""
+TURNED = """
+__global__ void turned(const float* x, float* y, int width, int height) {
+    __shared__ float tile[TILE_DIM][TILE_DIM + 1];
+    const int i = blockIdx.x * TILE_DIM + threadIdx.x, j = blockIdx.y * TILE_DIM + threadIdx.y;
+    for (int r = 0; r < TILE_DIM; r += BLOCK_ROWS)
+        if (i < width && j + r < height) y[(j + r) * width + i] = x[(j + r) * width + i];
+}
+"""
+SELECTED = """
+__global__ void selected(const float* x, const int* mask, float* y, int n, int m) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = 0;
+    for (int k = 0; k < m; ++k) {
+        if (mask[k] == 0) continue;
+        if (i + k >= 2 && i + k < n - 2) sum += x[i + k];
+    }
+    y[i] = sum;
+}
+"""
+
+
+def test_what_the_code_chooses_is_a_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, PRODUCT)
+    parameters = data["variants"]["main"]["parameters"]
+    assert parameters["DEPTH"] == {"values": [8, 16, 32], "default": 16}
+    assert "options" not in data["problem"] and "TODO:" not in Path("kernel.toml").read_text()
+    assert data["problem"]["sizes"] == {"n": 1024}
+    unrolled = SELECTED.replace("for (int k", "#pragma unroll COUNT\n    for (int k")
+    data, _ = init(capsys, unrolled, "--force")
+    assert data["variants"]["main"]["parameters"]["COUNT"] == {"values": [1, 2, 4, 8], "default": 1}
+
+
+def test_static_shared_memory_keeps_within_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, TURNED)
+    limits = list(data["variants"]["main"]["constraints"].values())
+    assert "4 * TILE_DIM * TILE_DIM + 4 * TILE_DIM <= 49152" in limits
+    assert "TILE_DIM % BLOCK_ROWS == 0" in limits
+
+
+def test_threads_of_a_block_are_told_from_steps_and_widths(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, TURNED)
+    assert launch(data)["block"] == ["TILE_DIM", "BLOCK_ROWS"]
+    data, said = init(capsys, SPARSE, "--force")
+    assert launch(data)["block"] == ["block_size"]
+    assert launch(data)["grid"] == ["ceil_div(THREADS_PER_ROW * rows, block_size)"]
+    assert max(data["variants"]["main"]["parameters"]["THREADS_PER_ROW"]["values"]) == 32
+    assert "its elements bound a loop" in said.err
+
+
+def test_conditions_on_what_is_read_leave_an_output_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, SELECTED)
+    assert shapes(data)["y"] == "n output"
+    early = SELECTED.replace("if (i >= n)", "if (i >= n || mask[i] == 0)")
+    assert shapes(init(capsys, early, "--force")[0])["y"] == "n inout zeros"
+
+
+def test_an_undefined_name_is_told_from_a_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    init(capsys, STENCIL)
+    Path("kernel.cu").write_text(STENCIL.replace("0.2f", "weight"))
+    said = said_by(capsys, "check", "kernel.toml", "--configurations", "1", "--cc", "90")
+    assert said.code == 1
+    assert 'identifier "weight" is undefined; if it is a value to tune, add it to parameters' in said.out
+
+
+@pytest.mark.parametrize("name", ["matmul", "rms_norm"])
+def test_the_examples_need_no_edit(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parents[2] / "docs" / "examples" / name
+    if not folder.is_dir():
+        pytest.skip(f"there is no example {name}")
+    init(capsys, (folder / f"{name}.cu").read_text())
+    assert "TODO:" not in Path("kernel.toml").read_text()
+    said = said_by(capsys, "check", "kernel.toml", "--configurations", "4", "--cc", "90")
+    assert said.code == 0, said.out + said.err

@@ -3,6 +3,7 @@ and what of the problem a block computes."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ AXES = ("x", "y", "z")
 ASSIGNS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "++", "--"))
 _TURNED = str.maketrans("<>", "><")
 _ENDS = frozenset(("(", ")", "{", "}", ";", "&&", "||", "?", ",", "=", "!", "[", "]", ":"))
+_NO_CALL = ("if", "while", "for", "return", "switch", "sizeof")
 _POINTED = re.compile(r"&\s*(\w+)\s*\[(.*)\]\s*\Z", re.DOTALL)
 _CAST = re.compile(
     r"(?:reinterpret_cast\s*<\s*(?:const\s+)?(?P<to>\w+)[^>]*>\s*\(\s*|\(\s*(?:const\s+)?(?P<type>\w+)\s*(?:const\s*)?\*+\s*\)\s*\(*\s*)"
@@ -32,6 +34,8 @@ class Use:
     written: bool = False
     added: bool = False
     """Whether atomic functions or ``+=`` change what is there."""
+    whole: bool = False
+    """Whether elements are written where no condition leaves out others."""
     passed: bool = False
     """Whether a function gets it: what that does is not looked at."""
     indices: list[Sum] = field(default_factory=list)
@@ -57,16 +61,18 @@ class CodeUse:
         }
         numbers |= source.constants
         self.begins = begins = dict(variables_of(kernel.body))
-        self._first = {**numbers, **begins}
+        self.first = {**numbers, **begins}
         changed = {name for name, _ in self._changed()}
         self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
         self.bounds: dict[str, Sum] = {}
         self.again = {name for name, how in self._changed() if how == "=" and name in begins}
         """Variables that are set to something else than they begin as."""
-        self.partly = any(self._by_data(at) for at, token in enumerate(self.body) if token.text == "if")
-        """Whether conditions leave out elements: at the beginning or the end, or by what is in an array."""
+        self._inner: set[int] = set()
+        """Where comparisons stand that leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
+        self._left_out = list(self._conditional())
+        self.asked = source.asked
         self.pointers = {one.name: Use() for one in kernel.parameters if one.type.pointers}
         self._look_at_pointers()
 
@@ -79,16 +85,40 @@ class CodeUse:
                 continue
             before = self.body[at - 1].text if at else ""
             after = self.body[at + 1].text if at + 1 < len(self.body) else ""
-            declared = (before.isidentifier() and before not in ("return", "else")) or before in (
-                "*",
-                "&",
-                ",",
-            )
+            typed = before.isidentifier() and before not in ("return", "else")
+            declared = typed or before in ("*", "&", ",")
             if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
                 yield token.text, before if before in ("++", "--") else after
 
-    def _by_data(self, at: int) -> bool:
-        return any(token.text == "[" for token in self.body[at : close_of(self.body, at + 1)])
+    def _conditional(self) -> Iterator[range]:
+        """Yield places that are left out for some elements: for those at an edge, or by what is in an array."""
+        for at, token in enumerate(self.body):
+            close = close_of(self.body, at + 1) if token.text in ("if", "for", "while") else at
+            by_data = token.text == "if" and any(one.text == "[" for one in self.body[at:close])
+            if not by_data and self._inner.isdisjoint(range(at, close)):
+                continue
+            end = self.end_of_statement(close + 1)
+            first = next((one.text for one in self.body[close + 1 : end] if one.text != "{"), "")
+            if first == "return":
+                yield range(end, len(self.body))
+            elif first == "continue":
+                yield range(end, self._end_of_block(end))
+            elif [one.text for one in self.body[end : end + 1]] != ["else"]:
+                yield range(close + 1, end)
+
+    def end_of_statement(self, at: int) -> int:
+        """Return the place behind the statement that begins at a place."""
+        while at < len(self.body) and (text := self.body[at].text) != ";":
+            at = close_of(self.body, at) if text in ("(", "[", "{") else at
+            if text == "{":
+                break
+            at += 1
+        return at + 1
+
+    def _end_of_block(self, at: int) -> int:
+        while at < len(self.body) and (text := self.body[at].text) != "}":
+            at = close_of(self.body, at) + 1 if text in ("(", "[", "{") else at + 1
+        return at
 
     @property
     def quadratic(self) -> bool:
@@ -118,10 +148,10 @@ class CodeUse:
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
                     constant = high.get((), 0) - low.get((), 0)
-                    self.partly |= constant < 0
+                    self._inner |= {at} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
-                    self.partly |= high.get((), 0) + (reads == ">") > 0  # i >= 2
+                    self._inner |= {at} if high.get((), 0) + (reads == ">") > 0 else set()  # i >= 2
 
     def _left(self, at: int) -> int:
         depth = 0
@@ -149,7 +179,7 @@ class CodeUse:
 
     def _places(self, terms: Sum) -> bool:
         """Return whether a sum depends on a block or thread."""
-        full = sum_of(python_of(text_of(terms)), self._first) or {}
+        full = sum_of(python_of(text_of(terms)), self.first) or {}
         return any("Idx_" in name for product in full for name in product)
 
     # -- pointers
@@ -222,6 +252,7 @@ class CodeUse:
             use.added = use.written = use.read = True
         elif after == "=":
             use.written = True
+            use.whole |= not any(start in one for one in self._left_out)
         elif after in ASSIGNS or before in ("++", "--"):
             use.added = use.written = use.read = True
         elif before == "&" and called and not called.startswith("__ld"):
@@ -239,15 +270,7 @@ class CodeUse:
                 break
             if depth < 0:
                 name = self.body[number - 1].text
-                plain = name.isidentifier() and name not in (
-                    "if",
-                    "while",
-                    "for",
-                    "return",
-                    "switch",
-                    "sizeof",
-                )
-                return name if plain else ""
+                return name if name.isidentifier() and name not in _NO_CALL else ""
         return ""
 
     # -- shapes, grids and blocks
@@ -322,7 +345,10 @@ class CodeUse:
         """
         found: list[tuple[Sum, str | None]] = []
         for name, text in self.begins.items():
-            terms = sum_of(python_of(text), self._first) or {}
+            tree, by = python_of(text), ""
+            if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):  # several threads for a row
+                by, tree = text_of(self.sum(ast.unparse(tree.right)) or {}), tree.left
+            terms = sum_of(tree, self.first) or {}
             factor = {
                 tuple(
                     part for part in product if part != f"blockIdx_{axis}" and part not in self.sizes
@@ -331,7 +357,10 @@ class CodeUse:
                 if f"blockIdx_{axis}" in product and number > 0
             }
             if len(factor) == 1:
-                found.append((factor, self.bound(name)))
+                bound = self.bound(name)
+                found.append(
+                    (factor, text_of(self.sum(f"({bound}) * ({by})") or {}) if by and bound else bound)
+                )
         for use in self.pointers.values():
             for index in use.indices:
                 for product, number in index.items():
@@ -343,17 +372,12 @@ class CodeUse:
 
     def uses(self, name: str) -> bool:
         """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
-        of, _, member = name.partition(".")
-        texts = [token.text for token in self.body]
-        return any(texts[at : at + 3] == [of, ".", member] for at, text in enumerate(texts) if text == of)
+        return re.search(rf"\b{re.escape(name)}\b", joined(self.body)) is not None
 
     def divided(self, axis: str) -> int:
         """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
-        texts = [token.text for token in self.body]
-        for at in range(len(texts) - 4):
-            if texts[at : at + 4] == ["threadIdx", ".", axis, "/"] and texts[at + 4].isdecimal():
-                return int(texts[at + 4])
-        return 1
+        divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", joined(self.body))
+        return int(divided[1]) if divided else 1
 
 
 def _sum_of_both(one: Sum, other: Sum) -> Sum:

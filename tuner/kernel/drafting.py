@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.kernel.c_expressions import expression_text
+from tuner.kernel.code_choices import bounds_loops, chosen
 from tuner.kernel.code_use import CodeUse, Use
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.drafting_launch import LaunchGuess
-from tuner.kernel.parameter_values import is_block, is_size, parameter_draft
+from tuner.kernel.parameter_values import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
 from tuner.kernel.source_names import SMALL, SourceNames
 from tuner.kernel.toml.table import is_name
@@ -24,7 +25,7 @@ DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 PAIRS_SIZE = 2**14
 """The default where each thread goes through all elements."""
 PRODUCT_SIZE = 1024
-"""The same for tensors of two sizes where there are others, as in a matrix product."""
+"""The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
 
 def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterable[str] = ()) -> Draft:
@@ -45,6 +46,15 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
         if names.named(one.name) in names.sizes and not (is_size(one.name) or use.depends_on(one.name)):
             names.make_scalar(names.named(one.name))
             use.sizes -= {one.name}
+    for name in list(names.options):
+        if (choice := chosen(use, name)) is not False and is_name(name):
+            names.make_parameter(name, certain=choice is True)
+    doubtful = {
+        name
+        for name in names.found
+        if name not in names.renamed.values() and not (is_choice(name) or chosen(use, name) is not False)
+    }
+    use = CodeUse(source, kernel, names.of_problem)
     read = _Tensors(names, use)
     tensors = read.all()
     _settle_sizes(names, tensors, use)
@@ -57,13 +67,19 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
     axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
     parameters = {name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()}
+    for name in (names.doubtful | doubtful) - set(axes):
+        note = "a choice of the kernel, or a number of the problem?"
+        parameters[name] = replace(parameters[name], note=note, gap=True)
     threads = " * ".join(f"({one})" if re.search(r"\W", one) else one for one in block if one != "1")
     most = names.number(kernel.launch_bounds[0]) if kernel.launch_bounds else None
-    constraints = dict(read.constraints)
+    constraints = read.constraints | guess.constraints
     if most is not None and re.search(r"[A-Za-z]", threads):
         constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
     elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
         constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
+    most_of = {name: max(map(int, one.values)) for name, one in parameters.items()}
+    if shared := guess.static_shared(most_of):
+        constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
     return Draft(
         name=names.named(kernel.short_name),
@@ -136,8 +152,9 @@ def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: C
     """Give the sizes of which the source says no value one with which the largest tensor has about 64 MiB."""
     large = [name for name in names.sizes if not SMALL.fullmatch(name)]
     words = [re.findall(r"\w+", " ".join(one.shape)) for one in tensors.values()]
-    most = max((sum(name in of for name in large) for of in words), default=1)
-    usual = PRODUCT_SIZE if most == 2 < len(large) else DEFAULT_SIZES.get(max(most, 1), 64)
+    most = max((sum(name in large for name in of) for of in words), default=1)
+    product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
+    usual = PRODUCT_SIZE if product else DEFAULT_SIZES.get(max(most, 1), 64)
     if most == 1 and use.quadratic:
         usual = PAIRS_SIZE
     for name, value in names.sizes.items():
@@ -219,14 +236,15 @@ class _Tensors:
         """Return role, init and a note of an array."""
         init: Any = {"uniform": [0, 1]} if one.type.base == "bool" else None
         if one.type.const or not (use.written or use.added or use.passed):
-            return "input", init, ""
+            ranges = "int" in str(self._names.dtype(one.type)) and bounds_loops(self._use, one.name)
+            return "input", init, "its elements bound a loop: is its init right?" if ranges else ""
         if use.passed:
             return "inout", init, "a function gets it: is it input, output or inout?"
         if (use.added and not use.indices) or (use.added and self._atomic(one.name)):
             return "inout", "zeros", "added to"
         if use.read:
             return "inout", init, ""
-        if self._use.partly:
+        if not use.whole:
             return "inout", "zeros", "not every element is written: the others stay zero"
         return "output", None, ""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.kernel.c_expressions import Sum, bare, expression_text, text_of
+from tuner.kernel.c_expressions import Sum, bare, expression_text, python_of, sum_of, text_of
+from tuner.kernel.c_types import NO_TYPE, CType, base_of, vector_of
+from tuner.kernel.code_choices import shared, stepped
 from tuner.kernel.code_use import AXES, CodeUse
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.parameter_values import is_block
 from tuner.kernel.signature import Parameter
 from tuner.kernel.source_names import SourceNames
+from tuner.runtime.dtypes import ITEMSIZE
 
 
 class LaunchGuess:
@@ -30,6 +34,7 @@ class LaunchGuess:
         """Variables of the calling function that are parameters here."""
         self.blocks: dict[str, str] = {}
         """The parameters that are threads of a block, with their axis."""
+        self.constraints: dict[str, str] = {}
 
     def draft(self) -> LaunchDraft:
         """Return the launch."""
@@ -39,17 +44,6 @@ class LaunchGuess:
             blocks.append(block)
             grids.append(extent)
             gaps.append(gap)
-        only = [axis for axis, block in zip(AXES, blocks, strict=True) if block != "1"] == ["x"]
-        bounds = expression_text(self._kernel.launch_bounds[0]) if self._kernel.launch_bounds else None
-        names = set(re.findall(r"[A-Za-z_]\w*", bounds or ""))
-        if (
-            only
-            and bounds
-            and names <= {*self._names.found, *self._names.renamed}
-            and len(names) == 1
-            and blocks[0] in self._names.found
-        ):
-            blocks[0] = self._names.text(bounds)
         self.blocks |= {
             name: axis for axis, text in zip(AXES, blocks, strict=True) if (name := text) in self._names.found
         }
@@ -110,6 +104,12 @@ class LaunchGuess:
         number = next(iter(factor.values()), 1)
         threads = self._use.divided(axis)
         in_file = [self._names.renamed.get(name, name) for name in names]
+        step = self._names.renamed.get(name := stepped(self._use, axis), name)
+        if f"blockDim_{axis}" not in names and step in self._names.found:
+            for tile in in_file:
+                if tile in self._names.found and tile != step:
+                    self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
+            return step
         choices = [name for name in in_file if name in self._names.found]
         if f"blockDim_{axis}" not in names and choices:
             order = [token.text for token in self._kernel.body]
@@ -172,15 +172,8 @@ class LaunchGuess:
 
     def _known(self, text: str | None) -> str | None:
         """Return an expression if the file has all its names."""
-        names = set(re.findall(r"[A-Za-z_]\w*", text or "")) - {
-            "ceil_div",
-            "min",
-            "max",
-            "if",
-            "else",
-            "and",
-            "or",
-        }
+        words = ("ceil_div", "min", "max", "if", "else", "and", "or")
+        names = set(re.findall(r"[A-Za-z_]\w*", text or "")).difference(words)
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
     def _shared(self) -> str | Given:
@@ -191,6 +184,25 @@ class LaunchGuess:
         shape = self._called.shape if self._called else ()
         written = self._from_call(shape[2]) if len(shape) > 2 else None
         return written or Given("4 * 1024", "bytes of dynamic shared memory", gap=True)
+
+    def static_shared(self, most: Mapping[str, int]) -> str:
+        """Return the bytes of static shared memory by the parameters; empty if no values ask for more than there is.
+
+        Args:
+            most: the largest value of each parameter.
+        """
+        total = "0"
+        for kind, extents in shared(self._use):
+            base, lanes = vector_of(base_of([word for word in kind if word not in NO_TYPE]))
+            dtype = self._names.dtype(CType("", base, 1)) or "float32"
+            dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
+            sums = [text_of(self._use.sum(one) or {}) for one in extents]
+            total += "".join([f" + {lanes * ITEMSIZE[dtype]}", *(f" * ({one})" for one in sums)])
+        terms = sum_of(python_of(self._names.text(total))) or {}
+        if not {name for product in terms for name in product} <= set(most):
+            return ""
+        bytes_ = sum(factor * math.prod(most[name] for name in product) for product, factor in terms.items())
+        return text_of(terms) if bytes_ > 48 * 1024 else ""
 
 
 def _on(axis: str, name: str) -> bool:

@@ -11,14 +11,17 @@ _SIZE = re.compile(
     r"(?:rows?|cols?|columns?|elements?|points?|sizes?|width|height|depth|length|len|dims?|channels?|batch(?:es)?|items|count)"
     r"(?:_?[xyzmnkwh])?\Z"
 )
-_BLOCK = re.compile(r"(?i).*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads")
+_BLOCK = re.compile(
+    r"(?i)(?!.*per_?(?!block|cta|work_?group)).*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads"
+)
 _SWITCH = re.compile(r"(?i)(use|enable|with|has|is|do|no)_\w+|\w+_(enabled|flag|on)")
 _KINDS = (
+    (re.compile(r"(?i)(threads|lanes)_?per_?\w+"), (1, 2, 4, 8, 16, 32), 8),
     (re.compile(r"(?i).*warps?.*"), (1, 2, 4, 8, 16), 4),
     (re.compile(r"(?i).*(stages?|pipeline|buffers).*"), (1, 2, 3, 4), 2),
     (re.compile(r"(?i).*(vec|lanes|simd).*"), (1, 2, 4), 1),
     (re.compile(r"(?i)b[mn]|(block|tile)_?(m|n)"), (16, 32, 64, 128), 64),
-    (re.compile(r"(?i)bk|(block|tile)_?k"), (8, 16, 32), 16),
+    (re.compile(r"(?i)bk|(block|tile)_?k|\w*depth"), (8, 16, 32), 16),
 )
 """Names, with their values and the default."""
 _BLOCKS = {
@@ -40,6 +43,12 @@ def is_size(name: str) -> bool:
 def is_block(name: str) -> bool:
     """Return whether a macro's name says that it is a number of threads."""
     return _BLOCK.fullmatch(name) is not None
+
+
+def is_choice(name: str) -> bool:
+    """Return whether a macro's name says that it is a choice of the kernel."""
+    says = re.search(r"(?i)tile|unroll|per_|coarse", name) or _SWITCH.fullmatch(name) or is_block(name)
+    return bool(says) or any(kind[0].fullmatch(name) for kind in _KINDS)
 
 
 def parameter_draft(name: str, default: int | None = None, block: str | None = None) -> ParameterDraft:

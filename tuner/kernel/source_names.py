@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.c_expressions import python_of, sum_of
-from tuner.kernel.c_types import CType
+from tuner.kernel.c_types import PASSED_AS, CType
 from tuner.kernel.draft import ROLES, Given
 from tuner.kernel.parameter_values import is_block, is_size
 from tuner.kernel.signature import KernelSignature, Parameter, Source
@@ -20,16 +20,6 @@ _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
 )
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window)\w*")
-_PASSED = {
-    "bool": "uint8",
-    "unsigned long": "int64",
-    "unsigned long long": "int64",
-    "uint64_t": "int64",
-    "size_t": "int64",
-}
-"""What arrays of C types without a dtype are passed as: the same bytes."""
-
-
 LEAST_SIZE = 64
 """A macro of at least so much is taken for a size that the source fixes."""
 
@@ -63,6 +53,8 @@ class SourceNames:
         self.scalars: dict[str, Any] = {}
         self.found: dict[str, int | None] = {}
         """Parameters with their defaults in the source."""
+        self.doubtful: set[str] = set()
+        """Those that may be none."""
         self._take_template()
         self._take_macros(undefined)
         self._take_numbers()
@@ -93,14 +85,7 @@ class SourceNames:
 
     def role(self, *others: str) -> str:
         """Return a free name of a dtype role, which is none of some others either."""
-        taken = {
-            *others,
-            *self.sizes,
-            *self.scalars,
-            *self.options,
-            *self.found,
-            *self.renamed.values(),
-        }
+        taken = {*others, *self.sizes, *self.scalars, *self.options, *self.found, *self.renamed.values()}
         fitting = (role for role in ROLES if role not in taken and f"{role}_type" not in self.words)
         return next(fitting, "dtype_")
 
@@ -170,6 +155,12 @@ class SourceNames:
         else:
             self.found[name] = value
 
+    def make_parameter(self, name: str, *, certain: bool) -> None:
+        """Take a macro with the name of a size for a choice of the code."""
+        given = self.options.pop(name)
+        self.found[name] = None if given.gap else given.value[0]
+        self.doubtful |= set() if certain else {name}
+
     # -- what a launch passes
 
     def _take_numbers(self) -> None:
@@ -232,7 +223,7 @@ class SourceNames:
             return role
         if kind.base in self.options:
             return "float32"
-        return kind.dtype or _PASSED.get(kind.base)
+        return kind.dtype or ("uint8" if kind.base == "bool" else PASSED_AS.get(kind.base))  # the same bytes
 
     def _refuse(self) -> None:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
