@@ -70,7 +70,8 @@ class CType:
 
 
 def base_of(words: Sequence[str]) -> str:
-    """Return a type's words in one order: ``unsigned int`` for ``unsigned`` and for ``int unsigned``."""
+    """Return a type's words in one order, without qualifiers and ``*``: ``unsigned int`` for ``int const unsigned``."""
+    words = [word for word in words if word not in NO_TYPE and word != "*"]
     if not words or not set(words) <= NUMBERS:
         return (
             re.sub(r"(?<=\w) (?=\w)", " ", "".join(_spaced(words)))
@@ -95,6 +96,5 @@ def vector_of(base: str) -> tuple[str, int]:
 
 def is_type(text: str) -> bool:
     """Return whether an alias may stand for a number's type or a pointer to one."""
-    words = [word for word in text.replace("*", " * ").replace("std::", "").split() if word not in NO_TYPE]
-    base = base_of([word for word in words if word != "*"])
+    base = base_of(text.replace("*", " * ").replace("std::", "").split())
     return bool(base) and re.fullmatch(r"[A-Za-z_][\w:]*(?: \w+)*", base) is not None

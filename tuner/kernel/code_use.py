@@ -344,29 +344,27 @@ class CodeUse:
         The first is the factor of ``blockIdx`` in an index, the second the bound of that index.
         """
         found: list[tuple[Sum, str | None]] = []
+        block = f"blockIdx_{axis}"
+
+        def rest(product: Product) -> Product:
+            return tuple(part for part in product if part != block and part not in self.sizes)
+
         for name, text in self.begins.items():
             tree, by = python_of(text), ""
             if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):  # several threads for a row
                 by, tree = text_of(self.sum(ast.unparse(tree.right)) or {}), tree.left
             terms = sum_of(tree, self.first) or {}
             factor = {
-                tuple(
-                    part for part in product if part != f"blockIdx_{axis}" and part not in self.sizes
-                ): number
-                for product, number in terms.items()
-                if f"blockIdx_{axis}" in product and number > 0
+                rest(product): number for product, number in terms.items() if block in product and number > 0
             }
             if len(factor) == 1:
                 bound = self.bound(name)
-                found.append(
-                    (factor, text_of(self.sum(f"({bound}) * ({by})") or {}) if by and bound else bound)
-                )
+                if by and bound:
+                    bound = text_of(self.sum(f"({bound}) * ({by})") or {})
+                found.append((factor, bound))
         for use in self.pointers.values():
             for index in use.indices:
-                for product, number in index.items():
-                    if f"blockIdx_{axis}" in product:
-                        rest = tuple(p for p in product if p != f"blockIdx_{axis}" and p not in self.sizes)
-                        found.append(({rest: max(number, 1)}, None))
+                found += [({rest(one): max(n, 1)}, None) for one, n in index.items() if block in one]
         found.sort(key=lambda one: one[1] is None)
         return found[0] if found else None
 

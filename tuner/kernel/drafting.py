@@ -17,6 +17,7 @@ from tuner.kernel.drafting_launch import LaunchGuess
 from tuner.kernel.parameter_values import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
 from tuner.kernel.source_names import SMALL, SourceNames
+from tuner.kernel.tokens import joined
 from tuner.kernel.toml.table import is_name
 from tuner.kernel.undefined import undefined_names
 
@@ -178,12 +179,9 @@ class _Tensors:
                 self._tensors[self._names.named(one.name)] = self._tensor(one, shapes[one.name], left)
         for name, use in self._use.pointers.items():
             if use.limits:
-                first, tensor = (
-                    self._tensors[self._names.named(use.limits)].shape[0],
-                    self._tensors[self._names.named(name)],
-                )
-                limited = replace(tensor, init={"uniform": [0, f"{first} - 1"]})
-                self._tensors[self._names.named(name)] = limited
+                most = f"{self._tensors[self._names.named(use.limits)].shape[0]} - 1"
+                selects = self._names.named(name)
+                self._tensors[selects] = replace(self._tensors[selects], init={"uniform": [0, most]})
         if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:
             last = list(self._tensors)[-1]
             self._tensors[last] = replace(
@@ -225,9 +223,8 @@ class _Tensors:
         if left:
             return [left[0] if one is None else one for one in shape], ""
         if len(shape) > 1:
-            if "rows" not in self._names.sizes:
-                self._names.sizes[self._names.free("rows", "blocks")] = None
-            rows = "rows" if "rows" in self._names.sizes else "blocks"
+            rows = "rows" if "rows" in self._names.sizes else self._names.free("rows", "blocks")
+            self._names.sizes.setdefault(rows, None)
             return [rows if one is None else one for one in shape], ""
         far = any("blockIdx" in part or "[" in part for index in use.indices for one in index for part in one)
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
@@ -240,14 +237,11 @@ class _Tensors:
             return "input", init, "its elements bound a loop: is its init right?" if ranges else ""
         if use.passed:
             return "inout", init, "a function gets it: is it input, output or inout?"
-        if (use.added and not use.indices) or (use.added and self._atomic(one.name)):
+        atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", joined(self._names.kernel.body))
+        if use.added and (atomic or not use.indices):
             return "inout", "zeros", "added to"
         if use.read:
             return "inout", init, ""
         if not use.whole:
             return "inout", "zeros", "not every element is written: the others stay zero"
         return "output", None, ""
-
-    def _atomic(self, name: str) -> bool:
-        texts = [token.text for token in self._names.kernel.body]
-        return any(text.startswith("atomic") and name in texts[at : at + 4] for at, text in enumerate(texts))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.kernel.c_expressions import Sum, bare, expression_text, python_of, sum_of, text_of
-from tuner.kernel.c_types import NO_TYPE, CType, base_of, vector_of
+from tuner.kernel.c_types import CType, base_of, vector_of
 from tuner.kernel.code_choices import shared, stepped
 from tuner.kernel.code_use import AXES, CodeUse
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
@@ -193,7 +193,7 @@ class LaunchGuess:
         """
         total = "0"
         for kind, extents in shared(self._use):
-            base, lanes = vector_of(base_of([word for word in kind if word not in NO_TYPE]))
+            base, lanes = vector_of(base_of(kind))
             dtype = self._names.dtype(CType("", base, 1)) or "float32"
             dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
             sums = [text_of(self._use.sum(one) or {}) for one in extents]

@@ -305,7 +305,7 @@ class _Reader:
         pointers = words.count("*") + arrays
         before = words[: words.index("*")] if "*" in words else words
         const = pointers > 0 and "const" in before
-        base = base_of([word for word in words if word not in NO_TYPE and word != "*"])
+        base = base_of(words)
         text = base + "*" * pointers
         for _ in range(16):  # an alias of an alias, but not for ever
             if base not in self.aliases:
@@ -313,7 +313,7 @@ class _Reader:
             alias = self.aliases[base].replace("*", " * ").split()
             pointers += alias.count("*")
             const = const or (alias.count("*") > 0 and "const" in alias)
-            base = base_of([word for word in alias if word not in NO_TYPE and word != "*"])
+            base = base_of(alias)
         base, lanes = self.structs.get(base) or vector_of(base)
         return CType(text, base, pointers, const, lanes)
 

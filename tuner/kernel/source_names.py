@@ -184,10 +184,9 @@ class SourceNames:
             else:
                 self.scalars[self.named(one.name)] = (one.type.dtype, 0.5)
         for one in self.kernel.parameters:
-            if not one.type.pointers and one.type.role in self.dtypes:
-                self.scalars[self.named(one.name)] = (one.type.role, 0.5)
-            elif not one.type.pointers and self.renamed.get(one.type.base) in self.dtypes:
-                self.scalars[self.named(one.name)] = (self.renamed[one.type.base], 0.5)
+            role = self.renamed.get(one.type.base, one.type.role)
+            if not one.type.pointers and role in self.dtypes:
+                self.scalars[self.named(one.name)] = (role, 0.5)
 
     def _called_with(self, parameter: Parameter) -> int | None:
         """Return the number with which the source calls the kernel, if it says one."""

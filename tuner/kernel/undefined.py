@@ -48,10 +48,9 @@ def undefined_names(source: Source, headers: Iterable[str] = ()) -> dict[str, bo
     others = [read_signatures(text) for text in headers]
     host = {token.at for function in source.functions for token in function.tokens}
     tokens = [token for token in source.tokens if token.at not in host]
-    for other in others:
-        tokens += other.tokens
     macros = dict(source.macros)
     for other in others:
+        tokens += other.tokens
         macros |= other.macros
     arguments = {one.name for kernel in source.kernels for one in kernel.parameters}
     known = {*macros, *arguments, *_declared(tokens)}
@@ -60,16 +59,13 @@ def undefined_names(source: Source, headers: Iterable[str] = ()) -> dict[str, bo
         if _is_plain(tokens, at) and token.text not in known:
             after = tokens[at + 1].text if at + 1 < len(tokens) else ""
             used[token.text] = used.get(token.text, False) or after.isidentifier()
-    in_macros = [macro for macro in macros.values() if macro.name in {token.text for token in tokens}]
-    for macro in in_macros:
-        for word in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()", macro.value):
-            if word not in known and word not in (macro.parameters or ()) and not _is_known(word):
-                used.setdefault(word, False)
-    for asked in (source, *others):
-        for word in sorted(asked.asked):
-            if word not in known and not _is_known(word):
-                used.setdefault(word, False)
-    return used
+    words: list[str] = []
+    for macro in (macros[name] for name in macros if name in {token.text for token in tokens}):
+        names = re.findall(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()", macro.value)
+        words += [name for name in names if name not in (macro.parameters or ())]
+    words += [word for one in (source, *others) for word in sorted(one.asked)]
+    fresh = (word for word in words if word not in known and not _is_known(word))
+    return used | {word: False for word in fresh if word not in used}
 
 
 def _is_known(word: str) -> bool:
