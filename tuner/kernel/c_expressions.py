@@ -19,6 +19,8 @@ _TYPES = frozenset((*NUMBERS, *NO_TYPE, *PASSED_AS))
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", "dynamic_cast")
 _SUFFIX = re.compile(r"(?i)(?<=[\da-f.])(?:u?l{0,2}|l{1,2}u)\Z")
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "/": "//", "true": "1", "false": "0"}
+_DIVISIONS = ("cdiv", "div_up", "divup", "ceildiv", "ceil_div", "div_ceil", "iceil")
+"""Functions that sources define for a division that rounds up."""
 _ALLOWED = (
     ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.operator,
     ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
@@ -129,19 +131,13 @@ class _Rounded(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if (
-            name in ("ceil", "ceilf")
-            and node.args
-            and isinstance(inner := node.args[0], ast.BinOp)
-            and isinstance(inner.op, ast.FloorDiv)
-        ):
-            return ast.Call(ast.Name("ceil_div"), [inner.left, inner.right], [])
-        if (
-            name.lower() in ("cdiv", "div_up", "divup", "ceildiv", "ceil_div", "div_ceil", "iceil")
-            and len(node.args) == 2
-        ):
-            return ast.Call(ast.Name("ceil_div"), node.args, [])
+        match node:
+            case ast.Call(
+                ast.Name("ceil" | "ceilf"), [ast.BinOp(left=above, op=ast.FloorDiv(), right=below), *_]
+            ):
+                return ast.Call(ast.Name("ceil_div"), [above, below], [])
+            case ast.Call(ast.Name(name), [_, _]) if name.lower() in _DIVISIONS:
+                return ast.Call(ast.Name("ceil_div"), node.args, [])
         return node
 
 
@@ -160,21 +156,10 @@ def _rounded_up(node: ast.BinOp) -> ast.expr | None:
     rest.subtract(below)
     rest[()] += 1
     left = {product: factor for product, factor in rest.items() if factor}
-    if (
-        not left
-        or set(left) == {()}
-        or any(factor < 0 for factor in left.values())
-        or not _holds(above, below)
-    ):
+    inside = all(above.get(product, 0) >= factor for product, factor in below.items() if product)
+    if not inside or set(left) <= {()} or any(factor < 0 for factor in left.values()):
         return None
     return python_of(text_of(left))
-
-
-def _holds(above: Sum, below: Sum) -> bool:
-    """Return whether a sum has all terms of another, so that what is taken away is there."""
-    return all(above.get(product, 0) >= factor for product, factor in below.items() if product) or set(
-        below
-    ) == {()}
 
 
 def sum_of(
@@ -202,7 +187,7 @@ def sum_of(
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             one, other = sum_of(left, variables, depth), sum_of(right, variables, depth)
             other = _times(other, {(): -1}) if isinstance(op, ast.Sub) else other
-            return None if one is None or other is None else _plus([one, other])
+            return None if one is None or other is None else plus([one, other])
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             return _times(sum_of(left, variables, depth), sum_of(right, variables, depth))
         case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(value))) if 0 <= value < 62:
@@ -212,7 +197,8 @@ def sum_of(
     return {(f"({ast.unparse(tree)})",): 1}
 
 
-def _plus(sums: Iterable[Sum]) -> Sum | None:
+def plus(sums: Iterable[Sum]) -> Sum | None:
+    """Return the sum of sums; None if it is too long."""
     total: Counter[Product] = Counter()
     for one in sums:
         for product, factor in one.items():
@@ -228,7 +214,7 @@ def _times(one: Sum | None, other: Sum | None) -> Sum | None:
     for left, left_factor in one.items():
         for right, right_factor in other.items():
             total[tuple(sorted((*left, *right)))] += left_factor * right_factor
-    return _plus([total])
+    return plus([total])
 
 
 def text_of(terms: Sum) -> str:

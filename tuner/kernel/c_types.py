@@ -18,10 +18,7 @@ DTYPE_OF = {
 """The dtype of each C type that a tensor's elements may have."""
 PASSED_AS = {
     **DTYPE_OF,
-    "unsigned long": "int64",
-    "unsigned long long": "int64",
-    "uint64_t": "int64",
-    "size_t": "int64",
+    **dict.fromkeys(("unsigned long", "unsigned long long", "uint64_t", "size_t"), "int64"),
 }
 """The dtype as which a number of each C type is passed: eight bytes are the same whether signed or not."""
 _VECTOR = re.compile(

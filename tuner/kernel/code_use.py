@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.kernel.c_expressions import Product, Sum, python_name, python_of, sum_of, text_of
+from tuner.kernel.c_expressions import Product, Sum, plus, python_name, python_of, sum_of, text_of
 from tuner.kernel.c_types import vector_of
 from tuner.kernel.signature import KernelSignature, Source
-from tuner.kernel.tokens import Token, close_of, joined
+from tuner.kernel.tokens import Token, close_of, end_of, joined
 from tuner.kernel.written_launches import variables_of
 
 AXES = ("x", "y", "z")
@@ -102,23 +102,13 @@ class CodeUse:
             if first == "return":
                 yield range(end, len(self.body))
             elif first == "continue":
-                yield range(end, self._end_of_block(end))
+                yield range(end, end_of(self.body, end, "}"))
             elif [one.text for one in self.body[end : end + 1]] != ["else"]:
                 yield range(close + 1, end)
 
     def end_of_statement(self, at: int) -> int:
         """Return the place behind the statement that begins at a place."""
-        while at < len(self.body) and (text := self.body[at].text) != ";":
-            at = close_of(self.body, at) if text in ("(", "[", "{") else at
-            if text == "{":
-                break
-            at += 1
-        return at + 1
-
-    def _end_of_block(self, at: int) -> int:
-        while at < len(self.body) and (text := self.body[at].text) != "}":
-            at = close_of(self.body, at) + 1 if text in ("(", "[", "{") else at + 1
-        return at
+        return close_of(self.body, end_of(self.body, at, ";{")) + 1
 
     @property
     def quadratic(self) -> bool:
@@ -137,7 +127,10 @@ class CodeUse:
         for at, token in enumerate(self.body):
             if (sign := token.text) not in ("<", "<=", ">", ">="):
                 continue
-            texts = joined(self.body[self._left(at) : at]), joined(self.body[at + 1 : self._right(at)])
+            texts = (
+                joined(self.body[self._left(at) : at]),
+                joined(self.body[at + 1 : end_of(self.body, at + 1, _ENDS - {"(", "["})]),
+            )
             for text, other, reads in zip(texts, texts[::-1], (sign, sign.translate(_TURNED)), strict=True):
                 low, high = sum_of(python_of(text)), self.sum(other)
                 if low is None or high is None:
@@ -163,15 +156,6 @@ class CodeUse:
             depth -= text in ("(", "[")
         return 0
 
-    def _right(self, at: int) -> int:
-        depth = 0
-        for number in range(at + 1, len(self.body)):
-            text = self.body[number].text
-            if depth == 0 and text in _ENDS - {"(", "["}:
-                return number
-            depth += (text in ("(", "[")) - (text in (")", "]"))
-        return len(self.body)
-
     def _of_problem(self, terms: Sum) -> bool:
         """Return whether a sum has names of the problem, and no others."""
         names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
@@ -192,7 +176,7 @@ class CodeUse:
         for name in [one for one in aliases if one in self.pointers]:
             for at, token in enumerate(self.body[:-2]):
                 if token.text == name and self.body[at + 1].text == "+=":
-                    offset = self.sum(self.body[at + 2 : self._right(at + 1)])
+                    offset = self.sum(self.body[at + 2 : end_of(self.body, at + 2, _ENDS - {"(", "["})])
                     aliases[name] = name, offset or {}, 1
         for at, token in enumerate(self.body):
             if token.text in aliases and not (at and self.body[at - 1].text in (".", "->")):
@@ -230,9 +214,7 @@ class CodeUse:
                 return  # where another pointer begins
             index = self.sum(self.body[at + 2 : close])
             if index is not None:
-                use.indices.append(
-                    _sum_of_both({one: lanes * factor for one, factor in index.items()}, offset)
-                )
+                use.indices.append(plus([{one: lanes * n for one, n in index.items()}, offset]) or {})
             self._access(at, close + 1, use, before)
         elif before == "*" and at > 1 and self.body[at - 2].text in (";", "{", "}", ")", "=", "(", "+", "-"):
             use.indices.append(dict(offset))
@@ -248,12 +230,10 @@ class CodeUse:
             end += 2
         after = self.body[end].text if end < len(self.body) else ""
         called = self._called(start) if before == "&" else ""
-        if called.startswith("atomic"):
-            use.added = use.written = use.read = True
-        elif after == "=":
+        if after == "=":
             use.written = True
             use.whole |= not any(start in one for one in self._left_out)
-        elif after in ASSIGNS or before in ("++", "--"):
+        elif called.startswith("atomic") or after in ASSIGNS or before in ("++", "--"):
             use.added = use.written = use.read = True
         elif before == "&" and called and not called.startswith("__ld"):
             use.passed = True
@@ -287,10 +267,8 @@ class CodeUse:
             rest = [name for name in product if name not in self.sizes]
             if not rest or not any(self._varies(name) for name in rest):
                 continue
-            if len(rest) > 1 and not any(name in self.bounds for name in rest):
-                rest_key = (sizes, 1)  # a block's first element
-            else:
-                rest_key = (sizes, factor)
+            first = len(rest) > 1 and not any(name in self.bounds for name in rest)  # a block's first element
+            rest_key = (sizes, 1 if first else factor)
             bound = next((self.bound(one) for one in rest if self.bound(one)), None)
             strides[rest_key] = strides.get(rest_key) or bound
         if not strides:
@@ -376,10 +354,6 @@ class CodeUse:
         """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
         divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", joined(self.body))
         return int(divided[1]) if divided else 1
-
-
-def _sum_of_both(one: Sum, other: Sum) -> Sum:
-    return {product: one.get(product, 0) + other.get(product, 0) for product in {**one, **other}}
 
 
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:

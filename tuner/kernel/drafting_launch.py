@@ -38,15 +38,8 @@ class LaunchGuess:
 
     def draft(self) -> LaunchDraft:
         """Return the launch."""
-        blocks, grids, gaps = list[str](), list[str](), list[bool]()
-        for axis in AXES:
-            block, extent, gap = self._axis(axis)
-            blocks.append(block)
-            grids.append(extent)
-            gaps.append(gap)
-        self.blocks |= {
-            name: axis for axis, text in zip(AXES, blocks, strict=True) if (name := text) in self._names.found
-        }
+        blocks, grids, gaps = zip(*(self._axis(axis) for axis in AXES), strict=True)
+        self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
         grid: Any = _without_ones(grids)
         if any(gaps):

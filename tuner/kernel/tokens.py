@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -166,6 +166,13 @@ def close_of(tokens: Sequence[Token], at: int) -> int:
         if depth == 0:
             return number
     return len(tokens)
+
+
+def end_of(tokens: Sequence[Token], at: int, marks: Collection[str]) -> int:
+    """Return where the first of some marks stands that no bracket holds; the end where there is none."""
+    while at < len(tokens) and tokens[at].text not in marks:
+        at = close_of(tokens, at) + 1 if tokens[at].text in _OPEN else at + 1
+    return min(at, len(tokens))
 
 
 def split(tokens: Sequence[Token]) -> list[Sequence[Token]]:

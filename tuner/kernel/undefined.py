@@ -9,7 +9,7 @@ from itertools import pairwise
 from tuner.kernel.c_types import NO_TYPE, NUMBERS, PASSED_AS
 from tuner.kernel.code_use import ASSIGNS
 from tuner.kernel.signature import Source, read_signatures
-from tuner.kernel.tokens import Token
+from tuner.kernel.tokens import Token, end_of
 
 _WORDS = frozenset(
     (
@@ -88,7 +88,9 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
     texts = ["", "", *(token.text for token in tokens), "", ""]
     kinds = ("struct", "class", "union", "typename", "using", "enum")
     types = {after for before, after in pairwise(texts) if before in kinds}
-    types |= {texts[_end_of_typedef(texts, at) - 1] for at, text in enumerate(texts) if text == "typedef"}
+    types |= {
+        tokens[end_of(tokens, at, ";") - 1].text for at, one in enumerate(tokens) if one.text == "typedef"
+    }
     types |= {before for before, after in pairwise(texts) if after == "{" and before.isidentifier()}
     declared = set(types)
     for at in range(2, len(texts) - 2):
@@ -112,13 +114,3 @@ def _declared(tokens: Sequence[Token]) -> set[str]:
         if typed or pointed or listed or templated or (after in ASSIGNS and before not in (".", "->")):
             declared.add(text)
     return declared
-
-
-def _end_of_typedef(texts: Sequence[str], at: int) -> int:
-    """Return where the semicolon of a ``typedef`` stands, behind what braces hold."""
-    depth = 0
-    for number in range(at, len(texts)):
-        depth += (texts[number] == "{") - (texts[number] == "}")
-        if texts[number] == ";" and not depth:
-            return number
-    return len(texts) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.kernel.tokens import Token, close_of, joined, split
+from tuner.kernel.tokens import Token, close_of, end_of, joined, split
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,6 @@ def variables_of(body: Sequence[Token]) -> Iterator[tuple[str, str]]:
         if not name.isidentifier() or not (kind.isidentifier() or kind == "," or pointer):
             continue
         if mark == "=":
-            stop = at + 2
-            while stop < len(body) and body[stop].text not in (";", ","):
-                stop = close_of(body, stop) + 1 if body[stop].text in ("(", "[", "{") else stop + 1
-            yield name, joined(body[at + 2 : stop])
+            yield name, joined(body[at + 2 : end_of(body, at + 2, ";,")])
         elif mark in ("(", "{") and kind in ("dim3", ","):
             yield name, f"dim3({joined(body[at + 2 : close_of(body, at + 1)])})"
