@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tuner.kernel.c_expressions import python_of, sum_of
 from tuner.kernel.code_use import CodeUse
-from tuner.kernel.tokens import close_of, joined, split
+from tuner.kernel.tokens import close_of, joined
 
 
 def stepped(use: CodeUse, axis: str) -> str:
@@ -54,18 +54,7 @@ def bounds_loops(use: CodeUse, name: str) -> bool:
 
 def shared(use: CodeUse) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the static arrays in shared memory: words of the type, and extents."""
-    for at, token in enumerate(use.body):
-        stop = use.end_of_statement(at) - 1 if token.text == "__shared__" else at
-        if stop == at or (at and use.body[at - 1].text == "extern"):
-            continue
-        kind: list[str] = []
-        for one in split(use.body[at + 1 : stop]):
-            words = [token.text for token in one]
-            first = words.index("[") if "[" in words else len(words)
-            kind = kind or words[: first - 1]
-            extents = []
-            while words[first : first + 1] == ["["]:
-                close = close_of(one, first)
-                extents.append(joined(one[first + 1 : close]))
-                first = close + 1
-            yield kind, extents
+    for text in re.findall(r"(?<!extern )__shared__ ([^;]*);", joined(use.body)):
+        kind = text.partition("[")[0].split()[:-1]
+        for extents in re.findall(r"\w ?((?:\[[^]]*\] ?)+)", text):
+            yield kind, re.findall(r"\[([^]]*)\]", extents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -97,7 +98,7 @@ class CodeUse:
             by_data = token.text == "if" and any(one.text == "[" for one in self.body[at:close])
             if not by_data and self._inner.isdisjoint(range(at, close)):
                 continue
-            end = self.end_of_statement(close + 1)
+            end = self._end_of_statement(close + 1)
             first = next((one.text for one in self.body[close + 1 : end] if one.text != "{"), "")
             if first == "return":
                 yield range(end, len(self.body))
@@ -106,8 +107,7 @@ class CodeUse:
             elif [one.text for one in self.body[end : end + 1]] != ["else"]:
                 yield range(close + 1, end)
 
-    def end_of_statement(self, at: int) -> int:
-        """Return the place behind the statement that begins at a place."""
+    def _end_of_statement(self, at: int) -> int:
         return close_of(self.body, end_of(self.body, at, ";{")) + 1
 
     @property
@@ -296,16 +296,6 @@ class CodeUse:
             return match[1] if match[1] in self.sizes else None
         return None
 
-    def for_each_block(self, name: str) -> bool:
-        """Return whether an array has one element for each block, and a block computes several of the problem."""
-        indices = self.pointers[name].indices
-        each = bool(indices) and all(
-            index and all("blockIdx_x" in product and len(product) == 1 for product in index if product)
-            for index in indices
-        )
-        span = self.span("x")
-        return each and span is not None and not (span[1] is None and set(span[0]) == {()})
-
     def depends_on(self, size: str) -> bool:
         """Return whether a bound or an index has a size; also where a function may have it."""
         sums = [*self.bounds.values(), *(index for use in self.pointers.values() for index in use.indices)]
@@ -357,12 +347,10 @@ class CodeUse:
 
 
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
-    factors = list(larger[0])
-    for name in smaller[0]:
-        if name not in factors:
-            return None
-        factors.remove(name)
-    if larger[1] % smaller[1]:
+    left = Counter(larger[0])
+    left.subtract(smaller[0])
+    if min(left.values(), default=0) < 0 or larger[1] % smaller[1]:
         return None
+    factors = list(left.elements())
     number = larger[1] // smaller[1]
     return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])

@@ -192,9 +192,7 @@ class _Tensors:
     def _tensor(self, one: Parameter, shape: list[str | None], left: list[str]) -> TensorDraft:
         use = self._use.pointers[one.name]
         note, gap = "", False
-        if self._use.for_each_block(one.name):
-            shape, note = ["1"], "an element for each block: how many depends on the configuration"
-        elif not shape or None in shape:
+        if not shape or None in shape:
             shape, note = self._guessed(use, shape, left)
         elif self._use.again & {name for index in use.indices for product in index for name in product}:
             note = "the shape: an index is set more than once"
@@ -223,10 +221,13 @@ class _Tensors:
         if left:
             return [left[0] if one is None else one for one in shape], ""
         if len(shape) > 1:
-            rows = "rows" if "rows" in self._names.sizes else self._names.free("rows", "blocks")
+            if len(others := [size for size in sizes if size not in shape]) == 1:
+                return [others[0] if one is None else one for one in shape], "the shape"
+            rows = next((name for name in ("rows", "blocks") if name in self._names.sizes), "")
+            rows = rows or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
             return [rows if one is None else one for one in shape], ""
-        far = any("blockIdx" in part or "[" in part for index in use.indices for one in index for part in one)
+        far = any("[" in part for index in use.indices for one in index for part in one)
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:

@@ -15,6 +15,7 @@ from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.parameter_values import is_block
 from tuner.kernel.signature import Parameter
 from tuner.kernel.source_names import SourceNames
+from tuner.kernel.tokens import joined
 from tuner.runtime.dtypes import ITEMSIZE
 
 
@@ -97,13 +98,12 @@ class LaunchGuess:
         number = next(iter(factor.values()), 1)
         threads = self._use.divided(axis)
         in_file = [self._names.renamed.get(name, name) for name in names]
+        choices = [name for name in in_file if name in self._names.found]
         step = self._names.renamed.get(name := stepped(self._use, axis), name)
         if f"blockDim_{axis}" not in names and step in self._names.found:
-            for tile in in_file:
-                if tile in self._names.found and tile != step:
-                    self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
+            for tile in choices if step not in choices else ():
+                self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
-        choices = [name for name in in_file if name in self._names.found]
         if f"blockDim_{axis}" not in names and choices:
             order = [token.text for token in self._kernel.body]
             choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
@@ -170,9 +170,7 @@ class LaunchGuess:
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
     def _shared(self) -> str | Given:
-        texts = [token.text for token in self._kernel.body]
-        dynamic = any(texts[at : at + 2] == ["extern", "__shared__"] for at in range(len(texts)))
-        if not dynamic:
+        if "extern __shared__" not in joined(self._kernel.body):
             return ""
         shape = self._called.shape if self._called else ()
         written = self._from_call(shape[2]) if len(shape) > 2 else None
