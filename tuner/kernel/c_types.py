@@ -70,11 +70,7 @@ def base_of(words: Sequence[str]) -> str:
     """Return a type's words in one order, without qualifiers and ``*``: ``unsigned int`` for ``int const unsigned``."""
     words = [word for word in words if word not in NO_TYPE and word != "*"]
     if not words or not set(words) <= NUMBERS:
-        return (
-            re.sub(r"(?<=\w) (?=\w)", " ", "".join(_spaced(words)))
-            .removeprefix("cuda::")
-            .removeprefix("std::")
-        )
+        return "".join(_spaced(words)).removeprefix("cuda::").removeprefix("std::")
     kind = [word for word in words if word not in _SIGNS and word != "int"] or ["int"]
     sign = "unsigned" if "unsigned" in words else "signed" if "signed" in words and kind == ["char"] else ""
     return " ".join([*([sign] if sign else []), *kind])

@@ -50,11 +50,8 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     for name in list(names.options):
         if (choice := chosen(use, name)) is not False and is_name(name):
             names.make_parameter(name, certain=choice is True)
-    doubtful = {
-        name
-        for name in names.found
-        if name not in names.renamed.values() and not (is_choice(name) or chosen(use, name) is not False)
-    }
+    of_macros = set(names.found) - set(names.renamed.values())
+    names.doubtful |= {name for name in of_macros if not is_choice(name) and chosen(use, name) is False}
     use = CodeUse(source, kernel, names.of_problem)
     read = _Tensors(names, use)
     tensors = read.all()
@@ -68,7 +65,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
     axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
     parameters = {name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()}
-    for name in (names.doubtful | doubtful) - set(axes):
+    for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)
     threads = " * ".join(f"({one})" if re.search(r"\W", one) else one for one in block if one != "1")
@@ -78,8 +75,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
         constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
     elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
         constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
-    most_of = {name: max(map(int, one.values)) for name, one in parameters.items()}
-    if shared := guess.static_shared(most_of):
+    if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
     return Draft(
@@ -132,12 +128,14 @@ def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
 def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
     """Return what a person may want to change in the source."""
     source, used = names.source, {token.text for token in names.kernel.body}
-    macros = {
+    values = {
         name: one.value for name, one in source.macros.items() if not one.guarded and one.parameters is None
     }
-    numbers = {
-        name for name, value in {**macros, **source.constants}.items() if value.isdecimal() and int(value) > 1
-    }
+    numbers = (
+        name
+        for name, value in {**values, **source.constants}.items()
+        if re.fullmatch(r"0*[2-9]|0*[1-9]\d+", value)
+    )
     fixed = [name for name in numbers if name in used and (is_block(name) or "tile" in name.lower())]
     lines = []
     if fixed:
@@ -191,12 +189,11 @@ class _Tensors:
 
     def _tensor(self, one: Parameter, shape: list[str | None], left: list[str]) -> TensorDraft:
         use = self._use.pointers[one.name]
-        note, gap = "", False
+        note = ""
         if not shape or None in shape:
             shape, note = self._guessed(use, shape, left)
         elif self._use.again & {name for index in use.indices for product in index for name in product}:
             note = "the shape: an index is set more than once"
-        gap = bool(note)
         extents = [self._names.text(expression_text(str(extent)) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
@@ -206,7 +203,8 @@ class _Tensors:
             extents = [*extents[:-2], whole[1]]
             self.constraints[f"{whole[1]} is a whole number of vectors"] = f"{whole[1]} % {whole[2]} == 0"
         role, init, more = self._role_of(one, use)
-        note, gap = "; ".join(filter(None, (note, more))), gap or more.endswith("?")
+        gap = bool(note) or more.endswith("?")
+        note = "; ".join(filter(None, (note, more)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
 
     def _guessed(self, use: Use, shape: list[str | None], left: list[str]) -> tuple[list[str | None], str]:
@@ -223,8 +221,8 @@ class _Tensors:
         if len(shape) > 1:
             if len(others := [size for size in sizes if size not in shape]) == 1:
                 return [others[0] if one is None else one for one in shape], "the shape"
-            rows = next((name for name in ("rows", "blocks") if name in self._names.sizes), "")
-            rows = rows or self._names.free("rows", "blocks")
+            known = (name for name in ("rows", "blocks") if name in self._names.sizes)
+            rows = next(known, None) or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
             return [rows if one is None else one for one in shape], ""
         far = any("[" in part for index in use.indices for one in index for part in one)

@@ -71,13 +71,9 @@ class LaunchGuess:
             return block, (missed and self._called_shape(0, axis)) or "1", missed
         factor, bound = span
         block = self._block(axis, factor) if threads else "1"
-        given = {f"blockDim_{axis}": block}
-        covered = text_of(
-            {tuple(given.get(name, name) for name in product): n for product, n in factor.items()}
-        )
-        known = self._known(expression_text(self._names.text(covered)))
-        if bound is None:
-            bound = self._unbound(axis)
+        covered = self._names.text(text_of(factor)).replace(f"blockDim_{axis}", block)
+        known = self._known(expression_text(covered))
+        bound = self._unbound(axis) if bound is None else bound
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = self._names.text(bare(bound))

@@ -15,6 +15,7 @@ from tuner.kernel.c_types import NO_TYPE, NUMBERS, CType, base_of, is_type, vect
 from tuner.kernel.tokens import Macro, Token, close_of, joined, scan, split
 from tuner.kernel.written_launches import WrittenLaunch, written_launch
 
+_CLASSES = ("struct", "class", "union")
 _SPECIFIERS = frozenset(
     (
         "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__attribute__", "__declspec",
@@ -106,9 +107,7 @@ class Source:
             return found[0]
         names = ", ".join(dict.fromkeys(one.name for one in found or self.kernels))
         if not self.kernels:
-            raise KernelError(
-                "the source has no __global__ function", "give the file that defines the kernel"
-            )
+            raise KernelError("the source has no __global__ function", "give the file that has the kernel")
         if not found:
             raise KernelError(f"the source has no kernel {name!r}", f"choose from: {names}")
         if len({one.name for one in found}) == 1:
@@ -187,11 +186,7 @@ class _Reader:
                 elif words == ["extern", '"C"']:
                     self.read(at + 1, close, names, extern_c=True)
                     begin = close + 1
-                elif (
-                    "(" in words
-                    and "=" not in _outside(head)
-                    and words[0] not in ("struct", "class", "union")
-                ):
+                elif "(" in words and "=" not in _outside(head) and words[0] not in _CLASSES:
                     self._declaration(head, self.tokens[at : close + 1], names, extern_c)
                     begin = close + 1
                 elif words and words[0] in ("struct", "class") and (alike := self._members(at + 1, close)):
@@ -235,9 +230,8 @@ class _Reader:
                 begin = at + 1
                 first = words[: words.index(",")] if "," in words else words
                 extents = [int(word) for word in words if word.isdecimal()]
-                kind = self.type_of(
-                    [word for word in first[:-1] if word not in ("[", "]")][: -1 if "[" in first else None]
-                )
+                words_of = [word for word in first[:-1] if word not in ("[", "]")]
+                kind = self.type_of(words_of[: -1 if "[" in first else None])
                 if kind.pointers or kind.dtype is None or "(" in words:
                     return None
                 kinds.add(kind.base)
@@ -325,19 +319,15 @@ class _Reader:
             start = next((n for n in range(at - 1, -1, -1) if texts[n] == "["), 0)
             extents.insert(0, joined(head[start + 1 : at - 1]))
             at = start
-        words = [
-            text
-            for text in texts[: max(at - 1, 0)]
-            if not text.startswith(("__constant__", "__device__", '"'))
-        ]
+        marks = ("__constant__", "__device__", '"')
+        words = [text for text in texts[: max(at - 1, 0)] if not text.startswith(marks)]
         if at < 2 or not texts[at - 1].isidentifier() or "(" in words:
             return
         kind = self.type_of([word for word in words if word not in ("extern", "inline", "__managed__")])
         name = "::".join((*names, texts[at - 1]))
         given = stop < len(texts) and texts[stop] != ","
-        self.symbols.append(
-            Symbol(name, kind, tuple(extents), "__constant__" in texts, given, head[at - 1].line)
-        )
+        constant, line = "__constant__" in texts, head[at - 1].line
+        self.symbols.append(Symbol(name, kind, tuple(extents), constant, given, line))
 
     def _launches(self, body: Sequence[Token]) -> None:
         for at, token in enumerate(body):

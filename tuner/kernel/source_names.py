@@ -167,9 +167,8 @@ class SourceNames:
         """Tell sizes from other numbers among the parameters that are passed by value."""
         numbers = [one for one in self.kernel.parameters if not one.type.pointers and one.type.dtype]
         whole = [one for one in numbers if "int" in (one.type.dtype or "")]
-        sizes = [
-            one for one in whole if not _NO_SIZE.fullmatch(one.name) and "int8" not in str(one.type.dtype)
-        ]
+        wide = (one for one in whole if "int8" not in str(one.type.dtype))
+        sizes = [one for one in wide if not _NO_SIZE.fullmatch(one.name)]
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
         for one in numbers:
@@ -226,20 +225,12 @@ class SourceNames:
 
     def _refuse(self) -> None:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
+        where, name = f"{self.file}:{self.kernel.line}", self.kernel.name
+        numbers = {*self.sizes, *self.scalars}
         for one in self.kernel.parameters:
-            passed = (
-                self.dtype(one.type)
-                if one.type.pointers
-                else self.named(one.name) in {*self.sizes, *self.scalars}
-            )
-            if not passed:
-                raise KernelError(
-                    f"{self.file}:{self.kernel.line}: {one.name} of {self.kernel.name} is {one.type.text}, which the"
-                    " tuner cannot pass",
-                    "let the kernel take numbers and arrays of numbers",
-                )
+            if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
+                problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
+                raise KernelError(problem, "let the kernel take numbers and arrays of numbers")
         if not any(one.type.pointers for one in self.kernel.parameters):
-            raise KernelError(
-                f"{self.file}:{self.kernel.line}: {self.kernel.name} takes no array, so it has no result to compare",
-                "let it write into an array that it is given",
-            )
+            problem = f"{where}: {name} takes no array, so it has no result to compare"
+            raise KernelError(problem, "let it write into an array that it is given")

@@ -27,13 +27,8 @@ _DIRECTIVE = re.compile(r"\s*#\s*(\w*)\s*(.*)", re.DOTALL)
 _DEFINE = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)", re.DOTALL)
 _DEFINED = re.compile(r"(!?)\s*defined\s*\(?\s*(\w+)\s*\)?\Z")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}", "[[": "]"}, frozenset(")]}")
-GIVEN = {
-    "__CUDACC__": True,
-    "__CUDACC_RTC__": True,
-    "__CUDA_ARCH__": True,
-    "__cplusplus": True,
-    "__NVCC__": False,
-}
+_HAS = ("__CUDACC__", "__CUDACC_RTC__", "__CUDA_ARCH__", "__cplusplus")
+GIVEN = {**dict.fromkeys(_HAS, True), "__NVCC__": False}
 """What NVRTC defines, and does not."""
 
 
@@ -124,9 +119,8 @@ class _Branches:
     def _other(self, word: str, rest: str, line: int) -> None:
         if word == "define" and (match := _DEFINE.match(rest)):
             name = match[1]
-            guarded = any(
-                absent and (absent == name or self._has_value(absent)) for _, _, absent in self._open
-            )
+            valued = {one.name for one in self.macros.values() if one.value}  # without: marks of headers
+            guarded = any(absent == name or absent in valued for _, _, absent in self._open)
             taken = tuple(re.findall(r"\w+", match[2])) if match[2] else None
             self.macros.setdefault(name, Macro(name, match[3].strip(), taken, guarded, line))
         elif word == "undef":
@@ -134,10 +128,6 @@ class _Branches:
         elif word == "pragma":
             first, *words = re.findall(r"[A-Za-z_]\w*", rest) or [""]
             self.asked |= set(words) if first == "unroll" else set()
-
-    def _has_value(self, name: str) -> bool:
-        """Return whether a macro is defined as something, and so is no mark of a header that was included."""
-        return name in self.macros and bool(self.macros[name].value)
 
     def _holds(self, condition: str) -> tuple[bool, str]:
         """Return whether a condition is taken to hold, and the name whose absence it asks for."""
