@@ -72,7 +72,7 @@ def test_it_fits_a_terminal(
     said = command(str(kernel.file), "-q")
     assert said.code == 0
     assert max(map(len, said.out.splitlines())) <= columns
-    assert "plain block_size=256 items=2, 1 other default" in said.out
+    assert "plain block_size=256 items=2, else default" in said.out
 
 
 @pytest.fixture

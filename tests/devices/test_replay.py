@@ -317,9 +317,9 @@ def test_failures_need_no_samples_and_times_need_not_be_whole(path: Path) -> Non
             gzip.compress(b"{}")[:-8] + b"12345678",
             "cannot be decompressed; fetch it again, or record it anew",
         ),
-        (b"plain text", "not compressed with gzip; leave out --kernel if it is a T4"),
+        (b"plain text", "not compressed with gzip; leave out the kernel if it is a T4"),
         (gzip.compress(b"plain text"), "not a recording: JSON is malformed"),
-        (gzip.compress(b"[" * 200_000), "not a recording of this tool; leave out --kernel"),
+        (gzip.compress(b"[" * 200_000), "not a recording of this tool; leave out the kernel"),
     ],
     ids=[
         "empty",

@@ -26,7 +26,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_it_goes_on_where_it_was(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, broken, asked = tmp_path / "triton.json", [1], list[int]()
 
-    def compared(kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int) -> Any:
+    def compared(
+        kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int, effort: str
+    ) -> Any:
         number = script.PROBLEMS.index((kernel, function, sizes, dtype))
         asked.append(number)
         if number in broken:

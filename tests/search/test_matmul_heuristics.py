@@ -294,7 +294,7 @@ def test_they_come_after_the_kernels_own(tmp_path: Path, database: Database, ans
     source = matmul_heuristics.source()
     result = run(kernel, database)
     assert result.stats["seeds"] == {"scale.toml": [1], source: [2]}
-    assert f"initial    1 from scale.toml, 1 from {source}; " in summary(result, tmp_path)
+    assert f"initial    1 from scale.toml, 1 from {source}; " in summary(result, tmp_path, full=True)
     assert run(kernel, database, initial="kernel").stats["seeds"] == {"scale.toml": [1]}
     assert run(kernel, database, initial="heuristics").stats["seeds"] == {source: [1, 2]}
     assert run(kernel, database, initial="none").stats["seeds"] == {}
@@ -303,8 +303,8 @@ def test_they_come_after_the_kernels_own(tmp_path: Path, database: Database, ans
 def test_a_fault_is_said_at_the_end(kernel: KernelSpec, database: Database, answer: Answer) -> None:
     answer("raise")
     result = run(kernel, database)
-    assert "initial    " in summary(result, Path("tuning.db"))
-    assert "failed: RuntimeError: no kernel" in summary(result, Path("tuning.db"))
+    assert "initial    " in summary(result, Path("tuning.db"), full=True)
+    assert "failed: RuntimeError: no kernel" in summary(result, Path("tuning.db"), full=True)
     assert "RuntimeError" in result.stats["seed_notes"][0]
 
 

@@ -56,7 +56,7 @@ def test_none_of_them(database: Database, kernel: KernelSpec) -> None:
     device = StubDevice()
     result = run(kernel, database, device, initial="none")
     assert result.stats["seeds"] == {}
-    assert "seeds" not in summary(result, Path("tuning.db"))
+    assert "seeds" not in summary(result, Path("tuning.db"), full=True)
     assert device.submitted[1:3] != FIRST
 
 
@@ -65,14 +65,20 @@ def test_the_summary_says_where_they_come_from(database: Database, kernel: Kerne
         answer=lambda c: good(time_of(c)) if c in FIRST else Measurement(Status.WRONG_RESULT, error="no")
     )
     result = run(kernel, database, only, trials=3)
-    assert "initial    2 from scale.toml; the winner is one of them" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; the winner is one of them" in summary(
+        result, Path("tuning.db"), full=True
+    )
     result = run(kernel, database, StubDevice(answer=lambda c: good(2000.0 if c in FIRST else 1000.0)))
-    assert "initial    2 from scale.toml; the best of them 2 us" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; the best of them 2 us" in summary(
+        result, Path("tuning.db"), full=True
+    )
     failing = StubDevice(
         answer=lambda c: Measurement(Status.WRONG_RESULT, error="no") if c in FIRST else good(1000.0)
     )
     result = run(kernel, database, failing)
-    assert "initial    2 from scale.toml; none of them worked" in summary(result, Path("tuning.db"))
+    assert "initial    2 from scale.toml; none of them worked" in summary(
+        result, Path("tuning.db"), full=True
+    )
 
 
 def test_the_command_line_offers_what_there_is() -> None:
