@@ -28,8 +28,8 @@ except RuntimeError as error:
 
 
 def answer(folder: Path, function: Callable[..., Any], outputs: list[str]) -> str:
-    (folder / "caller.py").write_text(caller_file(function, ["x", "n"]))
-    with Answering(function, folder, outputs, "numpy"):
+    (folder / "caller.py").write_text(caller_file(function, {"x": "x", "n": "n"}))
+    with Answering(function, folder, outputs, "numpy", {}):
         asked = subprocess.run(
             [sys.executable, "-c", ASK, str(folder)], capture_output=True, text=True, check=True
         )
@@ -63,7 +63,7 @@ def test_what_fails_names_its_line(tmp_path: Path) -> None:
 
 
 def test_a_program_that_has_ended(tmp_path: Path) -> None:
-    (tmp_path / "caller.py").write_text(caller_file(lambda x, n: x, ["x", "n"]))
+    (tmp_path / "caller.py").write_text(caller_file(lambda x, n: x, {"x": "x", "n": "n"}))
     asked = subprocess.run(
         [sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True, check=True
     )

@@ -91,7 +91,7 @@ def values_of(name: str, given: Any) -> list[Value]:
 
 
 def reference_of(
-    call: Call, outputs: Mapping[str, Sequence[int]], files: dict[str, Any]
+    call: Call, outputs: Mapping[str, Sequence[int]], files: dict[str, Any], *, portably: bool = True
 ) -> tuple[Any, Callable[..., Any] | None]:
     """Return what the kernel's file says of the reference, and the function if it is one of the caller's.
 
@@ -99,6 +99,7 @@ def reference_of(
         call: has the reference.
         outputs: extents by name.
         files: gets what lies beside the kernel's file.
+        portably: whether a function may be written there: not where its parameters have other names in the file.
 
     Raises:
         UsageError: it is none.
@@ -115,7 +116,7 @@ def reference_of(
     if isinstance(given, str) and given == "default":
         return {"default": True, **more} if more else given, None
     if callable(given):
-        if text := "" if library_of(call.args) != "numpy" else portable(given):
+        if text := portable(given) if portably and library_of(call.args) == "numpy" else "":
             files["reference.py"] = text.encode()
             return {"python": f"reference.py:{given.__name__}", **more}, None
         return {"python": "caller.py:reference", **more}, given

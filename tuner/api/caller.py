@@ -136,23 +136,24 @@ def _unpacked(parts: _Parts) -> dict[str, list[Any]]:
     }
 
 
-def caller_file(function: Callable[..., Any], available: Sequence[str]) -> str:
+def caller_file(function: Callable[..., Any], available: Mapping[str, str]) -> str:
     """Return the text of ``caller.py``.
 
     Args:
         function: the reference.
-        available: names of what it may take.
+        available: what it may take: names in the kernel's file by those that its parameters may have.
 
     Raises:
         UsageError: it wants something else.
     """
-    positional, named = arguments_for(function, {name: name for name in available}, "the reference")
+    positional, named = arguments_for(function, available, "the reference")
     if len(positional):
         raise UsageError(
             "the reference has parameters without names", "wrap it in a function that names them"
         )
-    pairs = ", ".join(f"{name!r}: {name}" for name in named)
-    return _TEXT.format(code=code_digest(function), parameters=", ".join(named), pairs=pairs)
+    pairs = ", ".join(f"{name!r}: {of}" for name, of in named.items())
+    parameters = ", ".join(dict.fromkeys(named.values()))
+    return _TEXT.format(code=code_digest(function), parameters=parameters, pairs=pairs)
 
 
 def code_digest(function: Callable[..., Any]) -> str:
@@ -207,15 +208,21 @@ class Answering:
         folder: of the kernel's file.
         outputs: names of the kernel's outputs, in order.
         library: whose arrays the function gets: ``torch``, ``cupy`` or ``numpy``.
+        names: those of the kernel's file by those that the function may use.
 
     Attributes:
         error: what the function raised last.
     """
 
     def __init__(
-        self, function: Callable[..., Any], folder: Path, outputs: Sequence[str], library: str
+        self,
+        function: Callable[..., Any],
+        folder: Path,
+        outputs: Sequence[str],
+        library: str,
+        names: Mapping[str, str],
     ) -> None:
-        self._function, self._outputs, self._library = function, outputs, library
+        self._function, self._outputs, self._library, self._names = function, outputs, library, names
         self.error: BaseException | None = None
         self._key = secrets.token_bytes(32)
         self._listener = Listener(family="AF_UNIX", authkey=self._key)
@@ -260,6 +267,7 @@ class Answering:
 
     def _results(self, result: Any, given: Mapping[str, Any]) -> dict[str, list[Any]]:
         """Return values, and perhaps magnitudes, by output; of a function that returns nothing what it has written."""
+        given = {self._names.get(name, name): value for name, value in given.items()}
         if result is None and all(name in given for name in self._outputs):
             result = {name: given[name] for name in self._outputs}
         if len(self._outputs) == 1 and not isinstance(result, Mapping):
@@ -271,7 +279,7 @@ class Answering:
                 f"it returns {type(result).__name__}: return a dict of {', '.join(self._outputs)}"
             )
         return {
-            name: [
+            self._names.get(name, name): [
                 _plain(one) for one in (value if isinstance(value, tuple) and len(value) == 2 else [value])
             ]
             for name, value in result.items()

@@ -56,13 +56,14 @@ def copied(name: str, array: Any) -> DeviceCopy:
     return DeviceCopy(values.ctypes.data, values.nbytes, dtype, values.shape)
 
 
-def named(arguments: Sequence[str], args: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name.
+def named(arguments: Mapping[str, str], args: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by their names in the kernel's file, which ``arguments`` has by those in C.
 
     Raises:
         CallError: there are too many or too few, or one has another name.
     """
-    values = {**dict(zip(arguments, args, strict=False)), **others}
-    if len(args) > len(arguments) or values.keys() != set(arguments):
+    by_name = {arguments.get(name, name): value for name, value in others.items()}
+    values = {**dict(zip(arguments.values(), args, strict=False)), **by_name}
+    if len(args) > len(arguments) or values.keys() != set(arguments.values()):
         raise CallError(f"it takes {', '.join(arguments)}", "pass these, in this order or by name")
     return values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,17 @@ from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft
+from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.signature import KernelSignature, Source, read_signatures
-from tuner.kernel.toml.table import IDENTIFIER
+from tuner.kernel.toml.table import IDENTIFIER, name_for
 
+WRITTEN = frozenset(("np", "Path", "_given", "ask"))
+"""Names in the Python files that are written beside a kernel's file."""
+OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
+"""Names with a meaning beside those of numbers, where a winner is called."""
+# A name, unless it is called or an attribute.
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()")
 _INPUTS = '''"""Values of the call; at other sizes they are cut, or repeated."""
 
 from pathlib import Path
@@ -48,8 +54,8 @@ class Described:
     """Sources, headers and values by their names in the folder."""
     reference: Callable[..., Any] | None
     """That of the caller, if it is a function."""
-    arguments: tuple[str, ...]
-    """The kernel's parameters in the order of its C signature."""
+    arguments: Mapping[str, str]
+    """What the file calls the kernel's parameters, by their names in C, in the order there."""
     alone: str
     """Why it holds for no other sizes; empty if it does."""
 
@@ -67,11 +73,25 @@ def described(call: Call) -> Described:
     return _Reader(call, source, signature, entry).described()
 
 
+def file_names(signature: KernelSignature, symbols: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a file calls a kernel's parameters and ``__constant__`` symbols, where those of C are taken."""
+    names: dict[str, str] = {}
+    in_c = {**dict.fromkeys(symbols, 1), **{one.name: one.type.pointers for one in signature.parameters}}
+    for name, pointer in in_c.items():
+        others = {*in_c, *names.values()} - {name}
+        names[name] = name_for(name, others | (WRITTEN if pointer else WRITTEN | OF_OPERATIONS))
+    return names
+
+
 class _Reader:
     def __init__(self, call: Call, source: Source, signature: KernelSignature, entry: str) -> None:
-        self.call, self.source, self.signature, self.entry = call, source, signature, entry
+        self.source, self.signature, self.entry = source, signature, entry
         self.name = call.name or signature.short_name
-        self.types = {one.name: one.type for one in signature.parameters}
+        self.names = file_names(signature, call.constants)
+        self.types = {self.names[one.name]: one.type for one in signature.parameters}
+        of_names = ("args", "outputs", "sizes", "shapes", "constants", "reference")
+        self.call = call = replace(call, **{what: self._in_file(getattr(call, what)) for what in of_names})
+        self.symbols = {self.names[symbol]: symbol for symbol in call.constants}
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
         self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
@@ -98,19 +118,23 @@ class _Reader:
             self._texts("grid", self.call.grid),
             self._texts("block", self.call.block),
             "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
-            {symbol: symbol for symbol in self.call.constants},
+            {self.symbols[name]: name for name in self.call.constants},
         )
         constraints = self._constraints()
         written = [name for name, role in roles.items() if role != "input"]
         outputs = {name: self._evaluated(name, shapes[name]) for name in written}
-        reference, function = reference_of(self.call, outputs, self.files)
+        reference, function = reference_of(
+            self.call, outputs, self.files, portably=all(name == of for name, of in self.names.items())
+        )
+        words = {*self.source.asked, *(token.text for token in self.source.tokens)}
+        role = free_role({*self.sizes, *self.parameters, *self.names.values()}, words)
         scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
         compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}
         draft = Draft(
             name=self.name,
             sizes=self.sizes,
             tensors=tensors,
-            dtypes={"input": [tensors[written[0]].dtype]},
+            dtypes={role: [tensors[written[0]].dtype]},
             launches=[launch],
             parameters=self._parameter_drafts(),
             constraints=constraints,
@@ -118,13 +142,27 @@ class _Reader:
             reference=reference,
             compile=compiling,
         )
-        return Described(draft, self.files, function, tuple(self.types), "".join(self.fixed[:1]))
+        arguments = {one.name: self.names[one.name] for one in self.signature.parameters}
+        return Described(draft, self.files, function, arguments, "".join(self.fixed[:1]))
+
+    def _in_file(self, given: Any) -> Any:
+        """Return text, several, or a mapping by names, with the names of the file."""
+        match given:
+            case str() if ".py:" not in given:
+                return _NAME.sub(lambda match: self.names.get(match[0], match[0]), given)
+            case Mapping():
+                return {self.names.get(name, name): self._in_file(one) for name, one in given.items()}
+            case list() | tuple():
+                return [self._in_file(one) for one in given]
+        return given
 
     # -- arguments, sizes and shapes
 
     def _take_arguments(self) -> None:
         args, names = self.call.args or {}, list(self.types)
-        takes = ", ".join(f"{'const ' * of.const}{of.text} {name}" for name, of in self.types.items())
+        takes = ", ".join(
+            f"{'const ' * one.type.const}{one.type.text} {one.name}" for one in self.signature.parameters
+        )
         if not isinstance(args, Mapping):
             if len(args) != len(names):
                 raise UsageError(
@@ -292,17 +330,20 @@ class _Reader:
         """Return a function as expressions; numbers that are no sizes stay as they are."""
         numbers = {name: [value] for name, (_, value) in self.numbers.items() if name not in self.sizes}
         settled: set[str] = set()
-        texts = traced(what, function, self.sizes, {**numbers, **self.parameters}, settled)
+        texts = traced(what, function, self.sizes, {**numbers, **self.parameters}, settled, self.names)
         if settled:
             self.fixed.append(f"the function for {what} depends on what {min(settled)} is")
         return [self._literal(text) for text in texts]
 
     def _literal(self, text: str) -> str:
         """Return an expression in which numbers that are no sizes stand as they are."""
-        return re.sub(r"[A-Za-z_]\w*", lambda m: self._number_of(m.group()), text)
+        return _NAME.sub(lambda match: self._number_of(match[0]), text)
 
     def _number_of(self, name: str) -> str:
-        return str(self.numbers[name][1]) if name in self.numbers and name not in self.sizes else name
+        of = self.names.get(name, name)
+        if of in self.sizes:
+            return of
+        return str(self.numbers[of][1]) if of in self.numbers else name  # arrays are no part of a launch
 
     def _constraints(self) -> dict[str, str]:
         given = self.call.where

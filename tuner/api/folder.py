@@ -27,8 +27,10 @@ def contents(described: Described) -> dict[str, Any]:
         **described.files,
     }
     if described.reference is not None:
-        available = [*described.draft.sizes, *described.draft.scalars]
-        available += [name for name, tensor in described.draft.tensors.items() if tensor.role != "output"]
+        names = [*described.draft.sizes, *described.draft.scalars]
+        names += [name for name, tensor in described.draft.tensors.items() if tensor.role != "output"]
+        available = {name: name for name in names}
+        available |= {name: of for name, of in described.arguments.items() if of in names}
         files["caller.py"] = caller_file(described.reference, available).encode()
     return files
 

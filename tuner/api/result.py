@@ -70,8 +70,8 @@ class Result:
 
     kernel: KernelSpec
     database: Path
-    _arguments: tuple[str, ...]
-    """The parameters of the C function in order; empty for a kernel that was given by its file or name."""
+    _arguments: Mapping[str, str]
+    """What the file calls the C function's parameters, in order; empty for a kernel given by its file or name."""
     _alone: str
     """Why the call holds for no other sizes; empty if it does."""
     stopped: bool

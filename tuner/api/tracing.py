@@ -216,6 +216,7 @@ def traced(
     sizes: Mapping[str, int],
     parameters: Mapping[str, Sequence[Value]],
     settled: set[str] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return a function of sizes and parameters as expressions, one for each number that it returns.
 
@@ -225,6 +226,7 @@ def traced(
         sizes: by name.
         parameters: the values of each by name.
         settled: gets the sizes whose value counts: the expressions hold for no others.
+        names: those of sizes and parameters by others that the function may use for them.
 
     Raises:
         UsageError: it wants another name, fails, or depends on too many values.
@@ -239,7 +241,9 @@ def traced(
             _too_much(what)
         trace = _Trace(taken, choices, settled, sizes)
         try:
-            result = _called(what, function, wanted, {name: Symbol(name, trace) for name in choices})
+            given = {name: of for name, of in (names or {}).items() if of in choices}
+            given |= {name: name for name in choices}
+            result = _called(what, function, wanted, {name: Symbol(of, trace) for name, of in given.items()})
             return [
                 _expression(what, part) for part in (result if isinstance(result, tuple | list) else [result])
             ]

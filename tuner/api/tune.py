@@ -148,7 +148,7 @@ class Kernel:
                 problem = device.recorded_instead(kernel, problem)
             store = stack.enter_context(Database.open(database))
             of = self._described
-            what = (kernel, database, of.arguments if of else (), of.alone if of else "")
+            what = (kernel, database, of.arguments if of else {}, of.alone if of else "")
             try:
                 result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
             except Interrupted:
@@ -205,7 +205,8 @@ class Kernel:
             yield
             return
         outputs = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]
-        with Answering(self._described.reference, kernel.folder, outputs, self._library) as answers:
+        names = self._described.arguments
+        with Answering(self._described.reference, kernel.folder, outputs, self._library, names) as answers:
             try:
                 yield
             except TunerError as error:

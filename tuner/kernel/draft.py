@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,8 +112,7 @@ class Draft:
 
     @property
     def _role(self) -> str:
-        taken = {*self.sizes, *self.options, *self.tensors, *self.scalars, *self.parameters}
-        return next(name for name in ROLES if name not in taken)
+        return free_role({*self.sizes, *self.options, *self.tensors, *self.scalars, *self.parameters})
 
     def _lines(self) -> Iterator[str]:
         for line in self.head:
@@ -153,6 +152,11 @@ class Draft:
             for name, value in {**first, **shape, **launch.more, **constants}.items():
                 yield from _line(name, value)
             yield ""
+
+
+def free_role(taken: Collection[str], words: Collection[str] = ()) -> str:
+    """Return a name for a dtype role that nothing has in the file, and no type in the words of the source."""
+    return next((role for role in ROLES if role not in taken and f"{role}_type" not in words), "dtype_")
 
 
 def _filled(**values: Any) -> dict[str, Any]:

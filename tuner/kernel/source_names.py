@@ -11,10 +11,10 @@ from typing import Any
 from tuner.core.errors import KernelError
 from tuner.kernel.c_expressions import python_of, sum_of
 from tuner.kernel.c_types import PASSED_AS, CType
-from tuner.kernel.draft import ROLES, Given
+from tuner.kernel.draft import Given, free_role
 from tuner.kernel.parameter_values import is_block, is_size
 from tuner.kernel.signature import KernelSignature, Parameter, Source
-from tuner.kernel.toml.table import is_name
+from tuner.kernel.toml.table import is_name, name_for
 
 _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
@@ -69,7 +69,7 @@ class SourceNames:
     def named(self, name: str) -> str:
         """Return what a name of the source is called in the file, where keywords and functions mean something else."""
         if name not in self.renamed and not is_name(name):
-            self.renamed[name] = f"{name.strip('_')}_"
+            self.renamed[name] = name_for(name)
         return self.renamed.get(name, name)
 
     def text(self, text: str) -> str:
@@ -86,8 +86,7 @@ class SourceNames:
     def role(self, *others: str) -> str:
         """Return a free name of a dtype role, which is none of some others either."""
         taken = {*others, *self.sizes, *self.scalars, *self.options, *self.found, *self.renamed.values()}
-        fitting = (role for role in ROLES if role not in taken and f"{role}_type" not in self.words)
-        return next(fitting, "dtype_")
+        return free_role(taken, self.words)
 
     def in_order(self, names: Iterable[str]) -> list[str]:
         """Return names in the order of the kernel's parameters, others first."""

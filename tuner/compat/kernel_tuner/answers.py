@@ -104,12 +104,9 @@ def after_launch(what: Definition, kernel: KernelSpec, values: Mapping[str, Valu
     contents, gpu = Contents(kernel), like(primary_context(0).limits["cc"])
     contents.add_default(kernel, kernel.problem(), gpu, Configuration.of(next(iter(kernel.variants)), values))
     after = [np.array(on_host("argument", one)[0]) if np.ndim(one) else one for one in what.arguments]
-    constants = {
-        name: on_host(name, np.atleast_1d(array))[0] for name, array in what.how["constants"].items()
-    }
     operation = compiled_on_use(contents, policy=Policy.DEFAULT)
     try:
-        launch(operation, kernel, {**constants, **dict(zip(what.parameters(), after, strict=True))})
+        launch(operation, kernel, dict(zip(what.parameters(), after, strict=True)))
     finally:
         operation.close()
     return after

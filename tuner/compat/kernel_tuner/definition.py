@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.api.description import file_names
 from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
@@ -59,13 +60,15 @@ class Definition:
     notes: Sequence[str]
 
     def parameters(self) -> list[str]:
-        """Return the names of the C function's parameters.
+        """Return what the kernel's file calls the C function's parameters.
 
         Raises:
             KernelError: the source has no such function.
             UsageError: there are more or fewer arguments.
         """
-        names = [one.name for one in self._signature()[1].parameters]
+        function = self._signature()[1]
+        known = file_names(function, self.how["constants"])
+        names = [known[one.name] for one in function.parameters]
         if len(names) != len(self.arguments):
             takes = f"{self.name} takes {len(names)} arguments, and {len(self.arguments)} are given"
             raise UsageError(takes, f"pass {', '.join(names)}")

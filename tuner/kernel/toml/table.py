@@ -183,6 +183,15 @@ def is_name(name: str) -> bool:
     return bool(IDENTIFIER.match(name)) and not keyword.iskeyword(name) and not taken
 
 
+def name_for(name: str, taken: Collection[str] = ()) -> str:
+    """Return what a kernel's file may call something that C calls so: the same, or a name with ``_`` behind."""
+    if not is_name(name):
+        name = re.sub(r"\W", "_", name[:50], flags=re.ASCII).strip("_") + "_"
+    while not is_name(name) or name in taken:
+        name += "_"
+    return name
+
+
 def unique(table: Table, *groups: Iterable[str]) -> None:
     """Raise an error if a name is in two of the groups."""
     seen: set[str] = set()

@@ -1,0 +1,68 @@
+"""Arguments that C calls as expressions, files or Python call something else."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tuner
+from tests.api.conftest import Tune
+from tuner.kernel.load import load_kernel
+
+N = 4096
+X = np.linspace(-1.0, 1.0, N, dtype=np.float32)
+
+
+def called(pointer: str, output: str, size: str, number: str) -> dict[str, Any]:
+    """Return a call of a kernel with parameters of these names."""
+    source = f"""__global__ void scale(const float *{pointer}, float *{output}, int {size}, float {number}) {{
+        const int i_ = blockIdx.x * BLOCK + threadIdx.x;
+        if (i_ < {size}) {output}[i_] = {number} * {pointer}[i_];
+    }}"""
+    return {
+        "kernel": source,
+        "args": {pointer: X, output: np.zeros_like(X), size: N, number: 3.0},
+        "params": {"BLOCK": [64, 128]},
+        "grid": f"ceil_div({size}, BLOCK)",
+        "block": "BLOCK",
+        "where": "BLOCK in (64, 128)",
+        "outputs": [output],
+        "reference": f"{number} * {pointer}",
+    }
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("in", "out", "n", "by"),
+        ("input", "output", "data", "element"),
+        ("kernel_dtype", "data", "input", "element"),
+        ("min", "max", "cc", "registers"),
+        ("lambda", "np", "Path", "stream"),
+        ("is", "problem", "sizes", "out"),
+        ("in_", "in", "min", "min_"),
+        ("ask", "reference", "from", "with"),
+        ("e", "pi", "sum", "T"),
+        ("a" * 70, "b" * 70, "def", "self"),
+    ],
+    ids=lambda names: f"{names[0][:6]}-{names[2]}",
+)
+def test_any_argument_may_be_called_anything(names: tuple[str, str, str, str], tmp_path: Path) -> None:
+    call = called(*names)
+    file = tuner.Kernel(**call).save(tmp_path / "scale.toml")
+    spec = load_kernel(str(file))
+    assert [len(spec.tensors), list(spec.problem().sizes.values()), len(spec.scalars)] == [2, [N], 1]
+    (role,) = tomllib.loads(file.read_text())["problem"]["dtypes"]
+    assert role not in {*spec.tensors, *spec.sizes, *spec.scalars}
+
+
+def test_functions_may_use_the_names_of_c(tune: Tune) -> None:
+    call = called("is", "in", "min", "cc")
+    call["grid"] = lambda min, BLOCK: -(-min // BLOCK)
+    for reference in (lambda is_, cc: {"in": cc * is_}, lambda cc_, is_, min: is_[:min] * cc_):
+        result = tune(**{**call, "reference": reference, "trials": 2})
+        assert result.confirmed and result.run.problem.sizes == {"min_": N}
