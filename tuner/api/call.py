@@ -14,9 +14,16 @@ from tuner.api.arrays import is_array, on_host
 from tuner.api.caller import portable
 from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Value
+from tuner.kernel.signature import KernelSignature
+from tuner.kernel.toml.table import name_for
 
 Texts = str | int | Callable[..., Any] | Sequence[str | int]
 """Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
+
+WRITTEN = frozenset(("np", "Path", "_given", "ask"))
+"""Names in the Python files that are written beside a kernel's file."""
+OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
+"""Names with a meaning beside those of numbers, where a winner is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,3 +151,13 @@ def reference_of(
         if values.shape != tuple(outputs[name]):
             raise UsageError(f"reference has {name} of shape {values.shape}", f"pass {tuple(outputs[name])}")
     return {"golden": golden, **more}, None
+
+
+def file_names(signature: KernelSignature, symbols: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a file calls a kernel's parameters and ``__constant__`` symbols, where those of C are taken."""
+    names: dict[str, str] = {}
+    in_c = {**dict.fromkeys(symbols, 1), **{one.name: one.type.pointers for one in signature.parameters}}
+    for name, pointer in in_c.items():
+        others = {*in_c, *names.values()} - {name}
+        names[name] = name_for(name, others | (WRITTEN if pointer else WRITTEN | OF_OPERATIONS))
+    return names

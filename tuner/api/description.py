@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import number, on_host, require_pointer
-from tuner.api.call import Call, Texts, reference_of, require, sequence, values_of
+from tuner.api.call import Call, Texts, file_names, reference_of, require, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.model import Value, digest
@@ -20,12 +20,8 @@ from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.signature import KernelSignature, Source, read_signatures
-from tuner.kernel.toml.table import IDENTIFIER, name_for
+from tuner.kernel.toml.table import IDENTIFIER
 
-WRITTEN = frozenset(("np", "Path", "_given", "ask"))
-"""Names in the Python files that are written beside a kernel's file."""
-OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
-"""Names with a meaning beside those of numbers, where a winner is called."""
 # A name, unless it is called or an attribute.
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()")
 _INPUTS = '''"""Values of the call; at other sizes they are cut, or repeated."""
@@ -71,16 +67,6 @@ def described(call: Call) -> Described:
     entry = call.entry or source.kernel().name
     signature = source.kernel(re.split(r"[<{(]", entry)[0].strip())
     return _Reader(call, source, signature, entry).described()
-
-
-def file_names(signature: KernelSignature, symbols: Iterable[str] = ()) -> dict[str, str]:
-    """Return what a file calls a kernel's parameters and ``__constant__`` symbols, where those of C are taken."""
-    names: dict[str, str] = {}
-    in_c = {**dict.fromkeys(symbols, 1), **{one.name: one.type.pointers for one in signature.parameters}}
-    for name, pointer in in_c.items():
-        others = {*in_c, *names.values()} - {name}
-        names[name] = name_for(name, others | (WRITTEN if pointer else WRITTEN | OF_OPERATIONS))
-    return names
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.api.description import file_names
+from tuner.api.call import file_names
 from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
