@@ -258,7 +258,7 @@ def _how_fast(state: State, best: Trial) -> str:
     figures = metrics(state.roof, best.time_ns)
     said = f"best {duration(best.time_ns)} (trial {best.number + 1})"
     text = ", ".join(filter(None, (said, throughput(figures))))
-    if figures.speed_of_light is None:
+    if figures.speed_of_light is None or not state.roof.flops:
         return text
     return f"{text}, {percent(figures.speed_of_light)} of peak"
 

@@ -97,11 +97,10 @@ def _block(state: State, pairs: Sequence[tuple[str, object]]) -> str:
 
 def _figures(state: State, time_ns: float) -> str:
     figures = metrics(state.roof, time_ns)
-    return (
-        ", ".join(filter(None, (tables.duration(time_ns), tables.throughput(figures))))
-        + _of_light(state, figures.speed_of_light)
-        + _of_the_ceiling(state, time_ns)
-    )
+    measured = ", ".join(filter(None, (tables.duration(time_ns), tables.throughput(figures))))
+    if not state.roof.flops:  # bytes alone do not say what bounds a kernel
+        return measured
+    return measured + _of_light(state, figures.speed_of_light) + _of_the_ceiling(state, time_ns)
 
 
 def _tied(finish: Finish) -> str:
