@@ -11,6 +11,7 @@ import pytest
 
 import tuner
 from tests.api.conftest import Tune
+from tuner.core.errors import UsageError
 from tuner.kernel.load import load_kernel
 
 N = 4096
@@ -66,3 +67,20 @@ def test_functions_may_use_the_names_of_c(tune: Tune) -> None:
     for reference in (lambda is_, cc: {"in": cc * is_}, lambda cc_, is_, min: is_[:min] * cc_):
         result = tune(**{**call, "reference": reference, "trials": 2})
         assert result.confirmed and result.run.problem.sizes == {"min_": N}
+
+
+def test_saving_overwrites_no_file_of_the_users(tmp_path: Path) -> None:
+    kernel = tuner.Kernel(
+        "__global__ void twice(float* y, int n) { int i = blockIdx.x * B + threadIdx.x; if (i < n) y[i] *= 2; }",
+        [np.ones(64, np.float32), 64],
+        {"B": [32, 64]},
+        grid="ceil_div(n, B)",
+        block="B",
+    )
+    own = tmp_path / "mine" / "twice.cu"
+    own.parent.mkdir()
+    own.write_text("// mine")
+    with pytest.raises(UsageError, match="is another file"):
+        kernel.save(own.with_suffix(".toml"))
+    assert own.read_text() == "// mine" and [*own.parent.iterdir()] == [own]
+    assert kernel.save(tmp_path / "new" / "twice.toml") == kernel.save(tmp_path / "new" / "twice.toml")

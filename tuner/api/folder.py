@@ -84,19 +84,25 @@ def save(file: Path, target: Path) -> Path:
     """Copy a kernel's file, and what lies beside it, to a file of another name; return that.
 
     Raises:
-        UsageError: the target is no ``.toml``.
+        UsageError: the target is no ``.toml``, or a file of a name that it needs is there; nothing is written.
         TunerError: it cannot be written.
     """
     if target.suffix != ".toml":
         raise UsageError(f"{target} is no .toml", f"write to a file such as {file.name}")
+    inside = [path.relative_to(file.parent) for path in sorted(file.parent.rglob("*")) if path.is_file()]
+    parts = [one for one in inside if CALLERS not in one.parts and "__pycache__" not in one.parts]
+    places = {
+        file.parent / one: target if file.parent / one == file else target.parent / one for one in parts
+    }
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for path in sorted(file.parent.rglob("*")):
-            inside = path.relative_to(file.parent)
-            if path.is_file() and CALLERS not in inside.parts and "__pycache__" not in inside.parts:
-                to = target if path == file else target.parent / inside
-                to.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, to)
+        for path, to in places.items():
+            if to.exists() and (not to.is_file() or to.read_bytes() != path.read_bytes()):
+                raise UsageError(
+                    f"{to} is there, and is another file", "save to a folder of its own, or remove it"
+                )
+        for path, to in places.items():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to)
     except OSError as error:
         raise TunerError(f"{target}: {os.strerror(error.errno or 0)}", "name another file") from None
     return target
