@@ -148,7 +148,7 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
 
 
 def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse) -> None:
-    """Give the sizes of which the source says no value one with which the largest tensor has about 64 MiB."""
+    """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB."""
     large = [name for name in names.sizes if not SMALL.fullmatch(name)]
     words = [re.findall(r"\w+", " ".join(one.shape)) for one in tensors.values()]
     most = max((sum(name in large for name in of) for of in words), default=1)
