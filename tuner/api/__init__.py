@@ -2,4 +2,5 @@
 
 import warnings
 
-warnings.filterwarnings("ignore", message="IProgress not found")  # of tqdm, which Optuna imports, in a notebook
+# Of tqdm, which Optuna imports, in a notebook without ipywidgets.
+warnings.filterwarnings("ignore", message="IProgress not found")
