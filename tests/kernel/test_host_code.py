@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.children.nvrtc import compile_source
-from tuner.kernel.host_code import device_part
+from tuner.kernel.source.device_part import device_part
 
 PROGRAM = r"""
 #include <cstdio>

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
-from tuner.kernel.c_types import CType
 from tuner.kernel.functions import first_line
+from tuner.kernel.source.types import CType
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import INTEGER_RANGES
 

@@ -19,7 +19,7 @@ from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
-from tuner.kernel.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.source.signature import KernelSignature, Source, read_signatures
 from tuner.kernel.toml.table import IDENTIFIER
 
 # A name, unless it is called or an attribute.

@@ -10,10 +10,10 @@ from tuner.cli.commands.inspection import InitArguments
 from tuner.core.errors import KernelError, UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.draft import GAP
-from tuner.kernel.drafting import draft_of
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.load import read_kernel
-from tuner.kernel.signature import read_signatures
+from tuner.kernel.source.drafting import draft_of
+from tuner.kernel.source.signature import read_signatures
 from tuner.report.tables import say, show_line
 
 

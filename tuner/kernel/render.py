@@ -21,8 +21,8 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.expressions.arithmetic import uses
 from tuner.expressions.elementwise_cuda import cuda_macro
-from tuner.kernel.host_code import device_part
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
+from tuner.kernel.source.device_part import device_part
 from tuner.kernel.templates import (
     C_TYPES,
     FAILURES,

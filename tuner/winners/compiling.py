@@ -28,7 +28,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
-from tuner.kernel.signature import read_signatures
+from tuner.kernel.source.signature import read_signatures
 from tuner.kernel.templates import text_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation

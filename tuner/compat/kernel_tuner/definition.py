@@ -15,8 +15,8 @@ from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.code_use import CodeUse
-from tuner.kernel.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.source.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.source.use import CodeUse
 
 CUDA = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
 BLOCK = {"block_size_x": "256", "block_size_y": "1", "block_size_z": "1"}

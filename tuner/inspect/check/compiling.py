@@ -24,7 +24,7 @@ from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_launch
-from tuner.kernel.signature import read_signatures
+from tuner.kernel.source.signature import read_signatures
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch

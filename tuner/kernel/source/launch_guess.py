@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.kernel.c_expressions import Sum, bare, expression_text, python_of, sum_of, text_of
-from tuner.kernel.c_types import CType, base_of, vector_of
-from tuner.kernel.code_choices import shared, stepped
-from tuner.kernel.code_use import AXES, CodeUse
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
-from tuner.kernel.parameter_values import is_block
-from tuner.kernel.signature import Parameter
-from tuner.kernel.source_names import SourceNames
-from tuner.kernel.tokens import joined
+from tuner.kernel.source.choices import shared, stepped
+from tuner.kernel.source.expressions import Sum, bare, expression_text, python_of, sum_of, text_of
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.parameters import is_block
+from tuner.kernel.source.signature import Parameter
+from tuner.kernel.source.tokens import joined
+from tuner.kernel.source.types import CType, base_of, vector_of
+from tuner.kernel.source.use import AXES, CodeUse
 from tuner.runtime.dtypes import ITEMSIZE
 
 

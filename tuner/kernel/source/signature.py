@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.errors import KernelError
-from tuner.kernel.c_types import NO_TYPE, NUMBERS, CType, base_of, is_type, vector_of
-from tuner.kernel.tokens import Macro, Token, close_of, joined, scan, split
-from tuner.kernel.written_launches import WrittenLaunch, written_launch
+from tuner.kernel.source.launches import WrittenLaunch, written_launch
+from tuner.kernel.source.tokens import Macro, Token, close_of, joined, scan, split
+from tuner.kernel.source.types import NO_TYPE, NUMBERS, CType, base_of, is_type, vector_of
 
 _CLASSES = ("struct", "class", "union")
 _SPECIFIERS = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from tuner.kernel.signature import Source, read_signatures
+from tuner.kernel.source.signature import Source, read_signatures
 
 _HAS_SOME = re.compile(r"<<<|\bmain\s*\(")
 _HEADERS = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tuner.kernel.c_expressions import python_of, sum_of
-from tuner.kernel.code_use import CodeUse
-from tuner.kernel.tokens import close_of, joined
+from tuner.kernel.source.expressions import python_of, sum_of
+from tuner.kernel.source.tokens import close_of, joined
+from tuner.kernel.source.use import CodeUse
 
 
 def stepped(use: CodeUse, axis: str) -> str:

@@ -9,17 +9,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.kernel.c_expressions import expression_text
-from tuner.kernel.code_choices import bounds_loops, chosen
-from tuner.kernel.code_use import CodeUse, Use
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
-from tuner.kernel.drafting_launch import LaunchGuess
-from tuner.kernel.parameter_values import is_block, is_choice, is_size, parameter_draft
-from tuner.kernel.signature import KernelSignature, Parameter, Source, Symbol
-from tuner.kernel.source_names import SMALL, SourceNames
-from tuner.kernel.tokens import joined
+from tuner.kernel.source.choices import bounds_loops, chosen
+from tuner.kernel.source.expressions import expression_text
+from tuner.kernel.source.launch_guess import LaunchGuess
+from tuner.kernel.source.names import SMALL, SourceNames
+from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
+from tuner.kernel.source.signature import KernelSignature, Parameter, Source, Symbol
+from tuner.kernel.source.tokens import joined
+from tuner.kernel.source.undefined import undefined_names
+from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name
-from tuner.kernel.undefined import undefined_names
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""

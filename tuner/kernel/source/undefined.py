@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from tuner.kernel.c_types import NO_TYPE, NUMBERS, PASSED_AS
-from tuner.kernel.code_use import ASSIGNS
-from tuner.kernel.signature import Source, read_signatures
-from tuner.kernel.tokens import Token, end_of
+from tuner.kernel.source.signature import Source, read_signatures
+from tuner.kernel.source.tokens import Token, end_of
+from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS
+from tuner.kernel.source.use import ASSIGNS
 
 _WORDS = frozenset(
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.kernel.tokens import Token, close_of, end_of, joined, split
+from tuner.kernel.source.tokens import Token, close_of, end_of, joined, split
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.core.errors import KernelError
-from tuner.kernel.c_expressions import python_of, sum_of
-from tuner.kernel.c_types import PASSED_AS, CType
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.parameter_values import is_block, is_size
-from tuner.kernel.signature import KernelSignature, Parameter, Source
+from tuner.kernel.source.expressions import python_of, sum_of
+from tuner.kernel.source.parameters import is_block, is_size
+from tuner.kernel.source.signature import KernelSignature, Parameter, Source
+from tuner.kernel.source.types import PASSED_AS, CType
 from tuner.kernel.toml.table import is_name, name_for
 
 _NO_SIZE = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.core.errors import KernelError
-from tuner.kernel.signature import read_signatures
+from tuner.kernel.source.signature import read_signatures
 
 
 def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str | None]]:

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.kernel.c_expressions import Product, Sum, plus, python_name, python_of, sum_of, text_of
-from tuner.kernel.c_types import vector_of
-from tuner.kernel.signature import KernelSignature, Source
-from tuner.kernel.tokens import Token, close_of, end_of, joined
-from tuner.kernel.written_launches import variables_of
+from tuner.kernel.source.expressions import Product, Sum, plus, python_name, python_of, sum_of, text_of
+from tuner.kernel.source.launches import variables_of
+from tuner.kernel.source.signature import KernelSignature, Source
+from tuner.kernel.source.tokens import Token, close_of, end_of, joined
+from tuner.kernel.source.types import vector_of
 
 AXES = ("x", "y", "z")
 ASSIGNS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "++", "--"))

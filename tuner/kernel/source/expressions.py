@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tuner.kernel.c_types import NO_TYPE, NUMBERS, PASSED_AS
+from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS
 from tuner.runtime.dtypes import ITEMSIZE
 
 DEPTH = 8
