@@ -16,11 +16,11 @@ from tuner.core.model import Value
 from tuner.kernel.load import load_kernel
 from tuner.runtime import libraries
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.interpret import scalar_values
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.matching import PreparedCall, match
 from tuner.runtime.operation import Operation
-from tuner.runtime.plans import scalar_values
 from tuner.winners.manifest import json_of
 from tuner.winners.records import computation_of
 

@@ -10,15 +10,15 @@ import pytest
 
 from tests.runtime.manifests import LIMITS, SHA, manifest_with
 from tuner.core.errors import CallError
-from tuner.runtime.launch_limits import rounded
-from tuner.runtime.manifest import read_manifest
-from tuner.runtime.plans import (
+from tuner.runtime.interpret import (
     ConcretePlan,
     InvalidForProblemError,
     Workspace,
     interpret,
     scalar_values,
 )
+from tuner.runtime.launch_limits import rounded
+from tuner.runtime.manifest import read_manifest
 
 TILED = "configurations.1"
 SIZES = {"m": 1000, "n": 256, "k": 4128}

@@ -21,10 +21,10 @@ from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import invalid_reason, make_plan, scalars_of, tensors_of
 from tuner.runtime.entries import Manifest
+from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Launch
 from tuner.runtime.manifest import read_manifest
-from tuner.runtime.plans import ConcretePlan, InvalidForProblemError, interpret
 from tuner.winners.records import BundledConfiguration
 
 pytestmark = pytest.mark.usefixtures("forked_children")

@@ -21,8 +21,8 @@ from enum import StrEnum
 from ..core.errors import BundleError, CallError
 from .entries import Manifest, PortfolioEntry, WinnerEntry
 from .expressions import Expression, NoValueError
+from .interpret import ConcretePlan, InvalidForProblemError, check_sizes, interpret
 from .launch_limits import DEVICE_LIMITS
-from .plans import ConcretePlan, InvalidForProblemError, check_sizes, interpret
 
 
 class Policy(StrEnum):

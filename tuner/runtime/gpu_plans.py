@@ -23,8 +23,8 @@ from .dispatch import Dispatched, dispatch
 from .driver import DriverFailure, PrimaryContext, check, failure, library, primary_context
 from .dtypes import ITEMSIZE
 from .entries import Manifest
+from .interpret import ConcretePlan, Workspace
 from .kernel import Kernel, in_order
-from .plans import ConcretePlan, Workspace
 
 MOST_PLANS = 4096
 """Plans that are kept ready; beyond it, the one that was prepared first goes."""

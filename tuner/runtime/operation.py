@@ -15,9 +15,9 @@ from .dispatch import Match, Policy
 from .driver import DriverFailure
 from .entries import Manifest
 from .gpu_plans import GpuPlans, capture_id
+from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
 from .matching import PreparedCall, available, check_given, computations_with, match
-from .plans import check_sizes, scalar_values
 
 if TYPE_CHECKING:
     from .torch_ops import TorchFunction

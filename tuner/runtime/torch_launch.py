@@ -13,9 +13,9 @@ import torch
 from ..core.errors import CallError
 from .arrays import ArrayLayout, one_or_all, row_major
 from .entries import Manifest
+from .interpret import scalar_values
 from .libraries import library_of
 from .matching import PreparedCall
-from .plans import scalar_values
 from .torch_gradients import Differentiated, Gradient, keep_factors
 from .torch_signature import DTYPES, Signature
 

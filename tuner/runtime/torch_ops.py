@@ -17,7 +17,7 @@ import torch
 from ..core.errors import CallError
 from .arrays import one_or_all
 from .entries import Manifest
-from .plans import scalar_values
+from .interpret import scalar_values
 from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_built_in, of_user
 from .torch_launch import (
     Launcher,
