@@ -16,19 +16,24 @@ def kernel_tuner() -> str:
 
 
 def triton() -> str:
-    """Return how long both take from nothing to a kernel, and the speedup of ours."""
-    rows: Rows = [["problem", "GPU", "mode", "`tune`", "Triton's autotuner", "speedup over Triton's kernel"]]
+    """Return how long each takes from nothing to a kernel, and the speedups of ours over the others'."""
+    rows: Rows = [
+        ["problem", "GPU", "`tune`", "Triton's autotuner", "Helion"]
+        + [f"speedup over {name}" for name in ("Triton", "Helion", "torch")]
+    ]
     for one in load("triton"):
         (bench,) = one["bench"]
-        (theirs,) = (row for row in bench["contestants"] if row["contestant"].startswith("kernels.py:"))
+        by_name = {row["contestant"].partition(".py:")[0]: row for row in bench["contestants"]}
+        over = [by_name.get(name) for name in ("kernels", "helion_kernels", "torch")]
+        helion = one.get("helion")
         rows.append(
             [
                 f"{one['kernel']} {' x '.join(map(str, one['sizes'].values()))}, {one['dtype']}",
                 bench["gpu"].removeprefix("NVIDIA ").partition(" ")[0],
-                bench["mode"],
                 f"{one['tune']['seconds']:.0f} s, {one['tune']['trials']} trials",
                 f"{one['triton']['seconds']:.0f} s, {one['triton']['configurations']} configurations",
-                f"{theirs['ratio']:.3f} ({theirs['verdict']})",
+                f"{helion['seconds']:.0f} s, effort {helion['effort']}" if helion else "",
+                *(f"{row['ratio']:.3f} ({row['verdict']})" if row else "" for row in over),
             ]
         )
     return table(rows)
