@@ -106,7 +106,7 @@ def test_replayed_winners_are_shown_on_request(path: Path) -> None:
 def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> None:
     for command in (best, table):
         said = call(command, "--kernel", "vector_add")
-        assert "replays of recordings" in said.stderr
+        assert "replayed times" in said.stderr
         assert "  replayed" in said.stdout.splitlines()[1]
         assert "replays" not in call(command, "--kernel", "vector_add", "--replayed").stderr
 

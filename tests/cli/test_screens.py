@@ -156,7 +156,7 @@ def test_tmux_shows_the_same(name: str, database: Path) -> None:
     command = SCREENS["run" if "run" in name else name].replace(" -q", "")
     lines = in_tmux(command, 80, database.parent)
     if "run" in name:
-        assert lines[0].startswith("tuning vector_add") and "  search     trial " in "\n".join(lines)
+        assert lines[0].startswith("tuning vector_add") and "  search     " in "\n".join(lines)
         assert not any(line.startswith("trial ") and "ETA" in line for line in lines)  # the panel is gone
         assert max(map(len, lines)) <= 80
     else:

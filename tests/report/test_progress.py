@@ -12,14 +12,14 @@ import pytest
 
 from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
-from tuner.core.model import Run, RunOptions, Status, Trial
+from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
 from tuner.report.progress import RunProgress, left_out_lines, panel_lines, progress_line
 from tuner.report.summary import summary
-from tuner.tuning.state import Finish, Result, State
+from tuner.tuning.state import Finish, Result, State, metrics
 
 FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
 
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     """60 of 100 trials, 40 of them from before an interruption, the other 20 in ten seconds."""
-    kernel, gpu = scale_kernel(tmp_path), ARCHITECTURES[90]
+    kernel, gpu = scale_kernel(tmp_path, items=range(1, 33)), ARCHITECTURES[90]
     problem = kernel.problem()
     run = Run("r", problem, gpu, "cuda:0", RunOptions(sampler="tpe", trials=100))
     device = StubDevice()
@@ -51,12 +51,19 @@ def test_the_panel_fits_80_columns(state: State) -> None:
     far, fast, what, failed = panel_lines(state)
     assert max(map(len, (far, fast, what))) <= 80
     assert far.startswith("trial 60 of 100  2.0/s  ETA ")
-    assert fast.startswith("best 190.1 us (trial 1), ")
+    assert fast.startswith("best 190.1 us, ")
     assert fast.endswith("of peak")
     assert what == "plain, all default"
     assert failed.startswith("failed: 15 ")
     state.incumbent = None
     assert "nothing verified yet" in panel_lines(state)
+
+
+def test_a_space_with_fewer_configurations_than_trials_ends_the_bar(state: State) -> None:
+    state.run = replace(state.run, options=replace(state.run.options, trials=500))
+    assert "trial 60 of 128 " in progress_line(state)
+    state.known_before = 20  # by earlier runs: not tried again
+    assert "trial 60 of 108 " in progress_line(state)
 
 
 def test_rates_leave_out_what_was_there_before(state: State) -> None:
@@ -68,7 +75,7 @@ def test_rates_leave_out_what_was_there_before(state: State) -> None:
 
 
 def test_the_first_lines_say_what_most_need(state: State) -> None:
-    """One number for a trial, in progress and result; the row of the database beside it."""
+    """A trial has the number that ``tune trials`` takes; progress names none."""
     state.trials[12] = best = replace(state.trials[0], number=12, id=626)
     state.incumbent, default = best, state.trials[0]
     ratio = Ratio(1.768, 1.7598, 1.7742)
@@ -84,8 +91,7 @@ def test_the_first_lines_say_what_most_need(state: State) -> None:
     lines = summary(result, Path("x.db")).splitlines()
     assert [line[2:13].strip() for line in lines[1:]] == ["winner", "time", "speedup", "confirmed", "search"]
     assert lines[3].endswith("  1.768x over the default (95 %: 1.760 to 1.774)")
-    assert "trial 13 of 100 (#626), 58 failed, " in lines[5] and lines[5].endswith("kept in x.db")
-    assert "(trial 13)" in progress_line(state)
+    assert "60 trials, the best #626, 58 failed, " in lines[5] and lines[5].endswith("kept in x.db")
     full = summary(result, Path("x.db"), full=True).splitlines()
     assert len(full) > len(lines) and any("noise floor" in line for line in full)
 
@@ -127,3 +133,19 @@ def test_many_reasons_take_one_line() -> None:
         {"a": "needs m of at most 8", "b": "needs n of at most 8", "c": "needs a newer GPU"}
     )
     assert line.startswith("left out") and line.endswith(": a, b, c")
+
+
+def test_without_a_flop_count_nothing_is_said_of_the_peak(state: State) -> None:
+    finish = Finish(190_100.0, None, None, Verdict.AMBIGUOUS, winner=state.trials[0])
+    result = Result(state, finish, 1, {})
+    assert "-bound)" in summary(result, Path("x.db")) and "of peak" in progress_line(state)
+    state.roof = replace(state.roof, flops=0.0)
+    assert "-bound)" not in summary(result, Path("x.db")) and "of peak" not in progress_line(state)
+    assert metrics(state.roof, 190_100.0).of_peak is None
+
+
+def test_a_winner_of_another_variant_is_compared_with_the_default_of_that(state: State) -> None:
+    default = replace(state.trials[1], configuration=Configuration.of("strided", {}))
+    ratio = Ratio(2.8, 2.7, 2.9)
+    finish = Finish(1e5, 2.8e5, ratio, Verdict.FASTER, winner=state.trials[0], default=default)
+    assert "2.800x over the default of strided (95 %" in summary(Result(state, finish, 1, {}), Path("x.db"))

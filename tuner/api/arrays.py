@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import first_line
 from tuner.kernel.source.types import CType
@@ -33,7 +33,7 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
         UsageError: it is no array, empty, not contiguous, of a dtype that no kernel has, or cannot be read.
     """
     if not is_array(array):
-        raise UsageError(f"{name} is a {type(array).__name__}", "pass an array, such as one of NumPy")
+        raise UsageError(f"{name} is {typed(array)}", "pass an array, such as one of NumPy")
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     dtype = ""
     try:
@@ -123,4 +123,4 @@ def number(name: str, value: Any, of: CType) -> tuple[str, Value]:
 
 
 def _what(value: object) -> str:
-    return f"a {type(value).__name__}" if not isinstance(value, str) else repr(value)
+    return typed(value) if not isinstance(value, str) else repr(value)

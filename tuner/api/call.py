@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.api.arrays import is_array, on_host
 from tuner.api.caller import portable
-from tuner.core.errors import UsageError, suggestion
+from tuner.core.errors import UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.kernel.source.signature import KernelSignature
 from tuner.kernel.toml.table import name_for
@@ -145,7 +145,7 @@ def reference_of(
     for name, array in given.items():
         if name not in outputs or not is_array(array):
             remedy = f"pass an array for each of {', '.join(outputs)}; or a function, text, 'default' or None"
-            raise UsageError(f"reference has a {type(array).__name__} for {name}", remedy)
+            raise UsageError(f"reference has {typed(array)} for {name}", remedy)
         golden[name] = f"{name}.expected.npy"
         files[golden[name]] = values = on_host(name, array)[0]
         if values.shape != tuple(outputs[name]):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tuner.api.arrays import is_array, on_host
-from tuner.core.errors import CallError
+from tuner.core.errors import CallError, typed
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.arrays import one_or_all
 from tuner.runtime.copies import DeviceCopy
@@ -32,7 +32,7 @@ def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], 
     """
     arrays = {name: values[name] for name in kernel.tensors if name in values}
     if wrong := next((name for name, array in arrays.items() if not is_array(array)), None):
-        raise CallError(f"{wrong} is a {type(arrays[wrong]).__name__}", "pass an array")
+        raise CallError(f"{wrong} is {typed(arrays[wrong])}", "pass an array")
     copies = {name: copied(name, array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
     passed = {**arrays, **copies}
     written = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]

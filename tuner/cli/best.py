@@ -190,7 +190,7 @@ def _show_markdown(rows: Sequence[Mapping[str, object]]) -> None:
 
 STACKED = ("confirmed", "warm", "timed", "source", "gpu", "rate")
 """Columns that move below their row on a narrow terminal, the first one first."""
-ONLY_REPLAYED = "nothing that fits was measured: this is from replays of recordings"
+ONLY_REPLAYED = "replayed times: nothing that fits was measured here"
 
 
 def measured_else_replayed(
@@ -306,7 +306,7 @@ def _row(best: BestWinner, texts: StoredTexts, *, full: bool) -> dict[str, objec
         "gpu": run.gpu.name,
         "time": tables.duration(winner.time_ns),
         "rate": tables.throughput(figures),
-        "of peak": tables.percent(figures.speed_of_light),
+        "of peak": tables.percent(figures.of_peak),
         "speedup": tables.speedup(winner.ratio, *ends, winner.verdict),
         f"configuration{texts.note}": texts.of(run).cell(winner.configuration),
         "timed": run.conditions,

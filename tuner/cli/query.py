@@ -44,7 +44,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
         lambda stored, _: tables.interval(stored.trial.ci_low_ns, stored.trial.ci_high_ns),
     ),
     "rate": ("rate", lambda stored, _: tables.throughput(stored.metrics)),
-    "peak": ("of peak", lambda stored, _: tables.percent(stored.metrics.speed_of_light)),
+    "peak": ("of peak", lambda stored, _: tables.percent(stored.metrics.of_peak)),
     "timed": ("timed", lambda stored, _: stored.run.conditions),
     "source": ("source", lambda stored, _: origin(stored.run)),
 }

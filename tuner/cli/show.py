@@ -56,9 +56,9 @@ def show(asked: ShowArguments) -> None:
     if asked.as_json:
         show_json(data)
     else:
-        lines = _lines(data, kernel, asked.kernel_name, whole=bool(asked.variants))
+        lines = _lines(data, kernel, asked.kernel_name, asked.cc, whole=bool(asked.variants))
         if not (asked.full or asked.variants or len(kernel.variants) == 1 or len(lines) <= A_PAGE):
-            lines = _overview(data, kernel, asked.kernel_name)
+            lines = _overview(data, kernel, asked.kernel_name, asked.cc)
         for first, text in lines:
             show_text(text, first)
     if asked.variants:
@@ -83,15 +83,15 @@ Line = tuple[str, str]
 """What a line begins with, and the text that is broken under itself where it does not fit."""
 
 
-def _overview(data: dict[str, Any], kernel: KernelSpec, called: str) -> list[Line]:
+def _overview(data: dict[str, Any], kernel: KernelSpec, called: str, cc: int) -> list[Line]:
     """Return the lines for people who see a kernel for the first time: what each variant does, not how.
 
-    ``called`` is the kernel's name or path on the command line.
+    ``called`` is the kernel's name or path on the command line, ``cc`` that of its GPU.
     """
     here = [variant for variant in data["variants"] if "valid" in variant["space"]]
     left_out = [variant for variant in data["variants"] if variant not in here]
     width = max(len(variant["name"]) for variant in data["variants"])
-    lines = [*_problem_lines(data), *_heading(_space_line(data, kernel))]
+    lines = [*_problem_lines(data), *_heading(_space_line(data, kernel, cc))]
     for variant in here:
         lines.append((f"  {variant['name']:<{width}}  ", variant["summary"] or _size(variant["space"])))
         if variant["summary"]:
@@ -117,18 +117,19 @@ def _heading(text: str) -> list[Line]:
     return [("", ""), ("", text)]
 
 
-def _space_line(data: dict[str, Any], kernel: KernelSpec) -> str:
-    return f"space for {kernel.problem(**_settled(data))} on {data['gpu']}: {_size(data['space'])}"
+def _space_line(data: dict[str, Any], kernel: KernelSpec, cc: int) -> str:
+    gpu = f"{data['gpu']}, which stands for --cc {cc}"
+    return f"space for {kernel.problem(**_settled(data))} on {gpu}: {_size(data['space'])}"
 
 
-def _lines(data: dict[str, Any], kernel: KernelSpec, called: str, *, whole: bool) -> list[Line]:
+def _lines(data: dict[str, Any], kernel: KernelSpec, called: str, cc: int, *, whole: bool) -> list[Line]:
     """Return the lines for people; ``whole``: variants that are left out, too."""
     lines = _problem_lines(data)
     for name, values in data["presets"].items():
         given = ", ".join(f"{key}={value_text(value)}" for key, value in values.items())
         lines.append(("  preset   ", f"{name}: {given}"))
     lines += [("  ladder   ", _step_line(i, step)) for i, step in enumerate(data["ladder"], 1)]
-    lines += [*_initial_lines(data), *_heading(_space_line(data, kernel))]
+    lines += [*_initial_lines(data), *_heading(_space_line(data, kernel, cc))]
     shown = [variant for variant in data["variants"] if whole or "valid" in variant["space"]]
     for variant in shown:
         lines += _variant_lines(variant, kernel)

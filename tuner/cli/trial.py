@@ -165,7 +165,7 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
             ("time", tables.duration(trial.time_ns)),
             ("95 % interval", tables.interval(trial.ci_low_ns, trial.ci_high_ns)),
             ("rate", tables.throughput(stored.metrics)),
-            ("of peak", tables.percent(stored.metrics.speed_of_light)),
+            ("of peak", tables.percent(stored.metrics.of_peak)),
             ("verified", _verification_text(trial.verification, run.replayed)),
             ("true error", _true_error_text(trial.verification)),
             ("variant", trial.configuration.variant),

@@ -33,6 +33,12 @@ def without_passwords(text: str, url: str = "") -> str:
     return _NAMED.sub(r"\1***", _CREDENTIALS.sub(r"\1***", text)) if ":/" in text else text
 
 
+def typed(value: object) -> str:
+    """Return the name of a value's type with its article, for messages: ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 class TunerError(Exception):
     """A failure that the user can act on; passwords of URLs are left out of what it says.
 

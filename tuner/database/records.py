@@ -22,6 +22,12 @@ class Metrics(Struct, frozen=True):
     gbytes_per_s: float | None = None
     speed_of_light: float | None = None
 
+    @property
+    def of_peak(self) -> float | None:
+        """The share of the speed of light that people are shown: none where the kernel's file gives no FLOP, for the
+        bytes alone do not say what bounds it."""
+        return self.speed_of_light if self.tflops else None
+
 
 class WarmTime(Struct, frozen=True):
     """How a winner that was chosen by the mode warm as well stands there."""

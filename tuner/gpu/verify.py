@@ -34,6 +34,7 @@ from tuner.kernel.reference import (
     expected_dtype,
     in_full,
     norm_allowance,
+    wrong_text,
 )
 from tuner.runtime.driver import check
 from tuner.runtime.kernel import Kernel
@@ -248,10 +249,7 @@ class Verifier:
             0
         ]
         index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
-        return (
-            f"{tensor.name}[{index}] is {in_full(got)}, expected {in_full(expected)}; "
-            f"{mismatches} of {tensor.count} elements are wrong"
-        )
+        return f"{tensor.name}[{index}] {wrong_text(got, expected, mismatches, tensor.count)}"
 
     def _read(self, name: str, offset: int, size: int) -> bytes:
         raw = bytearray(size)

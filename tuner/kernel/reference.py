@@ -307,6 +307,12 @@ def word_of(output: Buffer, tensors: Iterable[Buffer]) -> float:
     return max({"int64": INT64, "uint32": 2.0**32}.get(dtype, 2.0**31) for dtype in dtypes)
 
 
+def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
+    """Return what the first wrong element is and should be, and how many of a tensor's are wrong."""
+    elements = "element is" if count == 1 else "elements are"
+    return f"is {in_full(got)}, expected {in_full(expected)}; {wrong} of {count} {elements} wrong"
+
+
 def in_full(number: Any, digits: int = 6) -> str:
     """Return a number of a message: of an integer all digits, of a float so many."""
     return str(int(number)) if isinstance(number, int | np.integer) else f"{number:.{digits}g}"

@@ -246,7 +246,7 @@ def progress_line(state: State) -> str:
 
 
 def _how_far(state: State) -> list[str]:
-    done, total = len(state.trials), state.budget
+    done, total = len(state.trials), state.expected
     rate = (done - state.resumed_trials) / state.elapsed_s if state.elapsed_s > 0 else 0.0
     parts = [f"trial {done} of {total}", f"{rate:.{1 if rate < 10 else 0}f}/s"]
     if rate > 0 and done < total and not state.search_ended:
@@ -256,11 +256,8 @@ def _how_far(state: State) -> list[str]:
 
 def _how_fast(state: State, best: Trial) -> str:
     figures = metrics(state.roof, best.time_ns)
-    said = f"best {duration(best.time_ns)} (trial {best.number + 1})"
-    text = ", ".join(filter(None, (said, throughput(figures))))
-    if figures.speed_of_light is None or not state.roof.flops:
-        return text
-    return f"{text}, {percent(figures.speed_of_light)} of peak"
+    of_peak = f"{percent(figures.of_peak)} of peak" if figures.of_peak else ""
+    return ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(figures), of_peak)))
 
 
 def _what_happened(state: State) -> list[str]:

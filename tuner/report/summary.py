@@ -108,17 +108,16 @@ def _tied(finish: Finish) -> str:
     return f"tied with {tables.counted(others, 'other finalist')}" if others else ""
 
 
-def _named(trial: Trial, of: str = "") -> str:
-    """Return a trial by its number in the run, which progress has, and by that of ``tune trials N``."""
-    row = "" if trial.id is None else f" ({tables.row_number(trial.id)})"
-    return f"trial {trial.number + 1}{of}{row}"
+def _named(trial: Trial) -> str:
+    """Return a trial by the number that commands take; one that the database has not got by its place in the run."""
+    return tables.row_number(trial.id) or f"trial {trial.number + 1}"
 
 
 def _searched(state: State, best: Trial) -> str:
-    """Return which trial is the best, how many failed, and how long the search took."""
+    """Return how many trials there were, which is the best, how many failed, and how long the search took."""
     failed = sum(state.failures.values())
     parts = (
-        _named(best, f" of {max(state.budget, best.number + 1)}"),
+        f"{tables.counted(len(state.trials), 'trial')}, the best {_named(best)}",
         f"{failed} failed" if failed else "",
         f"{state.elapsed_s:.1f} s",
     )
@@ -214,7 +213,13 @@ def _over_default(state: State, finish: Finish) -> str:
     if finish.default.configuration == finish.winner.configuration:
         narrowed = " of what was searched" if state.run.options.fixed or state.run.options.variants else ""
         return f"none: the default configuration{narrowed} is the winner"
-    return _compared(finish.ratio, finish, "the default", finish.verdict)
+    return _compared(finish.ratio, finish, _default_of(finish.default, finish), finish.verdict)
+
+
+def _default_of(default: Trial, finish: Finish) -> str:
+    """Return what the winner is compared with; a winner of another variant may be the default of its own."""
+    variant = default.configuration.variant
+    return "the default" if variant == finish.winner.configuration.variant else f"the default of {variant}"
 
 
 def _warm(finish: Finish, warm: WarmFinish) -> str:
@@ -226,7 +231,7 @@ def _warm(finish: Finish, warm: WarmFinish) -> str:
         or finish.default.configuration == finish.winner.configuration
     ):
         return text
-    return f"{text}, {_compared(warm.ratio, finish, 'the default', warm.verdict)}"
+    return f"{text}, {_compared(warm.ratio, finish, _default_of(finish.default, finish), warm.verdict)}"
 
 
 def _why(state: State, finish: Finish, warm: WarmFinish) -> str:

@@ -22,7 +22,7 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
     """
     itself = (f"  {ITSELF}", f"{configuration} ({source})")
     show_head(ablation, ablation.request.why, notes, [itself, ("  time", _time(ablation))])
-    rows = []
+    rows, head = [], f"speedup of {ITSELF} over it"
     for parameter, alternatives in sorted(ablation.choices.items(), key=_least_cost):
         name = f"{parameter}={value_text(ablation.request.configuration.values[parameter])}"
         for alternative in alternatives:
@@ -33,7 +33,7 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
                     "instead": _instead(alternative),
                     "time": tables.duration(timing.time_ns) if timing else "",
                     "95 % interval": tables.interval(*timing.interval_ns) if timing else "",
-                    f"{ITSELF} is": compared_text(alternative.compared) if timing else alternative.error,
+                    head: compared_text(alternative.compared) if timing else alternative.error,
                 }
             )
             name = ""
@@ -54,7 +54,7 @@ def _time(ablation: Ablation) -> str:
     if itself is None:
         return ""
     figures = ablation.metrics(itself)
-    light = tables.percent(figures.speed_of_light)
+    light = tables.percent(figures.of_peak)
     parts = (
         f"{tables.duration(itself.time_ns)} ({tables.interval(*itself.interval_ns)})",
         tables.throughput(figures),

@@ -11,7 +11,6 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.core.stats import UNDECIDED
 from tuner.database.records import Benchmark
 from tuner.report import tables
 from tuner.report.configurations import ELSE_DEFAULT, Texts, builtin, launch_note
@@ -30,7 +29,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
     show_head(result, target.why, result.notes)
     if not result.timings:
         return
-    compared = f"{result.reference} is" if result.reference else ""
+    compared = f"speedup of {result.reference} over it" if result.reference else ""
     what = f"what{texts.note}"
     rows = [
         {
@@ -39,7 +38,7 @@ def show_bench(result: Bench, *, full: bool = False) -> None:
             "time": tables.duration(timing.time_ns),
             "95 % interval": tables.interval(*timing.interval_ns),
             "rate": tables.throughput(result.metrics(timing)),
-            "of peak": tables.percent(result.metrics(timing).speed_of_light),
+            "of peak": tables.percent(result.metrics(timing).of_peak),
             compared: compared_text(result.compared(timing)),
             "verified": "yes" if timing.verified else "NO",
         }
@@ -85,24 +84,12 @@ def show_head(
     )
 
 
-def comparison_text(ratio: float | None, low: float | None, high: float | None, verdict: str) -> str:
-    """Return how much faster the reference is, unless the difference is within the noise or not sure."""
-    if ratio is None or low is None or high is None:
-        return verdict
-    ends = f"({_factor(low)} .. {_factor(high)})"
-    return f"{verdict} {ends}" if verdict in UNDECIDED else f"{verdict}: {_factor(ratio)}x {ends}"
-
-
-def _factor(ratio: float) -> str:
-    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.0f}"
-
-
 def compared_text(compared: Compared | None) -> str:
-    """Return the same of a comparison; empty if there is none."""
+    """Return the speedup of a comparison; empty if there is none."""
     if compared is None:
         return ""
     ratio = compared.ratio
-    return comparison_text(ratio.median, ratio.low, ratio.high, compared.verdict)
+    return tables.speedup(ratio.median, ratio.low, ratio.high, compared.verdict)
 
 
 def head_record(comparison: Comparison, why: str) -> dict[str, Any]:
@@ -202,7 +189,7 @@ def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:
             head: kernels[row.problem.kernel].cell(row.configuration) if row.configuration else "",
             "time": tables.duration(row.time_ns),
             "95 % interval": tables.interval(row.ci_low_ns, row.ci_high_ns),
-            "best is": comparison_text(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
+            "speedup of best over it": tables.speedup(row.ratio, row.ratio_low, row.ratio_high, row.verdict),
         }
         for row in result
     ]

@@ -255,5 +255,5 @@ class SearchOfStep(Observer[State]):
         """Say how far it is, and the best time so far."""
         super().step(now, done)
         best = f"  best {duration(now.incumbent.time_ns)}" if now.incumbent else ""
-        share = len(now.trials) / max(1, min(now.budget, len(now.space)))
+        share = len(now.trials) / max(1, now.expected)
         self._study.step(f"{self._what}{best}", self._done + min(1.0, share))

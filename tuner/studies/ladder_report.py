@@ -12,7 +12,7 @@ from tuner.core.stats import UNDECIDED
 from tuner.report import tables
 from tuner.report.configurations import Texts, launch_note
 from tuner.report.terminal import printable
-from tuner.studies.bench_report import comparison_text, contestant_record
+from tuner.studies.bench_report import contestant_record
 from tuner.studies.interleaved import Timing
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
@@ -114,7 +114,7 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
             "in": flavour(comparison, level.comparisons),
             "time": tables.duration(timing.time_ns),
             "rate": tables.throughput(figures),
-            "of peak": tables.percent(figures.speed_of_light) if not timing.on_host else "",
+            "of peak": tables.percent(figures.of_peak) if not timing.on_host else "",
             over: _over(comparison, timing),
             against: _against(comparison, timing),
             "verified": "yes" if timing.verified else "NO",
@@ -138,12 +138,9 @@ def _against(comparison: StepComparison, timing: Timing) -> str:
         and comparison.by_launch(best_baseline)
         and compared.verdict not in UNDECIDED
     )
-    return comparison_text(
-        compared.ratio.median,
-        compared.ratio.low,
-        compared.ratio.high,
-        "launch latency" if launch else compared.verdict,
-    )
+    ratio = compared.ratio
+    text = tables.speedup(ratio.median, ratio.low, ratio.high, "" if launch else compared.verdict)
+    return f"{text}; launch latency" if launch else text
 
 
 def _over(comparison: StepComparison, timing: Timing) -> str:
@@ -231,7 +228,7 @@ def show_summary(ladder: Ladder) -> None:
     table(
         "of peak",
         lambda comparison, timing: (
-            "" if timing.on_host else tables.percent(comparison.metrics(timing).speed_of_light)
+            "" if timing.on_host else tables.percent(comparison.metrics(timing).of_peak)
         ),
     )
     if any(comparison.launch_decides for level in levels for comparison in level.comparisons):

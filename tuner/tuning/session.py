@@ -58,7 +58,7 @@ def tune(
         loop = SearchLoop(state, search, device, store, observer, stop, request)
         loop.begin(resumed=request.resume)
         try:
-            observer.phase(SEARCHING, state.budget)
+            observer.phase(SEARCHING, state.expected)
             observer.step(state, len(state.trials))
             loop.search()
             observer.phase(SEARCHED)

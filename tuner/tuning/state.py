@@ -150,6 +150,12 @@ class State:
         """Trials that there will be, unless time or space end before."""
         return self.run.options.trials + self.retimed
 
+    @property
+    def expected(self) -> int:
+        """The same, where a small space ends before."""
+        left = min(self.run.options.trials, len(self.space) - self.known_before) + self.retimed
+        return max(left, len(self.trials))
+
     def of_ceiling(self, time_ns: float) -> float | None:
         """Return a time's share of the measured ceiling; None where no ceiling holds under these conditions."""
         if self.ceiling is None or not self.roof.speed_of_light_ns:

@@ -25,7 +25,7 @@ from tuner.compat.kernel_tuner.answers import Judge
 from tuner.compat.kernel_tuner.definition import Definition, configurations, without_architecture
 from tuner.compat.kernel_tuner.results import Row, row
 from tuner.compat.pycuda_driver import PageLocked
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, typed
 from tuner.core.model import Status, Value
 
 COMPILE_S, CALL_S = 120.0, 120.0
@@ -78,9 +78,7 @@ class HostCode:
             return {"file": f"{number}.npy", "locked": self._cuda and isinstance(argument, PageLocked)}
         if isinstance(argument, np.number):
             return {"dtype": str(argument.dtype), "value": argument.item()}
-        raise UsageError(
-            f"argument {number} is a {type(argument).__name__}", "pass NumPy's arrays and numbers"
-        )
+        raise UsageError(f"argument {number} is {typed(argument)}", "pass NumPy's arrays and numbers")
 
     def try_all(self, trials: int) -> list[Row]:
         """Compile and call at most so many configurations, drawn at random; return their results."""

@@ -103,7 +103,9 @@ def check_on_host(
             for content, why in left_out.items():
                 remedy = INDICES if content == Content.WHOLE else ""
                 report.note(f"nothing was run with {content}: {why}{remedy}")
-            report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {sum(sizes)} sizes in all")
+            report.done.append(
+                f"{counted(len(sizes), 'run')} on the CPU at {counted(sum(sizes), 'size')} in all"
+            )
 
 
 def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[_Run]:

@@ -26,8 +26,8 @@ from tuner.kernel.reference import (
     Tolerance,
     as_results,
     expected_dtype,
-    in_full,
     settle_reference,
+    wrong_text,
 )
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import Buffer
@@ -206,8 +206,7 @@ def difference(
     first = array.elements.reshape(tensor.shape)[index].tobytes()
     as_before = tensor.role == "output" and first == b"\xff" * len(first)
     return (
-        f"{tensor.name}[{where}] is {in_full(got[index])}, expected {in_full(expected.value[index])}; "
-        f"{wrong} of {right.size} elements are wrong",
+        f"{tensor.name}[{where}] {wrong_text(got[index], expected.value[index], wrong, right.size)}",
         UNWRITTEN if as_before and not right.any() else "",
     )
 

@@ -23,6 +23,8 @@ MANY_LOOPS = 12
 """Rows of the table of loops at most."""
 URGENCY = (AdviceVerdict.PROBLEM, AdviceVerdict.TRY, AdviceVerdict.UNKNOWN, AdviceVerdict.OK)
 """The order of the advice."""
+FLOP_NOT_KNOWN = "not known: the kernel's file gives no FLOP; add work.flops"
+"""What bounds a kernel of which only the bytes are known."""
 
 
 def show_explanation(explanation: Explanation) -> None:
@@ -54,6 +56,23 @@ def _what(explanation: Explanation) -> Iterator[tuple[str, object]]:
 
 def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
     roof, ceiling, time_ns = explanation.roof, explanation.ceiling, explanation.time_ns
+    if not roof.flops:
+        yield "work", f"at least {tables.si(roof.bytes, 'B')}"
+        yield "roof", FLOP_NOT_KNOWN
+    else:
+        yield from _roof(explanation)
+    if time_ns:
+        how = f", {explanation.conditions}" if explanation.conditions else ""
+        yield "stored time", f"{tables.duration(time_ns)}{how}"
+        yield "rate", tables.throughput(explanation.metrics)
+        yield "of the speed of light", tables.percent(explanation.metrics.of_peak)
+        if ceiling is not None and roof.flops:
+            yield f"of the {ceiling.name} ceiling", tables.percent(ceiling.time_ns / time_ns)
+        yield "note", explanation.launch_note
+
+
+def _roof(explanation: Explanation) -> Iterator[tuple[str, object]]:
+    roof, ceiling, time_ns = explanation.roof, explanation.ceiling, explanation.time_ns
     yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
@@ -62,14 +81,6 @@ def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
         yield "measured ceiling", _ceiling(roof, ceiling)
     if roof.speed_of_light_ns:
         yield "speed of light", tables.duration(roof.speed_of_light_ns)
-    if time_ns:
-        how = f", {explanation.conditions}" if explanation.conditions else ""
-        yield "stored time", f"{tables.duration(time_ns)}{how}"
-        yield "rate", tables.throughput(explanation.metrics)
-        yield "of the speed of light", tables.percent(explanation.metrics.speed_of_light)
-        if ceiling is not None:
-            yield f"of the {ceiling.name} ceiling", tables.percent(ceiling.time_ns / time_ns)
-        yield "note", explanation.launch_note
 
 
 def roof_text(explanation: Explanation) -> str:

@@ -6,7 +6,7 @@ import click
 
 from tuner.inspect.explain.advice import AdviceVerdict, advise
 from tuner.inspect.explain.explanation import Explanation
-from tuner.inspect.explain.report import advice_rows, limiters_text, roof_text
+from tuner.inspect.explain.report import FLOP_NOT_KNOWN, advice_rows, limiters_text, roof_text
 from tuner.report import tables
 from tuner.report.configurations import Texts
 
@@ -26,10 +26,7 @@ def show_in_short(explanation: Explanation) -> None:
             ("problem", f"{explanation.problem} on {gpu.name}"),
             ("configuration", f"{texts(explanation.configuration)} ({explanation.source})"),
             ("time", _time(explanation)),
-            (
-                "bound",
-                f"{explanation.binding}: {roof_text(explanation)} by the data sheet{_least(explanation)}",
-            ),
+            ("bound", _bound(explanation)),
             ("resident", _resident(explanation)),
             ("not examined", f"{unread}{NOT_EXAMINED}{left_open}"),
             *(("note", note) for note in (*explanation.notes, explanation.launch_note)),
@@ -48,7 +45,7 @@ def show_in_short(explanation: Explanation) -> None:
 def _time(explanation: Explanation) -> str:
     if not explanation.time_ns:
         return "not measured"
-    share = tables.percent(explanation.metrics.speed_of_light)
+    share = tables.percent(explanation.metrics.of_peak)
     parts = (
         tables.duration(explanation.time_ns),
         tables.throughput(explanation.metrics),
@@ -58,9 +55,12 @@ def _time(explanation: Explanation) -> str:
     return ", ".join(filter(None, parts)) + how
 
 
-def _least(explanation: Explanation) -> str:
+def _bound(explanation: Explanation) -> str:
+    if not explanation.roof.flops:
+        return FLOP_NOT_KNOWN
     least_ns = explanation.roof.speed_of_light_ns
-    return f", so at least {tables.duration(least_ns)}" if least_ns else ""
+    least = f", so at least {tables.duration(least_ns)}" if least_ns else ""
+    return f"{explanation.binding}: {roof_text(explanation)} by the data sheet{least}"
 
 
 def _resident(explanation: Explanation) -> str:

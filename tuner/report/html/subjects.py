@@ -101,8 +101,8 @@ class TunedProblem:
     def speed_of_light_ns(self) -> float | None:
         """The least time that the hardware allows, as the database has it; None where it is not known."""
         for one in self.stored:
-            if one.metrics.speed_of_light and one.trial.time_ns:
-                return one.metrics.speed_of_light * one.trial.time_ns
+            if one.metrics.of_peak and one.trial.time_ns:
+                return one.metrics.of_peak * one.trial.time_ns
         return None
 
     @property

@@ -198,7 +198,7 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
         run, won, metrics = stored.run, stored.winner, stored.metrics
         rows.append(
             (run.problem.kernel, problem_text(run.problem), run.gpu.name, run.conditions, duration(won.time_ns),
-             throughput(metrics), percent(metrics.speed_of_light),
+             throughput(metrics), percent(metrics.of_peak),
              speedup(won.ratio, won.ratio_low, won.ratio_high, won.verdict),
              "recording" if run.replayed else "measured")
         )  # fmt: skip

@@ -59,9 +59,8 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         fastest = f"no race was held; the fastest trial took {duration(min(times))}" if times else ""
         return [("winner", "none", fastest or "no configuration was verified and timed")]
     winner, metrics, better = problem.winner.winner, problem.winner.metrics, problem.stored_best
-    number = problem.winner.trial.number + 1
     about = [
-        f"trial {number} of {len(problem.trials) + problem.left_out} (#{winner.trial_id})",
+        f"trial #{winner.trial_id}, of {len(problem.trials) + problem.left_out}",
         throughput(metrics),
         f"{duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else "",
         problem.why_not_the_fastest,
@@ -72,10 +71,10 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         over = winner.ratio, winner.ratio_low, winner.ratio_high, winner.verdict
         value, _, about_it = speedup(*over, over="the default").partition(" over the default")
         listed.append(("speedup over the default", value, about_it.strip(" ;")))
-    if metrics.speed_of_light:
-        least = duration(metrics.speed_of_light * winner.time_ns)
+    if metrics.of_peak:
+        least = duration(metrics.of_peak * winner.time_ns)
         said = f"100 % is {least}, the least time that the hardware allows"
-        listed.append(("of the speed of light", percent(metrics.speed_of_light), said))
+        listed.append(("of the speed of light", percent(metrics.of_peak), said))
     if not problem.run.replayed:
         edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
         said = f"in a fresh process; {edges}" if winner.exportable else winner.reason
