@@ -2,9 +2,10 @@
 
     scripts/run python scripts/measuring/twins.py --out results/evidence/twins.json [--times 200]
 
-Each comparison loads two kernels anew, and lets the race's own procedure decide (``tuner.tuning.elimination``, with the
-noise floor that this GPU was calibrated to). *Equal*: one kernel under two names. *Slower*: one of the two does a known
-share more of the same work, so that its time is longer by that share, but for the microsecond or two of a launch:
+Each comparison lets the race's own procedure decide (``tuner.tuning.elimination``, with the noise floor that this GPU
+was calibrated to), which loads the two kernels anew for each heat. *Equal*: one kernel under two names. *Slower*: one
+of the two does a known share more of the same work, so that its time is longer by that share, but for the microsecond
+or two of a launch:
 
 - ``arithmetic``: 400 rounds of tensor core instructions, or 404, or 402; no memory. Heavy: it needs rest.
 - ``copy``: a copy of 600000 KiB, or of 1 % or 0.5 % more.
@@ -98,11 +99,8 @@ def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
     ratios, seconds, rounds = [], [], []
     floor = calibration.noise_floor(case.session.conditions, case.estimate_ns)
     for number in range(times):
-        pair = [case.build(0.0), case.build(case.share)]
-        if number % 2:
-            pair.reverse()
-
-        measure = partial(_measure, case, pair, number)
+        shares = (case.share, 0.0) if number % 2 else (0.0, case.share)
+        measure = partial(_measure, case, shares, number)
         began = time.monotonic()
         standing = eliminate(2, measure, floor)
         seconds.append(time.monotonic() - began)
@@ -110,8 +108,6 @@ def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
         verdicts[str(standing.compare(second, first))] += 1
         ratios.append(standing.ratio(second, first).median)
         rounds.append(standing.rounds)
-        for timed in pair:
-            timed.close()
     ordered = sorted(ratios)
     return {
         "case": case.name,
@@ -131,10 +127,13 @@ def _run(case: Case, calibration: Calibration, times: int) -> dict[str, Any]:
 
 
 def _measure(
-    case: Case, pair: list[Timed], number: int, left: Sequence[int], count: int, heat: int
+    case: Case, shares: tuple[float, float], number: int, left: Sequence[int], count: int, heat: int
 ) -> dict[int, Groups]:
-    contestants = [TimedContestant(pair[i], case.estimate_ns, required=not case.bare) for i in left]
+    loaded = [case.build(shares[i]) for i in left]
+    contestants = [TimedContestant(timed, case.estimate_ns, required=not case.bare) for timed in loaded]
     answer = InterleavedTiming(case.session).run(contestants, count, SAMPLES, 1000 * number + heat).rounds
+    for timed in loaded:
+        timed.close()
     return {i: [groups[column] for groups in answer] for column, i in enumerate(left)}
 
 

@@ -77,6 +77,27 @@ def test_a_fault_is_found(tmp_path: Path, fault: str, monkeypatch: pytest.Monkey
     assert fault in problems(folder, work)
 
 
+def test_a_command_has_more_time_by_the_clock_than_of_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for compilers of a busy machine is no hang; what waits for ever is."""
+    monkeypatch.setattr(runner, "CPU_S", 0.02)
+    monkeypatch.setattr(runner, "COMPILING_S", 0.5)
+    streams, folder = tmp_path / "streams", tmp_path / "case"
+    streams.mkdir()
+    folder.mkdir()
+
+    def wait() -> int:
+        time.sleep(0.4)
+        return 0
+
+    for compiles, found in ((True, []), (False, ["hang: killed"])):
+        command = runner.Command("x", (), compiles=compiles)
+        assert [
+            p for p in runner.run_and_check(command, folder, streams, wait).problems if "hang" in p
+        ] == found
+
+
 def test_a_formula_in_csv_is_found(tmp_path: Path) -> None:
     def work() -> int:
         print("a,b\n-1.5,=1+1")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from tuner.core.stats import Verdict, fewest_samples
+from tuner.core.stats import UNDECIDED, Verdict, fewest_samples
 from tuner.tuning.elimination import HEATS, Groups, Measure, Standing, eliminate
 
 NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001
@@ -131,6 +131,34 @@ def test_one_that_is_undecided_keeps_equal_ones_racing() -> None:
     standing = eliminate(3, measure, FLOOR)
     assert (standing.compare(1, 0), standing.compare(2, 0)) == (Verdict.SAME, Verdict.AMBIGUOUS)
     assert (standing.verdict, standing.heats) == (Verdict.AMBIGUOUS, len(HEATS))
+
+
+@pytest.mark.parametrize(
+    ("slower", "heats", "expected"),
+    [
+        ([0.003, 0.0, 0.0], 3, Verdict.SAME),  # one load was off: no other heat repeats it
+        ([0.003, 0.001], 2, Verdict.AMBIGUOUS),
+        ([-0.003, 0.001, 0.003], 3, Verdict.AMBIGUOUS),  # nor does the first say the contrary
+        ([0.003], 1, Verdict.AMBIGUOUS),
+        ([0.003, 0.003], 2, Verdict.SLOWER),
+        ([0.004, 0.001, 0.003], 3, Verdict.SLOWER),
+        ([0.006], 1, Verdict.SLOWER),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_small_difference_must_be_seen_in_two_heats(
+    slower: Sequence[float], heats: int, expected: Verdict, sign: int
+) -> None:
+    """Each heat loads the kernels anew, and one load in a thousand is off by a little more than the noise floor."""
+
+    def measure(left: Sequence[int], rounds: int, heat: int) -> Mapping[int, Groups]:
+        return {i: [[1.0 + i * sign * slower[heat]]] * rounds for i in left}
+
+    standing = eliminate(2, measure, FLOOR, heats=HEATS[: len(slower)])
+    if expected is Verdict.SLOWER and sign < 0:
+        expected = Verdict.FASTER
+    assert (standing.compare(1, 0), standing.heats) == (expected, heats)
+    assert (len(standing.left) == 2) == (expected in UNDECIDED)
 
 
 def test_tie_that_is_surely_faster_by_less_than_the_noise_is_a_tie() -> None:

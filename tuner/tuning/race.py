@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem, Status, Trial
-from tuner.core.stats import Ratio, Verdict, reference_verdict
+from tuner.core.stats import Ratio, Verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
@@ -276,4 +276,4 @@ def _versus(
     if index is None or index not in standing.groups:
         return None, None, Verdict.AMBIGUOUS
     ratio = standing.ratio(index, winner)
-    return standing.time_ns(index), ratio, reference_verdict(ratio, standing.noise_floor)
+    return standing.time_ns(index), ratio, standing.compare(winner, index)
