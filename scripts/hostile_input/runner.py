@@ -26,8 +26,8 @@ CPU_S = 5.0
 SQL_S = 12.0
 """The same for ``--sql``, which may take ten seconds."""
 COMPILING_S = 80.0
-"""The same for one that compiles: `tune check gemm` takes 27 s for 73 kernels, one configuration of each of 13 variants,
-and 56 s where other programs share the caches and the cores' threads."""
+"""The same for one that compiles: `tune check gemm` takes 27 s for 73 kernels, one configuration of each of 13
+variants, and 56 s where other programs share the caches and the threads of the cores."""
 PATIENCE = 9.0
 """Times the processor time that a command may take by the clock, before it is killed: the machine may be busy, with as
 many of these commands as it has cores, each with compilers of its own."""
