@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +41,39 @@ def test_five_lines() -> None:
     assert not y.any()
     assert result(X, y, N) is y
     np.testing.assert_allclose(y, smoothed(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_slow_function_of_the_caller_is_asked_a_few_times(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README's example with a lambda: it is asked for each content of its size twice, and twice more in all."""
+    example = Path(__file__).parents[2] / "docs" / "examples" / "matmul" / "tune.py"
+    asked, began = list[int](), 0.0
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        asked.append(len(a))
+        return a @ b
+
+    def tune(*args: Any, **given: Any) -> tuner.Result:
+        del given["reduction"]
+        tuner.tune("vector_add", trials=1)  # a card that is new is calibrated
+        nonlocal began
+        began = time.monotonic()
+        return real(*args, **{**given, "reference": lambda a, b: product(a, b)})
+
+    real = tuner.tune
+    (folder / "matmul.cu").write_bytes(example.with_name("matmul.cu").read_bytes())
+    monkeypatch.setattr(
+        tuner, "tune", lambda *a, **k: real(*a, **k) if a[0] == "vector_add" else tune(*a, **k)
+    )
+    result = runpy.run_path(str(example))["r"]
+    seconds = time.monotonic() - began
+    with capsys.disabled():
+        print(f"\n{seconds:.1f} s, {len(asked)} calls, {asked.count(2048)} of them at 2048\n{result}")
+    assert result.confirmed, result.verdict
+    assert {trial["status"] for trial in result.trials} <= {"ok", "slow"}
+    assert asked.count(2048) <= 8
+    assert seconds < 20.0
 
 
 def test_a_wrong_configuration_is_found_without_a_reference() -> None:

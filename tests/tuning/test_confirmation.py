@@ -92,7 +92,7 @@ def test_a_size_without_a_right_answer_makes_room_for_another(odd: bool, verifie
 
 def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
     device, seen = Track(), list[int]()
-    device.host_s = 20.0
+    device.host_s = 5.0
     device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
     ended = finish(device, [trial(0, 100.0)])
     assert ended is not None and ended.exportable

@@ -44,7 +44,7 @@ def reference({parameters}):
 '''
 
 
-_Part = tuple[str, tuple[int, ...], bytes] | int | float
+_Part = tuple[str, tuple[int, ...], bytearray] | int | float
 """A number; or an array's dtype, shape and bytes."""
 _Parts = dict[str, list[_Part]]
 _Answer = tuple[str, _Parts]
@@ -113,23 +113,23 @@ def portable(function: Callable[..., Any]) -> str:
 
 def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> bytes:
     """Return a message: the values, or an answer that has them behind what failed, which may be nothing."""
-    parts: _Parts = {name: [_part(one) for one in of] for name, of in values.items()}
+    parts = {name: [_part(one) for one in of] for name, of in values.items()}
     return msgspec.msgpack.encode(parts if failed is None else (failed, parts))
 
 
-def _part(value: Any) -> _Part:
+def _part(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"it returns {array.dtype} values: return an array of numbers")
-    return array.dtype.str, array.shape, array.tobytes()
+    return array.dtype.str, array.shape, array.ravel().view(np.uint8).data
 
 
 def _unpacked(parts: _Parts) -> dict[str, list[Any]]:
     return {
         name: [
-            np.frombuffer(bytearray(part[2]), part[0]).reshape(part[1]) if isinstance(part, tuple) else part
+            np.frombuffer(part[2], part[0]).reshape(part[1]) if isinstance(part, tuple) else part
             for part in of
         ]
         for name, of in parts.items()

@@ -85,7 +85,7 @@ class How(RunHow, total=False):
     tolerance: float | str
     """Factor on the allowed error; 1."""
     reduction: int | str
-    """Terms that are added up for one element; 1."""
+    """Terms that are added up for one element; estimated."""
     compile_options: Sequence[str]
     """Of NVRTC, such as ``--use_fast_math``."""
 

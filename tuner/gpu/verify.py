@@ -67,8 +67,8 @@ class Verifier:
         self._nothing = "no reference: add [reference] to the kernel's file"
         self.host_s = 0.0
         """What references on the host took for one content at most."""
-        self.rough: set[str] = set()
-        """Outputs whose magnitudes are to be estimated before one counts as wrong."""
+        self.rough: dict[str, int] = {}
+        """Outputs whose magnitudes are to be estimated before one counts as wrong, with so many probes."""
         self._independent = True
         """Whether errors of many elements average out: not where inputs, and so errors, are all equal."""
         self._tolerances = {tensor.name: reference.tolerance_of(tensor.dtype) for tensor in data.outputs}
@@ -136,21 +136,20 @@ class Verifier:
         """Compare the outputs as they are now, in one copy of the tensors."""
         if not self.possible:
             return Verification(False, checked=False, message=self._nothing)
-        found = [self._compare(tensor, copy) for tensor in self._data.outputs]
-        worst = min(found, key=lambda one: (one.passed, -one.worst_ratio))
-        if not worst.passed and self.rough:
-            self._estimate()
+        found = {tensor.name: self._compare(tensor, copy) for tensor in self._data.outputs}
+        worst = min(found.values(), key=lambda one: (one.passed, -one.worst_ratio))
+        if rough := [name for name, one in found.items() if not one.passed and name in self.rough]:
+            self._estimate(rough)
             return self.check(copy)
         return replace(worst, true_error=self._true_error(copy)) if self._truth else worst
 
-    def _estimate(self) -> None:
+    def _estimate(self, names: Sequence[str]) -> None:
         """Estimate magnitudes that were put off; if they say that there is no right answer, nothing is expected."""
-        names, further = sorted(self.rough), not self._independent
-        self.rough.clear()
+        known = {name: self._expected_there(name) for name in names}
+        how = {"known": known, "probes": max(map(self.rough.pop, names)), "further": not self._independent}
         try:
-            found = self._on_host(names, self._inputs(), few=self.is_small(), further=further, patient=True)
-            for name in names:
-                self._upload(name, found[name])
+            for name, one in self._on_host(names, self._inputs(), few=self.is_small(), **how).items():
+                self._upload(name, one)
             self._require_answers()
         except TunerError as error:
             self._expected.clear()
@@ -352,30 +351,29 @@ class Verifier:
         return {one.name: self._data.download(one, initial.get(one.name)) for one in inputs}
 
     def _on_host(
-        self,
-        wanted: Sequence[str],
-        inputs: Mapping[str, npt.NDArray[Any]],
-        *,
-        few: bool,
-        further: bool = False,
-        patient: bool = False,
+        self, wanted: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]], *, few: bool, **how: Any
     ) -> dict[str, Expected]:
-        """Return what references on the host expect of some outputs, without golden files."""
-        numbers = {**self._reference.sizes, **self._reference.scalars}
+        """Return what references on the host expect of some outputs, without golden files; see :class:`Answers`."""
+        of, tensors = self._reference, self._data.tensors
         with threadpoolctl.threadpool_limits(1 if few else len(os.sched_getaffinity(0)), "blas"):
             expected, took_s = self._answers.of(
-                self._reference, self._data.tensors, inputs, numbers, wanted, further=further, patient=patient
+                of, tensors, inputs, {**of.sizes, **of.scalars}, wanted, **how
             )
         self.host_s = max(self.host_s, took_s)
         return expected
 
-    def _cross_check(self, name: str, expected: Expected) -> None:
+    def _expected_there(self, name: str) -> npt.NDArray[Any]:
+        """Return what is expected of an output, in the shape that the kernel means."""
         tensor = self._outputs[name]
         there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), expected_dtype(tensor))
-        cuda = as_meant(there.reshape(tensor.shape), tensor)
+        return as_meant(there.reshape(tensor.shape), tensor)
+
+    def _cross_check(self, name: str, expected: Expected) -> None:
+        tensor, cuda = self._outputs[name], self._expected_there(name)
         index = disagreement(self._reference.tolerance_of(tensor.dtype, expected), cuda, expected)
-        if index is not None and not expected.estimated:
-            self._cross_check(name, self._on_host([name], self._inputs(), few=True, patient=True)[name])
+        if index is not None and expected.probes:
+            how = {"known": {name: expected.value}, "probes": expected.probes}
+            self._cross_check(name, self._on_host([name], self._inputs(), few=True, **how)[name])
         elif index is not None:
             raise KernelError(
                 f"the references of {name} differ at {index}: host {in_full(expected.value[index], 9)}, "
@@ -388,8 +386,8 @@ class Verifier:
         addresses = self._allocate(tensor)
         self._expected.add(name)
         self._tolerances[name] = self._reference.tolerance_of(tensor.dtype, expected)
-        if not expected.estimated:
-            self.rough.add(name)
+        if expected.probes:
+            self.rough[name] = expected.probes
         arrays = ((expected.value, expected_dtype(tensor)), (expected.magnitude, "float32"))
         with np.errstate(over="ignore"):
             for address, (array, dtype) in zip(addresses, arrays, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import time
 import zipfile
@@ -39,6 +40,7 @@ class Answers:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
+        self._terms: dict[str, dict[str, int]] = {}
 
     def of(
         self,
@@ -47,11 +49,15 @@ class Answers:
         inputs: Mapping[str, Array],
         numbers: Mapping[str, Value],
         wanted: Collection[str],
-        **how: bool,
+        known: Mapping[str, Array] | None = None,
+        *,
+        further: bool = False,
+        probes: int = 0,
     ) -> tuple[dict[str, Expected], float]:
         """Return what is expected of some outputs without golden files, and in how many seconds that was computed.
 
-        A function that has been asked in this run is known to give the same for the same inputs.
+        A function that has been asked in this run is known to give the same for the same inputs. Terms that were
+        estimated hold for other contents of the same sizes.
 
         Args:
             reference: and the following: as for :func:`tuner.kernel.python_reference.expected_on_host`.
@@ -59,7 +65,9 @@ class Answers:
             inputs: values.
             numbers: sizes and scalars.
             wanted: outputs.
-            how: ``further`` and ``patient``.
+            known: values of these.
+            further: whether this is a further content.
+            probes: with which magnitudes are estimated.
 
         Raises:
             KernelError: the reference fails.
@@ -68,22 +76,43 @@ class Answers:
         function = reference.python
         code = function.file.read_bytes() if function and function.file.is_file() else b""
         prefix = hashlib.sha256(repr(function).encode() + code).hexdigest()[:16]
+        digest = hashlib.blake2b(repr((prefix, reference, tensors, numbers)).encode())
+        problem = f"{prefix}-{digest.hexdigest()[:32]}.json"
 
         def file(folder: Path) -> Path:
-            content = hashlib.blake2b(repr((reference, tensors, numbers, list(wanted), how)).encode())
+            content = digest.copy()
+            content.update(repr((list(wanted), further, probes)).encode())
             for name in sorted(inputs):
                 content.update(np.ascontiguousarray(inputs[name]).data)
             return folder / f"{prefix}-{content.hexdigest()[:32]}"
 
-        known = self._folder is not None and any(self._folder.glob(f"{prefix}-*"))
-        if self._folder is not None and known and (kept := _read(file(self._folder))):
-            return kept
+        asked = self._folder is not None and any(self._folder.glob(f"{prefix}-*"))
+        if self._folder is not None and asked:
+            if kept := _read(file(self._folder)):
+                return kept
+            with contextlib.suppress(OSError, ValueError):
+                self._terms.setdefault(problem, json.loads((self._folder / problem).read_text()))
         began = time.monotonic()
-        expected = expected_on_host(reference, tensors, inputs, numbers, wanted, repeatable=known, **how)
+        expected = expected_on_host(
+            reference,
+            tensors,
+            inputs,
+            numbers,
+            wanted,
+            further=further,
+            repeatable=asked,
+            probes=probes,
+            known=known,
+            terms=self._terms.get(problem),
+        )
         took_s = time.monotonic() - began
+        if not further and not reference.reduction:  # of another content a sum of zeros may have no terms
+            told = {name: one.terms for name, one in expected.items() if one.probes != 1}
+            self._terms[problem] = {**self._terms.get(problem, {}), **told}
         if self._folder is not None and took_s > KEPT_S:
             with contextlib.suppress(OSError):  # it is computed again, then
                 _write(file(self._folder), expected, took_s)
+                (self._folder / problem).write_text(json.dumps(self._terms.get(problem, {})))
         return expected, took_s
 
 
@@ -94,7 +123,7 @@ def _read(file: Path) -> tuple[dict[str, Expected], float] | None:
                 name: Expected(
                     kept[f"value {name}"],
                     kept[f"magnitude {name}"],
-                    bool(kept[f"estimated {name}"]),
+                    int(kept[f"probes {name}"]),
                     int(kept[f"terms {name}"]),
                 )
                 for name in kept["names"].tolist()
@@ -110,7 +139,7 @@ def _write(file: Path, expected: Mapping[str, Expected], took_s: float) -> None:
         arrays |= {
             f"value {name}": one.value,
             f"magnitude {name}": one.magnitude,
-            f"estimated {name}": one.estimated,
+            f"probes {name}": one.probes,
             f"terms {name}": one.terms,
         }
     held = list(file.parent.iterdir())

@@ -37,7 +37,7 @@ from tuner.kernel.reference import (
     as_output,
     word_of,
 )
-from tuner.kernel.terms import rounded, terms_of
+from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -48,9 +48,9 @@ PROBES = 8
 """Calls with inputs off by a rounding error. Their root mean square is below a fifth of the true one for 3 elements in
 100,000 (chi-squared with 8 degrees of freedom), and the allowed error has more room than that."""
 PROBING_S = 0.5
-"""For all of these. Of a function that takes longer, they wait until an output is not right without them."""
-FEW_PROBES = 4.0
-"""Times the response to a single probe, or the root mean square of those of all elements where that is more."""
+"""For all of these. Of a function that takes longer, one waits until an output is not right without it, and the others
+until one is not right with that: most of its magnitudes are large enough, and in the mean over all elements they are as
+large."""
 REPEATABLE = 1e-9
 """Two calls with the same inputs may differ by so much of the largest result: libraries add up in any order."""
 
@@ -66,14 +66,17 @@ def run_function(
     limit_s: float = LIMIT_S,
     further: bool = False,
     repeatable: bool = False,
-    patient: bool = False,
+    probes: int = 0,
+    known: Mapping[str, Array] | None = None,
+    terms: Mapping[str, int] | None = None,
 ) -> dict[str, Expected]:
     """Return what a function expects of some outputs.
 
     It gets what its parameters name: tensors as arrays that it cannot write to (float64; int64 where the tensor has
     integers), sizes and scalars. It returns an array, or a table of arrays by output; in place of each array perhaps a
-    pair of the array and its magnitude. It is called once more with the same inputs, and where a magnitude is missing
-    :data:`PROBES` times with inputs that are off by a rounding error of float32, unless that takes long.
+    pair of the array and its magnitude. It is called once more with the same inputs. Where a magnitude is missing, it
+    is called with inputs that are off by a rounding error of float32: :data:`PROBES` times, and up to three times for
+    the terms, unless that takes long.
 
     Args:
         function: in the user's file, which is run.
@@ -85,7 +88,9 @@ def run_function(
         limit_s: seconds for all calls together.
         further: whether this is a further content of the inputs, for which two calls have to do.
         repeatable: whether it is known to give the same for the same inputs.
-        patient: whether magnitudes are estimated, however long that takes.
+        probes: with which magnitudes are estimated, however long that takes; 0 for as many as are quick.
+        known: values that it has given for these inputs, by output: only these outputs are returned.
+        terms: as estimated with other inputs of the same sizes, by output.
 
     Raises:
         BeyondIntegersError: of a further content, an integer is beyond its output's dtype.
@@ -95,24 +100,31 @@ def run_function(
     exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with limited(function, limit_s, "use smaller sizes, or a CUDA reference"):
         call = ArrayFunction(function, {name: of[name] for name in wanted}, numbers)
-        began = time.monotonic()
-        first = call(exact)
-        call_s = time.monotonic() - began
-        if not (further or repeatable):
-            again = call(exact)
-            for name, (value, _) in first.items():
-                call.require_same(name, value, again[name][0])
+        first: dict[str, tuple[npt.NDArray[Any], Array | None]]
+        first = {name: (value, None) for name, value in (known or {}).items()}
+        call_s = math.inf
+        for turn in range(0 if known else 1 if further or repeatable else 2):
+            began = time.monotonic()
+            results = call(exact)
+            call_s = min(call_s, time.monotonic() - began)
+            for name, (value, _) in (results if turn else {}).items():
+                call.require_same(name, first[name][0], value)
+            first = first or results
         missing = [
             name for name, (_, size) in first.items() if size is None and of[name].dtype in UNIT_ROUNDOFF
         ]
-        squares = {name: np.zeros(first[name][0].shape) for name in missing}
-        random = np.random.default_rng(0)
         integers = [name for name in first if further and of[name].dtype not in UNIT_ROUNDOFF]
-        probes, tied = 1 if further else PROBES, bool(integers)
-        estimated = patient or bool(integers) or not missing or call_s * PROBES <= PROBING_S
-        for _ in range(probes if integers or (missing and estimated) else 0):
+        if not probes and call_s * PROBES <= PROBING_S:
+            probes = PROBES
+        probes = min(probes, 1 if further else PROBES) if missing else 0
+        probes = 1 if integers else probes
+        squares, random = {name: np.zeros(first[name][0].shape) for name in missing}, np.random.default_rng(0)
+        for _ in range(probes):
             probed = call(
-                {name: rounded(array, of[name].dtype, random, tied=tied) for name, array in exact.items()}
+                {
+                    name: rounded(array, of[name].dtype, random, tied=bool(integers))
+                    for name, array in exact.items()
+                }
             )
             for name in missing:
                 with np.errstate(all="ignore"):
@@ -120,25 +132,27 @@ def run_function(
             for name in integers:
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
-        terms = {}
-        if patient and missing and not reduction:
-            values = {name: first[name][0] for name in missing}
-            terms = terms_of(lambda given: {name: call(given)[name][0] for name in values}, exact, of, values)
+        told = dict(terms or {})
+        unknown = {name: first[name][0] for name in missing if name not in told and not reduction}
+        if probes and unknown:
+            told |= terms_of(
+                lambda given: {name: call(given)[name][0] for name in unknown}, exact, of, unknown
+            )
     expected = {}
     for name, (value, magnitude) in first.items():
+        more = 0
         if magnitude is None:
             magnitude = np.abs(value.astype(np.float64))
-            if estimated and name in missing:
+            if name in missing and probes:
                 square = squares[name] / probes
-                if further:  # one probe says little of one element
-                    square = FEW_PROBES**2 * np.maximum(square, square.mean())
-                response = np.sqrt(square * (reduction or terms.get(name, 1)))
+                if probes == 1:  # it says little of one element
+                    square = with_room(square) if further else with_neighbours(square)
+                response = np.sqrt(square * (reduction or told[name]))
                 magnitude = np.where(np.isfinite(response), magnitude + response, ANYTHING)
-        dtype = of[name].dtype
-        output = as_output(name, dtype, value, magnitude, "the Python reference", wraps=not further)
-        # Nothing has been said of terms before a patient call has estimated them.
-        said = estimated and (patient or bool(reduction) or name not in missing)
-        expected[name] = replace(output, estimated=said, terms=terms.get(name, 1))
+            if name in missing:
+                more = 1 if not probes else 0 if further or probes >= PROBES else PROBES
+        output = as_output(name, of[name].dtype, value, magnitude, "the Python reference", wraps=not further)
+        expected[name] = replace(output, probes=more, terms=told.get(name, 1))
     return expected
 
 
@@ -262,7 +276,9 @@ def expected_on_host(
     *,
     further: bool = False,
     repeatable: bool = False,
-    patient: bool = False,
+    probes: int = 0,
+    known: Mapping[str, Array] | None = None,
+    terms: Mapping[str, int] | None = None,
 ) -> dict[str, Expected]:
     """Return what is expected of each output that has a reference on the host; CUDA references are not run.
 
@@ -275,7 +291,7 @@ def expected_on_host(
         wanted: outputs; a function gives the others, too. None for all.
         further: whether this is a further content of the inputs: two calls of a Python function have to do, and
             numbers that a kernel may wrap, or that overflow on the way, are refused.
-        repeatable: as for :func:`run_function`, and so is ``patient``.
+        repeatable: as for :func:`run_function`, and so are ``probes``, ``known`` and ``terms``.
 
     Raises:
         BeyondIntegersError: of a further content, there are such integers.
@@ -295,8 +311,10 @@ def expected_on_host(
             expression = ArrayExpression(text)
             one = _from_expression(expression, outputs[name], names, limits[name])
             if not reference.reduction and outputs[name].dtype in UNIT_ROUNDOFF:
-                terms = _terms_of(expression, outputs[name], inputs, names, tensors, one) if patient else 1
-                one = replace(one, estimated=patient, terms=terms)
+                many = (terms or {}).get(name, 0)
+                if probes and not many:
+                    many = _terms_of(expression, outputs[name], inputs, names, tensors, one)
+                one = replace(one, probes=0 if many else 1, terms=many or 1)
             computed[name] = one
     by_function = [name for name in outputs if name not in reference.numpy]
     if reference.python is not None and not set(by_function).isdisjoint(wanted):
@@ -310,7 +328,9 @@ def expected_on_host(
             limit_s=FURTHER_S if further else LIMIT_S,
             further=further,
             repeatable=repeatable,
-            patient=patient,
+            probes=probes,
+            known=known and {name: known[name] for name in by_function if name in known},
+            terms=terms,
         )
     return {**golden, **computed}
 

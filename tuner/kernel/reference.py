@@ -42,8 +42,9 @@ class Expected:
     """float64; of an output of integers int64."""
     magnitude: Array
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
-    estimated: bool = True
-    """False where estimating it takes long: it is then the least that it can be. What is right with that is right."""
+    probes: int = 0
+    """With which more is known of magnitudes and terms, should an output look wrong with these: none where nothing is.
+    What is right with these is right."""
     terms: int = 1
     """That are added up for one element, as estimated where the kernel's file does not say it."""
 

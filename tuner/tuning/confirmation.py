@@ -45,7 +45,7 @@ BATCH_RESOLUTION_NS = 100.0
 
 EDGE_CASES_S = 60.0
 """For all edge-case sizes: a dozen take a few seconds, unless a reference in Python is slow."""
-SLOW_CASE_S = 2.0
+SLOW_CASE_S = 0.5
 """Where references on the host take longer for the problem, sizes are halved until they take no more than that."""
 MOST_UNDECIDED = 50
 """Sizes without a right answer, after which there is hardly one that has it."""

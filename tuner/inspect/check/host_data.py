@@ -53,6 +53,7 @@ class HostData:
         self.kernel, self.problem, self.gpu = kernel, problem, gpu
         self.tensors = tensors_of(kernel, problem, gpu)
         self._settled = settle_reference(kernel, problem, gpu)
+        self._terms: dict[str, int] = {}
         scalars = scalars_of(kernel, problem, gpu)
         self._numbers = {**problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
         given = given_values(self.tensors, self._numbers, 0, GIVEN_S)
@@ -110,14 +111,14 @@ class HostData:
         return memory
 
     def expected(
-        self, *, further: bool = False, repeatable: bool = True, patient: bool = False
+        self, *, further: bool = False, repeatable: bool = True, probes: int = 0
     ) -> dict[str, Expected]:
         """Return what the reference makes of the inputs, for the outputs that NumPy or Python say, in memory order.
 
         Args:
             further: whether they hold a further content, and the following: see ``expected_on_host``.
             repeatable: whether a function is known to give the same for the same inputs.
-            patient: whether missing magnitudes are estimated, however long that takes.
+            probes: with which missing magnitudes are estimated, however long that takes.
 
         Raises:
             KernelError: it fails, has another shape than its output, or is not a number.
@@ -135,8 +136,11 @@ class HostData:
             self._numbers,
             further=further,
             repeatable=repeatable,
-            patient=patient,
+            probes=probes,
+            terms=self._terms,
         )
+        if not further:  # of another content a sum of zeros may have no terms
+            self._terms.update({name: one.terms for name, one in expected.items() if one.probes != 1})
         return {
             tensor.name: _in_memory_order(tensor, expected[tensor.name])
             for tensor in self.outputs
