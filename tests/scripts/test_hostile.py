@@ -67,6 +67,7 @@ FAULTS: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CPU_S", 0.3)
+    monkeypatch.setattr(runner, "PATIENCE", 150.0)
     folder = tmp_path / "case"
 
     def work() -> int:
