@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import good
 from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, numbers, trial
 from tuner.core.conditions import Conditions, Mode
@@ -37,6 +39,74 @@ def test_a_process_in_which_another_finalist_is_as_far_from_its_time_confirms(
     device.confirmed = lambda c, t: good(device.time(c) * (shift if device.time(c) < 1.03e6 else 1.0))
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
     assert ended is not None and ended.winner.number == winner
+
+
+@pytest.mark.parametrize(
+    ("answers", "winner"),
+    [([Status.HANG], 2), ([Status.WORKER_DIED, Status.OK], 0), ([Status.WORKER_DIED] * 2, 2)],
+)
+def test_another_finalist_that_cannot_be_measured_confirms_nothing(
+    answers: list[Status], winner: int
+) -> None:
+    device, turns = Track(), iter(answers)
+
+    def confirmed(configuration: Configuration, time_ns: float) -> Measurement:
+        status = Status.OK if configuration.values["number"] != 1 else next(turns, Status.HANG)
+        time_ns = device.time(configuration) * (1.04 if configuration.values["number"] < 2 else 1.0)
+        return good(time_ns) if status is Status.OK else Measurement(status, good(time_ns).samples_ns, "oh")
+
+    device.confirmed = confirmed
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
+    assert ended is not None and ended.winner.number == winner
+
+
+def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
+    ended, said = list[bool](), list[str]()
+
+    class Freed(Track):
+        def end_confirmation(self) -> None:
+            ended.append(True)
+
+    device = Freed()
+    one = trial(0, 1000.0).configuration
+    assert not confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append).objection
+    assert said == ["confirming the winner in a fresh process", "verifying the winner at edge-case sizes"]
+    device.confirmed = lambda c, time_ns: good(1.04 * time_ns)
+    moved = confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append, (one, 1e6))
+    assert not moved.objection and "timing another finalist in a fresh process" in said
+    assert ended == [True, True]
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])
+def test_where_no_other_size_suits_a_winner_is_verified_at_its_own_unless_that_is_large(
+    n: int, sizes: list[int]
+) -> None:
+    class Alone(Track):
+        def fits(self, problem: Problem, configuration: Configuration) -> bool:
+            return False
+
+    device, seen = Alone(), list[int]()
+    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
+    one = trial(0, 1000.0).configuration
+    confirmation.confirm(device, replace(PROBLEM, sizes={"n": n}), one, 1e6, None, lambda what: None)
+    assert seen == sizes
+
+
+def test_contents_that_cannot_be_judged_at_one_size_are_tried_at_another(tmp_path: Path) -> None:
+    tried = list[int]()
+
+    class Undecided(Track):
+        def verify_at(
+            self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+        ) -> Measurement:
+            tried.extend([problem.sizes["n"]] * contents)
+            return NOTHING_SAID if len(tried) == 1 and contents else good(1000.0)
+
+    one = trial(0, 1000.0).configuration
+    confirmed = confirmation.confirm(
+        Undecided(), PROBLEM, one, 1e6, None, lambda what: None, None, scale_kernel(tmp_path)
+    )
+    assert len(tried) == len(set(tried)) == 2 and not confirmed.objection
 
 
 def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:
@@ -88,6 +158,13 @@ def test_a_size_without_a_right_answer_makes_room_for_another(odd: bool, verifie
     assert ended is not None and ended.exportable
     assert len(ended.edge_cases) == verified
     assert ("it is not a number" in ended.edge_note) is not odd
+
+
+def test_after_fifty_sizes_without_a_right_answer_no_more_are_tried() -> None:
+    device, seen = Track(), list[int]()
+    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or NOTHING_SAID  # type: ignore[func-returns-value]
+    assert finish(device, [trial(0, 1000.0)]) is not None
+    assert len(seen) == 51 and seen[-1] == 1000, "its own is the last"
 
 
 def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tuner.children.measuring import Raced, RaceFailed
-from tuner.core.conditions import Conditions, Mode
-from tuner.core.model import Configuration, Problem, Resources, Status, Trial
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.model import Configuration, Problem, Resources, RunOptions, Status, Trial
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.finalists import FINALISTS, TIMED_WARM, time_warm
+from tuner.tuning.finalists import FINALISTS, TIMED_WARM, time_warm, warm_matters
 from tuner.tuning.race import FinalRace
 from tuner.tuning.state import Finish
 
@@ -164,6 +167,37 @@ def test_the_default_is_compared_in_both_modes() -> None:
 
 
 # -- what is timed warm
+
+
+@pytest.mark.parametrize(
+    ("changes", "matters"),
+    [
+        ({}, True),
+        ({"conditions": Conditions(Mode.COLD)}, True),
+        ({"best_ns": 99e3}, True),
+        ({"best_ns": 101e3}, False),
+        ({"n": 2**26}, False),  # tensors of 256 MiB each are never in the L2
+        ({"recorded": True}, False),
+        ({"options": RunOptions(one_mode=True)}, False),
+        ({"options": RunOptions(max_error=1e-3)}, False),
+        ({"conditions": Conditions(Mode.WARM)}, False),
+        ({"conditions": Conditions(Mode.ROTATING, Regime.SUSTAINED)}, False),
+    ],
+)
+def test_which_problems_are_timed_warm_as_well(
+    tmp_path: Path, changes: dict[str, Any], matters: bool
+) -> None:
+    device = TwoModes({})
+    device.recorded = changes.get("recorded", False)
+    dtypes = {"input": "float32", "output": "float32"}
+    problem = Problem("scale", {"n": changes.get("n", 1000)}, dtypes)
+    run = SimpleNamespace(
+        problem=problem,
+        options=changes.get("options", RunOptions()),
+        conditions=changes.get("conditions", device.conditions),
+    )
+    best_ns = changes.get("best_ns", 10e3)
+    assert warm_matters(scale_kernel(tmp_path), run, device, best_ns) is matters  # type: ignore[arg-type]
 
 
 def test_few_are_timed_warm_and_fewer_race() -> None:
