@@ -167,6 +167,7 @@ def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
     times = {
         c.baseline.name if c.baseline else "default": median(found.timed[i].groups_ns[-1])
         for i, c in enumerate(contestants)
+        if i in found.timed
     }
     assert times["numpy"] > 10 * times["default"]
     assert times["mine.cu"] < 3 * times["default"]
