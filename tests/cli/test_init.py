@@ -407,7 +407,7 @@ def test_expressions_of_c_become_those_of_kernel_files(capsys: pytest.CaptureFix
     }
     """
     data, _ = init(capsys, text)
-    assert data["tensors"]["x"] == {"shape": ["1 * 2 ** log_n"], "dtype": "float32", "role": "inout"}
+    assert data["tensors"]["x"] == {"shape": ["2 ** log_n"], "dtype": "float32", "role": "inout"}
 
 
 def test_three_commands_lead_to_a_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tuner.core.errors import KernelError
-from tuner.kernel.source.signature import read_signatures
+from tuner.kernel.source.declarations import read_declarations
+from tuner.kernel.source.tree import code
 
 
 def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str | None]]:
     """Return the parameters of a kernel: element type, pointers, whether const, dtype."""
     return {
         one.name: (one.type.base, one.type.pointers, one.type.const, one.type.dtype)
-        for one in read_signatures(text).kernel(name).parameters
+        for one in read_declarations(text).kernel(name).parameters
     }
 
 
@@ -46,13 +47,13 @@ def test_spellings_of_parameters(written: str, name: str, read: tuple[str, int, 
 
 
 def test_vectors_are_several_numbers_of_a_dtype() -> None:
-    (of_four, by_value) = read_signatures("__global__ void k(float4* x, int2 y);").kernel().parameters
+    (of_four, by_value) = read_declarations("__global__ void k(float4* x, int2 y);").kernel().parameters
     assert (of_four.type.dtype, of_four.type.lanes) == ("float32", 4)
     assert by_value.type.dtype is None  # a launch passes numbers
 
 
 def test_kernels_are_found_whatever_stands_around_them() -> None:
-    source = read_signatures(
+    source = read_declarations(
         r"""
         #include <cstdio>
         // __global__ void in_a_comment(int x) { {
@@ -90,11 +91,12 @@ def test_kernels_are_found_whatever_stands_around_them() -> None:
     assert found["bounded"].parameters == ()
     assert found["generic"].template == (("typename", "T"), ("int", "N"), ("class", "U"))
     assert source.kernel("inner") is found["solver::inner"]
-    assert [(one.name, one.tokens[0].line) for one in source.functions] == [("main", 28)]
+    plain = [(one.names, one.node.start_point[0] + 1) for one in source.items if one.plain_function]
+    assert plain == [({"main"}, 28)]
 
 
 def test_a_kernel_is_named_where_there_are_several() -> None:
-    two = read_signatures(
+    two = read_declarations(
         "__global__ void a(); __global__ void b(int); namespace n { __global__ void b(int); }"
     )
     with pytest.raises(KernelError, match="the source has 3 kernels; name one: a, b, n::b"):
@@ -102,14 +104,16 @@ def test_a_kernel_is_named_where_there_are_several() -> None:
     with pytest.raises(KernelError, match="no kernel 'c'; choose from: a, b, n::b"):
         two.kernel("c")
     with pytest.raises(KernelError, match=r"b is overloaded \(2 kernels"):
-        read_signatures("__global__ void b(int) {} __global__ void b(float) {}").kernel("b")
+        read_declarations("__global__ void b(int) {} __global__ void b(float) {}").kernel("b")
     with pytest.raises(KernelError, match="no __global__ function"):
-        read_signatures("int main() {}").kernel()
-    assert len(read_signatures("__global__ void a(int n); __global__ void a(int m) { m = 1; }").kernels) == 1
+        read_declarations("int main() {}").kernel()
+    assert (
+        len(read_declarations("__global__ void a(int n); __global__ void a(int m) { m = 1; }").kernels) == 1
+    )
 
 
 def test_macros_constant_memory_and_launches() -> None:
-    source = read_signatures(
+    source = read_declarations(
         r"""
         #ifndef BLOCK
         #define BLOCK 128  // threads
@@ -144,11 +148,12 @@ def test_macros_constant_memory_and_launches() -> None:
         ("table", ("2",), True, True),
     ]
     first, second = source.launches
-    assert (first.kernel, first.shape[2:], first.arguments) == (
-        "step",
-        ("2 * sizeof(float) * BLOCK", "stream"),
-        ("x", "n"),
-    )
-    assert first.variables["grid"] == "dim3((n + BLOCK - 1) / BLOCK)"
-    assert first.variables["block"] == "dim3(BLOCK, 4)"
-    assert (second.kernel, second.template, second.shape) == ("other", ("float", "4"), ("64", "32"))
+    assert [code(one) for one in (*first.shape[2:], *first.arguments)] == [
+        "2 * sizeof(float) * BLOCK",
+        "stream",
+        "x",
+        "n",
+    ]
+    assert code(first.variables["grid"]) == "((n + BLOCK - 1) / BLOCK)"
+    assert code(first.variables["block"]) == "(BLOCK, 4)"
+    assert (first.kernel, second.kernel, second.template) == ("step", "other", ("float", "4"))

@@ -14,7 +14,7 @@ from tuner.api.arrays import is_array, on_host
 from tuner.api.caller import portable
 from tuner.core.errors import UsageError, suggestion, typed
 from tuner.core.model import Value
-from tuner.kernel.source.signature import KernelSignature
+from tuner.kernel.source.declarations import KernelSignature
 from tuner.kernel.toml.table import name_for
 
 Texts = str | int | Callable[..., Any] | Sequence[str | int]

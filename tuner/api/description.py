@@ -19,7 +19,7 @@ from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
-from tuner.kernel.source.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
 from tuner.kernel.toml.table import IDENTIFIER
 
 # A name, unless it is called or an attribute.
@@ -63,7 +63,7 @@ def described(call: Call) -> Described:
         UsageError: an argument does not fit; the text says which, and what to pass instead.
         KernelError: the source has no such kernel.
     """
-    source = read_signatures(call.source)
+    source = read_declarations(call.source)
     entry = call.entry or source.kernel().name
     signature = source.kernel(re.split(r"[<{(]", entry)[0].strip())
     return _Reader(call, source, signature, entry).described()
@@ -112,7 +112,7 @@ class _Reader:
         reference, function = reference_of(
             self.call, outputs, self.files, portably=all(name == of for name, of in self.names.items())
         )
-        words = {*self.source.asked, *(token.text for token in self.source.tokens)}
+        words = self.source.asked | self.source.names
         role = free_role({*self.sizes, *self.parameters, *self.names.values()}, words)
         scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
         compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}

@@ -12,8 +12,8 @@ from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.draft import GAP
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.load import read_kernel
+from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.drafting import draft_of
-from tuner.kernel.source.signature import read_signatures
 from tuner.report.tables import say, show_line
 
 
@@ -37,7 +37,7 @@ def init(asked: InitArguments) -> None:
     refuse_missing_parent(output)
     text = read_source(source)
     try:
-        read = read_signatures(text)
+        read = read_declarations(text)
         kernel = read.kernel(asked.entry)
         headers = [read_source(path) for path in own_headers([text], [source.parent])]
         draft = draft_of(read, kernel, str(source), headers)

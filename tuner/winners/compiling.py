@@ -28,7 +28,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
-from tuner.kernel.source.signature import read_signatures
+from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.templates import text_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation
@@ -375,6 +375,6 @@ def _is_symbol(entry: str, template: Path) -> bool:
     if "<" in entry or "::" in entry or 'extern "C"' not in (text := text_of(template)):
         return False
     try:
-        return template.suffix == ".j2" or read_signatures(text).kernel(entry).extern_c
+        return template.suffix == ".j2" or read_declarations(text).kernel(entry).extern_c
     except TunerError:  # macros may hide it
         return False

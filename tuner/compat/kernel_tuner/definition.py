@@ -15,7 +15,7 @@ from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.source.signature import KernelSignature, Source, read_signatures
+from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
 from tuner.kernel.source.use import CodeUse
 
 CUDA = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
@@ -85,7 +85,7 @@ class Definition:
         return [name for name in free if name not in read]
 
     def _signature(self) -> tuple[Source, KernelSignature]:
-        source = read_signatures(self.source)
+        source = read_declarations(self.source)
         return source, source.kernel(re.split(r"[<({]", self.name)[0].strip())
 
 

@@ -24,7 +24,7 @@ from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_launch
-from tuner.kernel.source.signature import read_signatures
+from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch
@@ -177,15 +177,12 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> No
 def _reads(source: str, entry: str, variable: str) -> bool:
     """Return whether code that a kernel may run names a variable, which no initializer gives a value."""
     try:
-        said = read_signatures(source)
+        said = read_declarations(source)
     except TunerError:
         return True
-    word = variable.rpartition("::")[2]
-    declared = [symbol for symbol in said.symbols if symbol.name == variable]
-    others = [one.body for one in said.kernels if one.name != function_name(entry)]
-    count = sum(token.text == word for token in said.tokens)
-    elsewhere = sum(token.text == word for body in others for token in body)
-    return count - elsewhere > len(declared) and not any(symbol.initialised for symbol in declared)
+    _, reached = said.reached(function_name(entry))
+    given = any(symbol.initialised for symbol in said.symbols if symbol.name == variable)
+    return variable.rpartition("::")[2] in reached and not given
 
 
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:

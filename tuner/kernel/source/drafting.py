@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
-from tuner.kernel.source.choices import bounds_loops, chosen
-from tuner.kernel.source.expressions import expression_text
+from tuner.kernel.source.declarations import KernelSignature, Parameter, Source, Symbol
+from tuner.kernel.source.expressions import expression_text, python_text
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
-from tuner.kernel.source.signature import KernelSignature, Parameter, Source, Symbol
-from tuner.kernel.source.tokens import joined
+from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name
@@ -41,17 +39,17 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
-    names = SourceNames(source, kernel, file, undefined_names(source, headers))
+    names = SourceNames(source, kernel, file, undefined_names(source, kernel, headers))
     use = CodeUse(source, kernel, names.of_problem)
     for one in kernel.parameters:
         if names.named(one.name) in names.sizes and not (is_size(one.name) or use.depends_on(one.name)):
             names.make_scalar(names.named(one.name))
             use.sizes -= {one.name}
     for name in list(names.options):
-        if (choice := chosen(use, name)) is not False and is_name(name):
+        if (choice := _chosen(use, name)) is not False and is_name(name):
             names.make_parameter(name, certain=choice is True)
     of_macros = set(names.found) - set(names.renamed.values())
-    names.doubtful |= {name for name in of_macros if not is_choice(name) and chosen(use, name) is False}
+    names.doubtful |= {name for name in of_macros if not is_choice(name) and _chosen(use, name) is False}
     use = CodeUse(source, kernel, names.of_problem)
     read = _Tensors(names, use)
     tensors = read.all()
@@ -109,10 +107,9 @@ def _reduce_defaults(parameters: dict[str, ParameterDraft], block: Sequence[str]
 
 def _empty(names: SourceNames) -> list[Symbol]:
     """Return the constant memory that the code uses and does not fill."""
-    others = {token.at for one in names.source.kernels if one != names.kernel for token in one.body}
-    times = Counter(token.text for token in names.source.tokens if token.at not in others)
+    _, reached = names.source.reached(names.kernel.name)
     symbols = (one for one in names.source.symbols if one.constant and not one.initialised)
-    return [one for one in symbols if times[one.name.rpartition("::")[2]] > 1]
+    return [one for one in symbols if one.name.rpartition("::")[2] in reached]
 
 
 def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
@@ -127,7 +124,7 @@ def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
 
 def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
     """Return what a person may want to change in the source."""
-    source, used = names.source, {token.text for token in names.kernel.body}
+    source, used = names.source, names_in(names.kernel.body)
     values = {
         name: one.value for name, one in source.macros.items() if not one.guarded and one.parameters is None
     }
@@ -158,6 +155,29 @@ def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: C
         usual = PAIRS_SIZE
     for name, value in names.sizes.items():
         names.sizes[name] = value or (usual if name in large else 2)
+
+
+def _chosen(use: CodeUse, name: str) -> bool | None:
+    """Return whether a macro is a choice of the code, as what unrolls or steps a loop is.
+
+    None if that is likely: it bounds a loop, or is an extent of an array of the code.
+    """
+    bounds = " ".join(part for one in use.bounds.values() for product in one for part in product)
+    if re.search(rf"\+= {name}\b", use.code) or re.search(rf"// \(?{name}\b", bounds):
+        return True
+    shapes = " ".join(one for pointer in use.pointers for one in use.shape(pointer) if one)
+    if re.search(rf"\b{name}\b", shapes):
+        return False
+    if name in use.asked:
+        return True
+    in_array = any(name in names_in(one) for one in walk(use.body, "array_declarator"))
+    return None if in_array or _bounds_loops(use, name) else False
+
+
+def _bounds_loops(use: CodeUse, name: str) -> bool:
+    """Return whether the head of a ``for`` has a name."""
+    heads = (one.named_children[:-1] for one in walk(use.body, "for_statement"))
+    return any(name in names_in(part) for head in heads for part in head)
 
 
 class _Tensors:
@@ -194,7 +214,7 @@ class _Tensors:
             shape, note = self._guessed(use, shape, left)
         elif self._use.again & {name for index in use.indices for product in index for name in product}:
             note = "the shape: an index is set more than once"
-        extents = [self._names.text(expression_text(str(extent)) or "1") for extent in shape]
+        extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
             extents.append(str(lanes))
@@ -232,11 +252,11 @@ class _Tensors:
         """Return role, init and a note of an array."""
         init: Any = {"uniform": [0, 1]} if one.type.base == "bool" else None
         if one.type.const or not (use.written or use.added or use.passed):
-            ranges = "int" in str(self._names.dtype(one.type)) and bounds_loops(self._use, one.name)
+            ranges = "int" in str(self._names.dtype(one.type)) and _bounds_loops(self._use, one.name)
             return "input", init, "its elements bound a loop: is its init right?" if ranges else ""
         if use.passed:
             return "inout", init, "a function gets it: is it input, output or inout?"
-        atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", joined(self._names.kernel.body))
+        atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", self._use.code)
         if use.added and (atomic or not use.indices):
             return "inout", "zeros", "added to"
         if use.read:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import ast
 import keyword
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS
+from tuner.kernel.source.tree import expression, text_of, words
+from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
 from tuner.runtime.dtypes import ITEMSIZE
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 DEPTH = 8
 """Definitions of variables that are put in for each other."""
 MOST_TERMS = 64
-_TOKEN = re.compile(r"\s*(\d[\w.']*|[A-Za-z_]\w*|->|::|&&|\|\||<<|>>|//|[<>=!]=|.)", re.DOTALL)
 _TYPES = frozenset((*NUMBERS, *NO_TYPE, *PASSED_AS))
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", "dynamic_cast")
-_SUFFIX = re.compile(r"(?i)(?<=[\da-f.])(?:u?l{0,2}|l{1,2}u)\Z")
-_WORDS = {"&&": " and ", "||": " or ", "!": " not ", "/": "//", "true": "1", "false": "0"}
+_OPERATORS: dict[str, Any] = {
+    "+": ast.Add(), "-": ast.Sub(), "*": ast.Mult(), "/": ast.FloorDiv(), "%": ast.Mod(),
+    "&": ast.BitAnd(), "|": ast.BitOr(), "^": ast.BitXor(), "<": ast.Lt(), ">": ast.Gt(),
+    "<=": ast.LtE(), ">=": ast.GtE(), "==": ast.Eq(), "!=": ast.NotEq(), "&&": ast.And(), "||": ast.Or(),
+}  # fmt: skip
+_SIGNS = {"-": ast.USub(), "+": ast.UAdd(), "!": ast.Not(), "~": ast.Invert()}
 _DIVISIONS = ("cdiv", "div_up", "divup", "ceildiv", "ceil_div", "div_ceil", "iceil")
 """Functions that sources define for a division that rounds up."""
 _ALLOWED = (
@@ -30,43 +37,101 @@ Sum = Mapping[Product, int]
 """Integer factors of products of names and of other parts, each product in alphabetical order; ``()`` is a number."""
 
 
-def python_of(text: str) -> ast.expr | None:
-    """Return a C expression as a tree of Python's; None for what has no such form."""
-    words = [match[1] for match in _TOKEN.finditer(text)]
+def python_of(node: Node | str | None) -> ast.expr | None:
+    """Return a C expression as a tree of Python's; None for what has no such form.
+
+    Casts and namespaces are left out. Integers are divided: ``(n + BLOCK - 1) / BLOCK`` and ``ceil(n / (float)BLOCK)``
+    are ``ceil_div(n, BLOCK)``.
+    """
     try:
-        return ast.parse(_without_casts(words).strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _tree(expression(node) if isinstance(node, str) else node)
+    except (ValueError, LookupError, RecursionError):
         return None
 
 
-def _without_casts(words: list[str]) -> str:
-    """Return words as Python: without casts, suffixes of numbers and ``std::``; division rounds down."""
-    out: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "(" and (close := _type_end(words, at + 1)) is not None:
-            at = close  # (int) before what it casts, also (int)(x)
-        elif word in _CASTS and words[at + 1 : at + 2] == ["<"] and ">" in words[at:]:
-            at = words.index(">", at)
-        elif word in _TYPES and words[at + 1 : at + 2] == ["("]:
-            pass  # float(x): the parentheses stay
-        elif word == "sizeof":
-            close = _type_end(words, at + 2)
-            out.append(_size_of(" ".join(words[at + 2 : close])) if close else "?")
-            at = close or at
-        elif word == "." and out and words[at + 1 : at + 2]:
-            out[-1] += f"_{words[at + 1]}"  # threadIdx.x, in one name
-            at += 1
-        elif word == "::":
-            if out and out[-1] in ("std", "cuda"):
-                out.pop()
-        elif re.match(r"\d", word):
-            out.append(_SUFFIX.sub("", word.replace("'", "")) if not word.endswith(("f", "F")) else word[:-1])
-        else:
-            out.append(_WORDS.get(word) or python_name(word))
-        at += 1
-    return _choices("".join(f" {word}" if re.match(r"\w", word) else word for word in out))
+def python_text(text: str) -> ast.expr:
+    """Return the tree of an expression of Python's."""
+    return ast.parse(text, mode="eval").body
+
+
+def _tree(node: Node | None) -> ast.expr:
+    """Return a tree.
+
+    Raises:
+        ValueError: the expression has no such form.
+    """
+    if node is None:
+        raise ValueError
+    parts = node.named_children
+    match node.type:
+        case "identifier" | "type_identifier":
+            return ast.Name(python_name(text_of(node)))
+        case "number_literal":
+            return ast.Constant(_number(text_of(node)))
+        case "true" | "false":
+            return ast.Constant(int(node.type == "true"))
+        case "field_expression" if len(parts) == 2 and text_of(node.children[1]) == ".":
+            return ast.Name(f"{_name(_tree(parts[0]))}_{text_of(parts[1])}")  # threadIdx.x, in one name
+        case "binary_expression":
+            left, right, mark = _tree(parts[0]), _tree(parts[-1]), text_of(node.children[1])
+            if mark in ("<<", ">>"):
+                mark = "*" if mark == "<<" else "/"
+                match right:
+                    case ast.Constant(value=int(by)) if by < 63:
+                        right = ast.Constant(2**by)
+                    case _:
+                        right = ast.BinOp(ast.Constant(2), ast.Pow(), right)
+            operator = _OPERATORS[mark]
+            if isinstance(operator, ast.cmpop):
+                return ast.Compare(left, [operator], [right])
+            if isinstance(operator, ast.boolop):
+                return ast.BoolOp(operator, [left, right])
+            upper = _rounded_up(left, right) if mark == "/" else None
+            return _ceil_div(upper, right) if upper is not None else ast.BinOp(left, operator, right)
+        case "unary_expression":
+            return ast.UnaryOp(_SIGNS[text_of(node.children[0])], _tree(parts[-1]))
+        case "conditional_expression":
+            test, then, otherwise = map(_tree, parts)
+            return ast.IfExp(test, then, otherwise)
+        case "subscript_expression":
+            return ast.Subscript(_tree(parts[0]), _tree(parts[-1]))
+        case "call_expression":
+            function, arguments = parts[0], parts[-1].named_children
+            if words(function)[0] in _CASTS or text_of(function) in _TYPES:
+                return _tree(arguments[0] if arguments else None)
+            name, given = _name(_tree(function)), [_tree(one) for one in arguments]
+            match name, given:
+                case "ceil" | "ceilf", [ast.BinOp(left=above, op=ast.FloorDiv(), right=below)]:
+                    return _ceil_div(above, below)
+                case _, [above, below] if name.lower() in _DIVISIONS:
+                    return _ceil_div(above, below)
+            return ast.Call(ast.Name(name), given, [])
+        case "sizeof_expression" if parts and (dtype := PASSED_AS.get(base_of(words(parts[0])))):
+            return ast.Constant(ITEMSIZE[dtype])
+        case "cast_expression" | "qualified_identifier" | "condition_clause" if parts:
+            return _tree(parts[-1])
+        case (
+            "parenthesized_expression"
+            | "argument_list"
+            | "initializer_list"
+            | "parameter_list"
+            | ("parameter_declaration" | "subscript_argument_list")
+        ) if len(parts) == 1:
+            return _tree(parts[0])
+    raise ValueError
+
+
+def _number(text: str) -> int | float:
+    plain = text.replace("'", "").rstrip("uUlL")
+    if plain.lower().startswith(("0x", "0b")):
+        return int(plain, 0)
+    return int(plain) if plain.isdecimal() else float(plain.rstrip("fF"))
+
+
+def _name(tree: ast.expr) -> str:
+    if isinstance(tree, ast.Name):
+        return tree.id
+    raise ValueError
 
 
 def python_name(name: str) -> str:
@@ -74,102 +139,44 @@ def python_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _type_end(words: list[str], at: int) -> int | None:
-    """Return where a type that begins at a place is closed by a parenthesis; None if none begins there."""
-    start = at
-    while at < len(words) and (words[at] in _TYPES or words[at] in ("*", "::", "std", "unsigned")):
-        at += 1
-    return at if at > start and words[at : at + 1] == [")"] and words[start] != "*" else None
-
-
-def _size_of(kind: str) -> str:
-    dtype = PASSED_AS.get(kind)
-    return str(ITEMSIZE[dtype]) if dtype else "?"
-
-
-def _choices(text: str) -> str:
-    """Return ``a ? b : c`` as ``b if a else c``: the only one of a text, which no parenthesis holds."""
-    match = re.fullmatch(r"([^?]*)\?([^?:]*):([^?:]*)", text)
-    return f"({match[2]}) if ({match[1]}) else ({match[3]})" if match else text
-
-
-def expression_text(text: str) -> str | None:
-    """Return a C expression as kernel files have it, a division that rounds up as ``ceil_div``; None if it has no such.
-
-    ``(n + BLOCK - 1) / BLOCK`` and ``ceil(n / (float)BLOCK)`` are ``ceil_div(n, BLOCK)``.
-    """
-    tree = python_of(text)
-    if tree is None:
-        return None
-    tree = ast.fix_missing_locations(_Rounded().visit(tree))
-    for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED) or (
-            isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
-        ):
+def expression_text(tree: ast.expr | None) -> str | None:
+    """Return an expression as kernel files have it; None if it has no such form."""
+    for node in ast.walk(tree) if tree is not None else ():
+        constant = isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
+        if constant or not isinstance(node, _ALLOWED):
             return None
-        if isinstance(node, ast.Call) and (
-            not isinstance(node.func, ast.Name) or node.func.id not in ("ceil_div", "min", "max", "abs")
-        ):
+        if isinstance(node, ast.Call) and _name(node.func) not in ("ceil_div", "min", "max", "abs"):
             return None
-    return ast.unparse(tree)
+    return ast.unparse(tree) if tree is not None else None
 
 
-def bare(text: str) -> str:
-    """Return an expression without parentheses around the whole."""
-    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
+def _ceil_div(above: ast.expr, below: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("ceil_div"), [above, below], [])
 
 
-class _Rounded(ast.NodeTransformer):
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.LShift | ast.RShift):
-            by = ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv()
-            node = ast.BinOp(node.left, by, _power_of_two(node.right))
-        if isinstance(node.op, ast.FloorDiv) and (upper := _rounded_up(node)) is not None:
-            return ast.Call(ast.Name("ceil_div"), [upper, node.right], [])
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        match node:
-            case ast.Call(
-                ast.Name("ceil" | "ceilf"), [ast.BinOp(left=above, op=ast.FloorDiv(), right=below), *_]
-            ):
-                return ast.Call(ast.Name("ceil_div"), [above, below], [])
-            case ast.Call(ast.Name(name), [_, _]) if name.lower() in _DIVISIONS:
-                return ast.Call(ast.Name("ceil_div"), node.args, [])
-        return node
-
-
-def _power_of_two(exponent: ast.expr) -> ast.expr:
-    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, int):
-        return ast.Constant(2 ** max(min(exponent.value, 62), 0))
-    return ast.BinOp(ast.Constant(2), ast.Pow(), exponent)
-
-
-def _rounded_up(node: ast.BinOp) -> ast.expr | None:
-    """Return ``n`` of ``(n + d - 1) // d``."""
-    above, below = sum_of(node.left), sum_of(node.right)
+def _rounded_up(left: ast.expr, right: ast.expr) -> ast.expr | None:
+    """Return ``n`` of ``(n + d - 1) / d``."""
+    above, below = sum_of(left), sum_of(right)
     if above is None or below is None:
         return None
     rest = Counter(above)
     rest.subtract(below)
     rest[()] += 1
-    left = {product: factor for product, factor in rest.items() if factor}
+    left_over = {product: factor for product, factor in rest.items() if factor}
     inside = all(above.get(product, 0) >= factor for product, factor in below.items() if product)
-    if not inside or set(left) <= {()} or any(factor < 0 for factor in left.values()):
+    if not inside or set(left_over) <= {()} or any(factor < 0 for factor in left_over.values()):
         return None
-    return python_of(text_of(left))
+    return python_text(sum_text(left_over))
 
 
 def sum_of(
-    tree: ast.expr | None, variables: Mapping[str, str] | None = None, depth: int = DEPTH
+    tree: ast.expr | None, variables: Mapping[str, ast.expr | None] | None = None, depth: int = DEPTH
 ) -> Sum | None:
     """Return an expression as a sum of products; None if it is none of integers, or too long.
 
     Args:
         tree: the expression.
-        variables: what names stand for, as C expressions.
+        variables: what names stand for.
         depth: how often names may be replaced.
     """
     match tree:
@@ -177,7 +184,7 @@ def sum_of(
             return {(): int(value)} if value else {}
         case ast.Name(id=name):
             if variables and depth and name in variables:
-                inner = sum_of(python_of(variables[name]), variables, depth - 1)
+                inner = sum_of(variables[name], variables, depth - 1)
                 return {(name,): 1} if inner is None else inner
             return {(name,): 1}
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -190,8 +197,6 @@ def sum_of(
             return None if one is None or other is None else plus([one, other])
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             return _times(sum_of(left, variables, depth), sum_of(right, variables, depth))
-        case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(value))) if 0 <= value < 62:
-            return _times(sum_of(left, variables, depth), {(): 2**value})
         case None:
             return None
     return {(f"({ast.unparse(tree)})",): 1}
@@ -217,7 +222,7 @@ def _times(one: Sum | None, other: Sum | None) -> Sum | None:
     return plus([total])
 
 
-def text_of(terms: Sum) -> str:
+def sum_text(terms: Sum) -> str:
     """Return a sum of products as text."""
     parts = []
     for product, factor in terms.items():

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
-from tuner.kernel.source.choices import shared, stepped
-from tuner.kernel.source.expressions import Sum, bare, expression_text, python_of, sum_of, text_of
+from tuner.kernel.source.declarations import Parameter
+from tuner.kernel.source.expressions import Sum, expression_text, python_of, python_text, sum_of, sum_text
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
-from tuner.kernel.source.signature import Parameter
-from tuner.kernel.source.tokens import joined
+from tuner.kernel.source.tree import extents_of, head_of, names_in, text_of, walk
 from tuner.kernel.source.types import CType, base_of, vector_of
-from tuner.kernel.source.use import AXES, CodeUse
+from tuner.kernel.source.use import AXES, CodeUse, numbers_of
 from tuner.runtime.dtypes import ITEMSIZE
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 
 class LaunchGuess:
@@ -71,12 +75,12 @@ class LaunchGuess:
             return block, (missed and self._called_shape(0, axis)) or "1", missed
         factor, bound = span
         block = self._block(axis, factor) if threads else "1"
-        covered = self._names.text(text_of(factor)).replace(f"blockDim_{axis}", block)
-        known = self._known(expression_text(covered))
+        covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)
+        known = self._known(expression_text(python_text(covered)))
         bound = self._unbound(axis) if bound is None else bound
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
-        bound = self._names.text(bare(bound))
+        bound = expression_text(python_text(self._names.text(bound))) or bound
         return block, bound if known == "1" else f"ceil_div({bound}, {known})", False
 
     def _unbound(self, axis: str) -> str | None:
@@ -95,13 +99,13 @@ class LaunchGuess:
         threads = self._use.divided(axis)
         in_file = [self._names.renamed.get(name, name) for name in names]
         choices = [name for name in in_file if name in self._names.found]
-        step = self._names.renamed.get(name := stepped(self._use, axis), name)
+        step = self._names.renamed.get(name := _stepped(self._use, axis), name)
         if f"blockDim_{axis}" not in names and step in self._names.found:
             for tile in choices if step not in choices else ():
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
         if f"blockDim_{axis}" not in names and choices:
-            order = [token.text for token in self._kernel.body]
+            order = names_in(self._kernel.body)
             choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
             return f"{threads} * {choices[0]}" if threads > 1 else choices[0]
         if not names and number > 1:
@@ -117,8 +121,12 @@ class LaunchGuess:
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None
-        if self._called is not None and len(self._called.shape) > 1 and self._called.shape[1].isidentifier():
-            self._in_call[self._called.shape[1]] = name
+        if (
+            self._called is not None
+            and len(self._called.shape) > 1
+            and self._called.shape[1].type == "identifier"
+        ):
+            self._in_call[text_of(self._called.shape[1])] = name
         self.blocks[name] = axis
         return name
 
@@ -129,35 +137,26 @@ class LaunchGuess:
         """Return grid (0) or block (1) along an axis as the source launches the kernel; None if that is not clear."""
         if self._called is None or place >= len(self._called.shape):
             return None
-        text = self._called.variables.get(self._called.shape[place], self._called.shape[place])
-        match = re.fullmatch(r"dim3\s*[({](.*)[)}]", text)
-        parts = [part.strip() for part in re.split(r",(?![^(]*\))", match[1])] if match else [text]
+        node = self._called.shape[place]
+        node = self._called.variables.get(text_of(node), node)
+        parts = [node]
+        if node.type in ("argument_list", "initializer_list", "parameter_list"):
+            parts = node.named_children
+        elif node.named_children and text_of(node.named_children[0]) == "dim3":
+            parts = node.named_children[-1].named_children
         number = AXES.index(axis)
         return self._from_call(parts[number]) if number < len(parts) else "1"
 
-    def _from_call(self, text: str) -> str | None:
+    def _from_call(self, node: Node) -> str | None:
         """Return an expression of the calling function with the names of the kernel; None if it has others."""
         assert self._called is not None
         passed = {
-            argument: self._names.named(one.name)
+            text_of(argument): self._names.named(one.name)
             for argument, one in zip(self._called.arguments, self._kernel.parameters, strict=False)
-        }
-        source, found = self._names.source, self._names.found
-        variables = {name: macro.value for name, macro in source.macros.items() if name not in found}
-        variables |= {**source.constants, **self._called.variables}
-        passed |= self._in_call
-
-        def resolved(text: str, depth: int = 8) -> str:
-            def named(match: re.Match[str]) -> str:
-                name = match[0]
-                if name in passed or name not in variables or not depth:
-                    return passed.get(name, name)
-                return f"({resolved(variables[name], depth - 1)})"
-
-            return re.sub(r"[A-Za-z_]\w*", named, text)
-
-        text = resolved(text)
-        return self._known(expression_text(text))
+        } | self._in_call
+        called = {name: python_of(value) for name, value in self._called.variables.items()}
+        tree = _replaced(python_of(node), passed, numbers_of(self._names.source, self._names.found) | called)
+        return self._known(expression_text(tree))
 
     def _known(self, text: str | None) -> str | None:
         """Return an expression if the file has all its names."""
@@ -166,7 +165,7 @@ class LaunchGuess:
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
     def _shared(self) -> str | Given:
-        if "extern __shared__" not in joined(self._kernel.body):
+        if "extern __shared__" not in self._use.code:
             return ""
         shape = self._called.shape if self._called else ()
         written = self._from_call(shape[2]) if len(shape) > 2 else None
@@ -179,17 +178,56 @@ class LaunchGuess:
             most: the largest value of each parameter.
         """
         total = "0"
-        for kind, extents in shared(self._use):
+        for kind, extents in _shared_arrays(self._use):
             base, lanes = vector_of(base_of(kind))
             dtype = self._names.dtype(CType("", base, 1)) or "float32"
             dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
-            sums = [text_of(self._use.sum(one) or {}) for one in extents]
+            sums = [sum_text(self._use.sum(one) or {}) for one in extents]
             total += "".join([f" + {lanes * ITEMSIZE[dtype]}", *(f" * ({one})" for one in sums)])
-        terms = sum_of(python_of(self._names.text(total))) or {}
+        terms = sum_of(python_text(self._names.text(total))) or {}
         if not {name for product in terms for name in product} <= set(most):
             return ""
         bytes_ = sum(factor * math.prod(most[name] for name in product) for product, factor in terms.items())
-        return text_of(terms) if bytes_ > 48 * 1024 else ""
+        return sum_text(terms) if bytes_ > 48 * 1024 else ""
+
+
+def _replaced(
+    tree: ast.expr | None, names: Mapping[str, str], values: Mapping[str, ast.expr | None], depth: int = 8
+) -> ast.expr | None:
+    """Return an expression with other names, and with values instead of names."""
+
+    class Names(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            if node.id not in names and depth and (value := values.get(node.id)) is not None:
+                return _replaced(value, names, values, depth - 1) or node
+            return ast.Name(names.get(node.id, node.id))
+
+    return Names().visit(copy.deepcopy(tree)) if tree is not None else None
+
+
+def _stepped(use: CodeUse, axis: str) -> str:
+    """Return the name by which a loop goes from one element of a thread to its next; empty for none."""
+    sums = [sum_of(python_of(one)) or {} for one in walk(use.body, "binary_expression")]
+    for one in walk(use.body, "assignment_expression"):
+        name, step = text_of(one.children[0]), one.children[-1]
+        if text_of(one.children[1]) != "+=" or step.type != "identifier":
+            continue
+        beside = [{part: 1} for terms in sums if terms.get((name,)) == 1 for part in terms if part != (name,)]
+        of = [sum_of(use.begins.get(name)) or {}, *(beside if name not in use.bounds else ())]
+        for terms in of:
+            full = sum_of(python_text(sum_text(terms)), use.first) or {}
+            if [part for part in full if "threadIdx" in str(part)] == [(f"threadIdx_{axis}",)]:
+                return text_of(step)
+    return ""
+
+
+def _shared_arrays(use: CodeUse) -> Iterator[tuple[list[str], list[Node]]]:
+    """Yield the static arrays in shared memory: words of the type, and extents."""
+    for one in walk(use.body, "declaration"):
+        head = head_of(one)
+        if "__shared__" in head and "extern" not in head:
+            for declarator in one.children_by_field_name("declarator"):
+                yield [word for word in head if word != "__shared__"], extents_of(declarator)
 
 
 def _on(axis: str, name: str) -> bool:

@@ -6,15 +6,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
+from tuner.kernel.source.declarations import KernelSignature, Parameter, Source
 from tuner.kernel.source.expressions import python_of, sum_of
 from tuner.kernel.source.parameters import is_block, is_size
-from tuner.kernel.source.signature import KernelSignature, Parameter, Source
 from tuner.kernel.source.types import PASSED_AS, CType
+from tuner.kernel.source.use import numbers_of
 from tuner.kernel.toml.table import is_name, name_for
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
@@ -41,7 +45,7 @@ class SourceNames:
         self, source: Source, kernel: KernelSignature, file: str, undefined: Mapping[str, bool]
     ) -> None:
         self.source, self.kernel, self.file = source, kernel, file
-        self.words = {token.text for token in source.tokens} | set(undefined)
+        self.words = source.names | set(undefined)
         self.called = next((one for one in source.launches if one.kernel == kernel.short_name), None)
         """How the source launches the kernel."""
         self.renamed: dict[str, str] = {}
@@ -204,11 +208,12 @@ class SourceNames:
                 left = next(reversed(self.sizes), "1")
                 self.scalars[other] = replace(given, value=(given.value[0], left))
 
-    def number(self, text: str, variables: Mapping[str, str] = MappingProxyType({})) -> int | None:
+    def number(self, written: Node | str, variables: Mapping[str, Node] = MappingProxyType({})) -> int | None:
         """Return the number that a C expression is by the file's constants and by variables; None if it is none."""
-        known = {name: one.value for name, one in self.source.macros.items() if name not in self.found}
-        known |= {**self.source.constants, **variables}
-        terms = sum_of(python_of(text), known)
+        known = numbers_of(self.source, self.found) | {
+            name: python_of(one) for name, one in variables.items()
+        }
+        terms = sum_of(python_of(written), known)
         return None if terms is None or set(terms) - {()} else terms.get((), 0)
 
     def dtype(self, kind: CType) -> str | None:

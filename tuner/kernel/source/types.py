@@ -13,7 +13,7 @@ DTYPE_OF = {
     "int": "int32", "unsigned int": "uint32", "uint": "uint32",
     "long": "int64", "long long": "int64",
     "int8_t": "int8", "uint8_t": "uint8", "int32_t": "int32", "uint32_t": "uint32", "int64_t": "int64",
-    "ptrdiff_t": "int64", "ssize_t": "int64",
+    "ptrdiff_t": "int64", "ssize_t": "int64", "clock_t": "int64",
 }  # fmt: skip
 """The dtype of each C type that a tensor's elements may have."""
 PASSED_AS = {

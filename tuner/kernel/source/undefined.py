@@ -3,114 +3,77 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tuner.kernel.source.signature import Source, read_signatures
-from tuner.kernel.source.tokens import Token, end_of
-from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS
-from tuner.kernel.source.use import ASSIGNS
+from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
+from tuner.kernel.source.tree import NAMES, expression, text_of, tree_of, walk
+from tuner.kernel.source.types import PASSED_AS
 
-_WORDS = frozenset(
-    (
-        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr", "NULL", "this",
-        "return", "if", "else", "for", "while", "do", "switch", "case", "default", "break", "continue", "goto",
-        "sizeof", "alignof", "alignas", "new", "delete", "operator", "template", "typename", "using", "namespace",
-        "typedef", "public", "private", "protected", "virtual", "override", "final", "friend", "extern", "inline",
-        "noexcept", "decltype", "auto", "void", "wchar_t", "static_assert", "static_cast", "reinterpret_cast",
-        "const_cast", "asm", "mutable", "explicit", "constexpr", "consteval", "constinit", "concept", "requires",
-        "std", "cuda", "nvcuda", "INFINITY", "NAN", "HUGE_VAL", "HUGE_VALF", "RAND_MAX", "EOF", "dim3",
-        "cooperative_groups",
-    )
-)  # fmt: skip
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 _KNOWN = re.compile(
-    r"__\w+|CUDART_\w+|cuda\w+|CU_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR|UCHAR"
-    r"|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?(?:_\w+)?"
-    r"|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|half|nv_bfloat16"
+    r"__\w+|cu(?:da|rand|blas|fft)\w*|CU[A-Z]*_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR"
+    r"|UCHAR|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?"
+    r"(?:_\w+)?|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim|warpSize|std|NULL"
+    r"|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda|cooperative_groups|asm|volatile|inline"
 )
 """What CUDA or its headers define."""
-_BEFORE_VALUES = frozenset(
-    ("return", "case", "else", "new", "delete", "goto", "throw", "operator", "and", "or", "not", "do")
-) | (NO_TYPE - {"struct", "class", "union", "enum", "typename"})
-"""Words before a name that do not declare it."""
-_TYPES = frozenset((*NUMBERS, *NO_TYPE, *PASSED_AS, "auto", "void"))
 
 
-def undefined_names(source: Source, headers: Iterable[str] = ()) -> dict[str, bool]:
-    """Return names that are defined nowhere, in the order of their use; whether each is used as a type.
+def undefined_names(source: Source, kernel: KernelSignature, headers: Iterable[str] = ()) -> dict[str, bool]:
+    """Return names that a kernel uses and nothing defines, in the order of their use; whether each is used as a type.
 
-    Functions are left out, and what only functions of the CPU use.
+    Functions are left out.
 
     Args:
         source: the kernel's.
+        kernel: one of its kernels.
         headers: texts of its own headers.
     """
-    others = [read_signatures(text) for text in headers]
-    host = {token.at for function in source.functions for token in function.tokens}
-    tokens = [token for token in source.tokens if token.at not in host]
-    macros = dict(source.macros)
-    for other in others:
-        tokens += other.tokens
-        macros |= other.macros
-    arguments = {one.name for kernel in source.kernels for one in kernel.parameters}
-    known = {*macros, *arguments, *_declared(tokens)}
-    used: dict[str, bool] = {}
-    for at, token in enumerate(tokens):
-        if _is_plain(tokens, at) and token.text not in known:
-            after = tokens[at + 1].text if at + 1 < len(tokens) else ""
-            used[token.text] = used.get(token.text, False) or after.isidentifier()
-    words: list[str] = []
-    for macro in (macros[name] for name in macros if name in {token.text for token in tokens}):
-        names = re.findall(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()", macro.value)
-        words += [name for name in names if name not in (macro.parameters or ())]
-    words += [word for one in (source, *others) for word in sorted(one.asked)]
-    fresh = (word for word in words if word not in known and not _is_known(word))
-    return used | {word: False for word in fresh if word not in used}
+    whole = read_declarations("\n".join([*headers, source.text]))
+    items, _ = whole.reached(kernel.name)
+    used, macros = dict[str, bool](), dict(whole.macros)
+    declared = {*macros, *PASSED_AS, *(name for one in whole.items for name in one.names)}
+    trees = [one.node for one in whole.items if one not in items and not one.plain_function]
+    declared |= {text_of(name) for tree in trees for name in walk(tree, *NAMES) if _is_declared(name)}
+    trees = [one.node for one in items if one.names]
+    for tree in trees:
+        for node in walk(tree, *NAMES):
+            name = text_of(node)
+            if _is_declared(node):
+                declared.add(name)
+            elif not _is_called(node):
+                used[name] = used.get(name, False) or node.type == "type_identifier"
+            if (macro := macros.pop(name, None)) is not None:
+                trees.append(expression(macro.value) or tree_of(macro.value))
+                declared |= set(macro.parameters or ())
+    used |= {name: False for name in sorted(whole.asked) if name not in used}
+    return {name: kind for name, kind in used.items() if name not in declared and not _KNOWN.fullmatch(name)}
 
 
-def _is_known(word: str) -> bool:
-    return word in _WORDS or word in _TYPES or _KNOWN.fullmatch(word) is not None
-
-
-def _is_plain(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether a token is a name that stands for itself: no member, no function, nothing of CUDA's."""
-    text = tokens[at].text
-    before = tokens[at - 1].text if at else ""
-    after = tokens[at + 1].text if at + 1 < len(tokens) else ""
-    if not text.isidentifier() or _is_known(text) or before in (".", "->", "::", "namespace", "goto"):
+def _is_declared(node: Node) -> bool:
+    """Return whether a declaration introduces a name here."""
+    parent = node.parent
+    if parent is None:
         return False
-    return after not in ("(", "::") and not (before == "using" or (after == "<" and before.isidentifier()))
+    whole = parent if parent.type == "assignment_expression" and node == parent.children[0] else node
+    around = whole.parent
+    if around is not None and around.type == "binary_expression" and text_of(around.children[1]) == ">":
+        first = around.children[0]  # A<3> x = ... reads like two comparisons
+        return first.type == "binary_expression" and text_of(first.children[1]) == "<"
+    named = parent.children_by_field_name("name") if parent.type != "qualified_identifier" else []
+    of_template = parent.type.endswith("type_parameter_declaration") or parent.type == "reference_declarator"
+    return of_template or node in named or node in parent.children_by_field_name("declarator")
 
 
-def _declared(tokens: Sequence[Token]) -> set[str]:
-    """Return the names that declarations and assignments introduce."""
-    depth = 0
-    texts = ["", "", *(token.text for token in tokens), "", ""]
-    kinds = ("struct", "class", "union", "typename", "using", "enum")
-    types = {after for before, after in pairwise(texts) if before in kinds}
-    types |= {
-        tokens[end_of(tokens, at, ";") - 1].text for at, one in enumerate(tokens) if one.text == "typedef"
-    }
-    types |= {before for before, after in pairwise(texts) if after == "{" and before.isidentifier()}
-    declared = set(types)
-    for at in range(2, len(texts) - 2):
-        earlier, before, text, after = texts[at - 2 : at + 2]
-        depth += (text in ("(", "[")) - (text in (")", "]"))
-        if text == "enum" and "{" in texts[at : at + 6]:
-            start = texts.index("{", at)
-            declared.update(texts[start : texts.index("}", start)] if "}" in texts[start:] else ())
-        if not text.isidentifier():
-            continue
-        typed = before.isidentifier() and before not in _BEFORE_VALUES
-        pointed = before in ("*", "&", "&&") and (
-            earlier in ("*", "&")
-            or texts[at - 3] == "::"
-            or earlier in _TYPES
-            or _KNOWN.fullmatch(earlier)
-            or earlier in types
-        )
-        listed = before == "," and depth == 0 and after in (";", ",", "=", "[")
-        templated = before == ">" and after in ("=", ";", "(", "{", "[", ",", ")")
-        if typed or pointed or listed or templated or (after in ASSIGNS and before not in (".", "->")):
-            declared.add(text)
-    return declared
+def _is_called(node: Node) -> bool:
+    """Return whether a name is a function's, a member's, a label, or one in a namespace."""
+    if node.type in ("field_identifier", "namespace_identifier"):
+        return True
+    parent = node.parent
+    called = parent.child_by_field_name("function") if parent is not None else None
+    return called == node or (
+        parent is not None and parent.type in ("qualified_identifier", "goto_statement")
+    )

@@ -6,25 +6,34 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tuner.kernel.source.expressions import Product, Sum, plus, python_name, python_of, sum_of, text_of
-from tuner.kernel.source.launches import variables_of
-from tuner.kernel.source.signature import KernelSignature, Source
-from tuner.kernel.source.tokens import Token, close_of, end_of, joined
+from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.expressions import (
+    Product,
+    Sum,
+    plus,
+    python_name,
+    python_of,
+    python_text,
+    sum_of,
+    sum_text,
+)
+from tuner.kernel.source.tree import code, head_of, text_of, variables_of, walk
 from tuner.kernel.source.types import vector_of
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 AXES = ("x", "y", "z")
-ASSIGNS = frozenset(("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "++", "--"))
 _TURNED = str.maketrans("<>", "><")
-_ENDS = frozenset(("(", ")", "{", "}", ";", "&&", "||", "?", ",", "=", "!", "[", "]", ":"))
-_NO_CALL = ("if", "while", "for", "return", "switch", "sizeof")
-_POINTED = re.compile(r"&\s*(\w+)\s*\[(.*)\]\s*\Z", re.DOTALL)
-_CAST = re.compile(
-    r"(?:reinterpret_cast\s*<\s*(?:const\s+)?(?P<to>\w+)[^>]*>\s*\(\s*|\(\s*(?:const\s+)?(?P<type>\w+)\s*(?:const\s*)?\*+\s*\)\s*\(*\s*)"
-    r"(?P<name>\w+)\s*\)*\Z"
-)
+_AROUND = tuple(f"{kind}_expression" for kind in ("parenthesized", "cast", "binary", "update", "conditional"))
+"""What may stand between a pointer and the call, or the ``*``, that uses it."""
+_CASTS = ("reinterpret_cast", "const_cast", "static_cast")
+Alias = tuple[str, Sum, int]
+"""The pointer that a variable is made of, by how many elements it is moved, and how many it takes at once."""
 
 
 @dataclass
@@ -54,26 +63,27 @@ class CodeUse:
     """
 
     def __init__(self, source: Source, kernel: KernelSignature, sizes: Collection[str]) -> None:
-        self.body, self.sizes = kernel.body, frozenset(sizes)
-        numbers = {
-            name: macro.value
-            for name, macro in source.macros.items()
-            if macro.parameters is None and not macro.guarded and name not in self.sizes
+        self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
+        self.code = code(kernel.body)
+        guarded = (name for name, macro in source.macros.items() if macro.guarded)
+        numbers = numbers_of(source, but={*self.sizes, *guarded})
+        self._values = dict(variables_of(kernel.body))
+        self.begins = {name: python_of(value) for name, value in self._values.items()}
+        """Variables with what they begin as; None for what is no expression."""
+        self.first = {**numbers, **self.begins}
+        changed = dict(self._changed())
+        self.variables = {
+            **numbers,
+            **{name: one for name, one in self.begins.items() if name not in changed},
         }
-        numbers |= source.constants
-        self.begins = begins = dict(variables_of(kernel.body))
-        self.first = {**numbers, **begins}
-        changed = {name for name, _ in self._changed()}
-        self.variables = {**numbers, **{name: text for name, text in begins.items() if name not in changed}}
         self.bounds: dict[str, Sum] = {}
-        self.again = {name for name, how in self._changed() if how == "=" and name in begins}
+        self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
         self._inner: set[int] = set()
         """Where comparisons stand that leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
         self._left_out = list(self._conditional())
-        self.asked = source.asked
         self.pointers = {one.name: Use() for one in kernel.parameters if one.type.pointers}
         self._look_at_pointers()
 
@@ -81,58 +91,51 @@ class CodeUse:
 
     def _changed(self) -> Iterator[tuple[str, str]]:
         """Yield names of variables, and how they are changed."""
-        for at, token in enumerate(self.body):
-            if not token.text.isidentifier():
-                continue
-            before = self.body[at - 1].text if at else ""
-            after = self.body[at + 1].text if at + 1 < len(self.body) else ""
-            typed = before.isidentifier() and before not in ("return", "else")
-            declared = typed or before in ("*", "&", ",")
-            if before in ("++", "--") or (after in ASSIGNS and not (after == "=" and declared)):
-                yield token.text, before if before in ("++", "--") else after
+        for one in walk(self.body, "assignment_expression", "update_expression"):
+            target = one.child_by_field_name("left") or one.child_by_field_name("argument")
+            if target is not None and target.type == "identifier":
+                operator = one.child_by_field_name("operator")
+                yield text_of(target), text_of(operator) if operator is not None else ""
 
     def _conditional(self) -> Iterator[range]:
         """Yield places that are left out for some elements: for those at an edge, or by what is in an array."""
-        for at, token in enumerate(self.body):
-            close = close_of(self.body, at + 1) if token.text in ("if", "for", "while") else at
-            by_data = token.text == "if" and any(one.text == "[" for one in self.body[at:close])
-            if not by_data and self._inner.isdisjoint(range(at, close)):
+        for one in walk(self.body, "if_statement", "for_statement", "while_statement"):
+            then = one.child_by_field_name("consequence") or one.child_by_field_name("body")
+            if then is None or self.body is None or one.parent is None:
                 continue
-            end = self._end_of_statement(close + 1)
-            first = next((one.text for one in self.body[close + 1 : end] if one.text != "{"), "")
-            if first == "return":
-                yield range(end, len(self.body))
-            elif first == "continue":
-                yield range(end, end_of(self.body, end, "}"))
-            elif [one.text for one in self.body[end : end + 1]] != ["else"]:
-                yield range(close + 1, end)
-
-    def _end_of_statement(self, at: int) -> int:
-        return close_of(self.body, end_of(self.body, at, ";{")) + 1
+            head = range(one.start_byte, then.start_byte)
+            test = one.child_by_field_name("condition") if one.type == "if_statement" else None
+            if not any(walk(test, "subscript_expression")) and not any(
+                place in head for place in self._inner
+            ):
+                continue
+            first = next(iter(then.named_children), then) if then.type == "compound_statement" else then
+            if first.type == "return_statement":
+                yield range(one.end_byte, self.body.end_byte)
+            elif first.type == "continue_statement":
+                yield range(one.end_byte, one.parent.end_byte)
+            elif one.child_by_field_name("alternative") is None:
+                yield range(then.start_byte, then.end_byte)
 
     @property
     def quadratic(self) -> bool:
         """Whether each thread goes through all that the problem has."""
         inner = (name for name in self.bounds if name in self.begins and not self._places({(name,): 1}))
-        return any(self.begins[name].strip() == "0" for name in inner)
+        return any(sum_of(self.begins[name]) == {} for name in inner)
 
-    def sum(self, tokens: Sequence[Token] | str) -> Sum | None:
+    def sum(self, tree: Node | ast.expr | None) -> Sum | None:
         """Return an expression as a sum, in which variables without a bound are replaced by what they are."""
-        text = tokens if isinstance(tokens, str) else joined(tokens)
         unbound = {name: value for name, value in self.variables.items() if name not in self.bounds}
-        return sum_of(python_of(text), unbound)
+        return sum_of(tree if tree is None or isinstance(tree, ast.expr) else python_of(tree), unbound)
 
     def _comparisons(self) -> Iterator[tuple[str, Sum]]:
         """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``."""
-        for at, token in enumerate(self.body):
-            if (sign := token.text) not in ("<", "<=", ">", ">="):
+        for one in walk(self.body, "binary_expression"):
+            sign, sides = text_of(one.children[1]), (one.children[0], one.children[-1])
+            if sign not in ("<", "<=", ">", ">="):
                 continue
-            texts = (
-                joined(self.body[self._left(at) : at]),
-                joined(self.body[at + 1 : end_of(self.body, at + 1, _ENDS - {"(", "["})]),
-            )
-            for text, other, reads in zip(texts, texts[::-1], (sign, sign.translate(_TURNED)), strict=True):
-                low, high = sum_of(python_of(text)), self.sum(other)
+            for side, other, reads in zip(sides, sides[::-1], (sign, sign.translate(_TURNED)), strict=True):
+                low, high = sum_of(python_of(side)), self.sum(other)
                 if low is None or high is None:
                     continue
                 names = [product for product in low if product]
@@ -141,117 +144,115 @@ class CodeUse:
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
                     constant = high.get((), 0) - low.get((), 0)
-                    self._inner |= {at} if constant < 0 else set()
+                    self._inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
-                    self._inner |= {at} if high.get((), 0) + (reads == ">") > 0 else set()  # i >= 2
-
-    def _left(self, at: int) -> int:
-        depth = 0
-        for number in range(at - 1, -1, -1):
-            text = self.body[number].text
-            depth += text in (")", "]")
-            if depth == 0 and (text in _ENDS or text in ("return", "if", "while")):
-                return number + 1
-            depth -= text in ("(", "[")
-        return 0
+                    self._inner |= (
+                        {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
+                    )  # i >= 2
 
     def _of_problem(self, terms: Sum) -> bool:
         """Return whether a sum has names of the problem, and no others."""
         names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
-        return bool(names) and names <= self.sizes | {"min", "max"}
+        return bool(names) and names <= self.sizes | {"min", "max", "ceil_div"}
 
     def _places(self, terms: Sum) -> bool:
         """Return whether a sum depends on a block or thread."""
-        full = sum_of(python_of(text_of(terms)), self.first) or {}
+        full = sum_of(python_text(sum_text(terms)), self.first) or {}
         return any("Idx_" in name for product in full for name in product)
 
     # -- pointers
 
     def _look_at_pointers(self) -> None:
-        aliases: dict[str, tuple[str, Sum, int]] = {name: (name, {}, 1) for name in self.pointers}
-        for name, text in self.begins.items():
-            if (alias := self._alias(text, aliases)) is not None:
-                aliases[name] = alias
-        for name in [one for one in aliases if one in self.pointers]:
-            for at, token in enumerate(self.body[:-2]):
-                if token.text == name and self.body[at + 1].text == "+=":
-                    offset = self.sum(self.body[at + 2 : end_of(self.body, at + 2, _ENDS - {"(", "["})])
-                    aliases[name] = name, offset or {}, 1
-        for at, token in enumerate(self.body):
-            if token.text in aliases and not (at and self.body[at - 1].text in (".", "->")):
-                name, offset, lanes = aliases[token.text]
-                self._occurrence(at, self.pointers[name], offset, lanes)
+        self._aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
+        for name, value in self._values.items():
+            if (alias := self._alias(value)) is not None:
+                self._aliases[name] = alias
+        for one in walk(self.body, "assignment_expression"):
+            left, right = one.children[0], one.children[-1]
+            if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
+                self._aliases[text_of(left)] = text_of(left), self.sum(right) or {}, 1
+        for one in walk(self.body, "identifier"):
+            declared = one.parent is not None and one.parent.child_by_field_name("declarator") == one
+            if text_of(one) in self._aliases and not declared:
+                self._occurrence(one, *self._aliases[text_of(one)])
         for name, use in self.pointers.items():
             parts = {part for index in use.indices for product in index for part in product}
             for inner in re.findall(r"(\w+)\[", " ".join(parts)):
-                if inner in aliases:
-                    self.pointers[aliases[inner][0]].limits = name
+                if inner in self._aliases:
+                    self.pointers[self._aliases[inner][0]].limits = name
 
-    def _alias(self, text: str, aliases: Mapping[str, tuple[str, Sum, int]]) -> tuple[str, Sum, int] | None:
-        """Return the pointer that a variable is made of, by how many elements it is moved, and how many it takes."""
-        several = 1
-        if match := _POINTED.match(text):
-            name, moved = match[1], self.sum(match[2])
-        elif match := _CAST.match(text):
-            name, moved, several = match["name"], {}, vector_of(match["to"] or match["type"])[1]
-        else:
-            terms = sum_of(python_of(text)) or {}
-            name = next((one for one in aliases if (python_name(one),) in terms), "")
-            rest = {product: factor for product, factor in terms.items() if product != (python_name(name),)}
-            moved = self.sum(text_of(rest))
-        if name not in aliases or moved is None:
+    def _alias(self, node: Node | None) -> Alias | None:
+        """Return what a pointer is made of."""
+        if node is None or (not node.named_children and node.type != "identifier"):
             return None
-        of, before, lanes = aliases[name]
-        return of, {**before, **moved}, lanes * several
+        last = node.named_children[-1] if node.named_children else node
+        match node.type:
+            case "parenthesized_expression" | "argument_list":
+                return self._alias(last)
+            case "cast_expression" | "call_expression":
+                kind, inner = _cast(node)
+                of = self._alias(inner)
+                return of and (of[0], of[1], of[2] * vector_of(kind)[1])
+            case "pointer_expression" if (
+                text_of(node.children[0]) == "&" and last.type == "subscript_expression"
+            ):
+                of, index = self._alias(last.named_children[0]), self.sum(last.named_children[-1])
+                return of and _moved(of, index)
+        terms = sum_of(python_of(node)) or {}
+        name = next((one for one in self._aliases if terms.get((python_name(one),)) == 1), "")
+        rest = {product: factor for product, factor in terms.items() if product != (python_name(name),)}
+        return _moved(self._aliases[name], self.sum(python_text(sum_text(rest)))) if name else None
 
-    def _occurrence(self, at: int, use: Use, offset: Sum, lanes: int) -> None:
-        before = self.body[at - 1].text if at else ""
-        after = self.body[at + 1].text if at + 1 < len(self.body) else ""
-        if after == "[":
-            close = close_of(self.body, at + 1)
-            if before == "&" and not self._called(at):
+    def _occurrence(self, node: Node, name: str, offset: Sum, lanes: int) -> None:
+        use, around = self.pointers[name], node.parent
+        while around is not None and around.type in _AROUND:
+            if around.type == "cast_expression":
+                lanes *= vector_of(_cast(around)[0])[1]
+            node, around = around, around.parent
+        if around is None:
+            return
+        if around.type == "subscript_expression" and around.named_children[0] == node:
+            taken, called = around.parent, _called(around)
+            if (
+                taken is not None
+                and taken.type == "pointer_expression"
+                and text_of(taken)[0] == "&"
+                and not called
+            ):
                 return  # where another pointer begins
-            index = self.sum(self.body[at + 2 : close])
-            if index is not None:
+            if (index := self.sum(around.named_children[-1])) is not None:
                 use.indices.append(plus([{one: lanes * n for one, n in index.items()}, offset]) or {})
-            self._access(at, close + 1, use, before)
-        elif before == "*" and at > 1 and self.body[at - 2].text in (";", "{", "}", ")", "=", "(", "+", "-"):
-            use.indices.append(dict(offset))
-            self._access(at - 1, at + 1, use, self.body[at - 2].text)
-        elif before in ("(", ",") and after in (",", ")", "+") and self._called(at):
-            if self._called(at).startswith("atomic"):
+            self._access(around, use)
+        elif around.type == "pointer_expression" and text_of(around)[0] == "*":
+            of = self._alias(node)
+            use.indices.append(dict(of[1] if of else offset))
+            self._access(around, use)
+        elif called := _called(node):
+            if called.startswith("atomic"):
                 use.added = use.written = use.read = True
             else:
                 use.passed = True
 
-    def _access(self, start: int, end: int, use: Use, before: str) -> None:
-        while end + 1 < len(self.body) and self.body[end].text == ".":
-            end += 2
-        after = self.body[end].text if end < len(self.body) else ""
-        called = self._called(start) if before == "&" else ""
-        if after == "=":
+    def _access(self, node: Node, use: Use) -> None:
+        around = node.parent
+        while around is not None and around.type in ("field_expression", "parenthesized_expression"):
+            node, around = around, around.parent
+        operator = around.child_by_field_name("operator") if around is not None else None
+        mark = text_of(operator) if operator is not None else ""
+        called = _called(node) if mark == "&" else ""
+        assigned = (
+            around is not None and around.type == "assignment_expression" and around.children[0] == node
+        )
+        if assigned and mark == "=":
             use.written = True
-            use.whole |= not any(start in one for one in self._left_out)
-        elif called.startswith("atomic") or after in ASSIGNS or before in ("++", "--"):
+            use.whole |= not any(node.start_byte in one for one in self._left_out)
+        elif assigned or called.startswith("atomic") or mark in ("++", "--"):
             use.added = use.written = use.read = True
-        elif before == "&" and called and not called.startswith("__ld"):
+        elif called and not called.startswith("__ld"):
             use.passed = True
         else:
             use.read = True
-
-    def _called(self, at: int) -> str:
-        """Return the function whose parentheses stand around a place; empty for none, or for what is no call."""
-        depth = 0
-        for number in range(at - 1, 0, -1):
-            text = self.body[number].text
-            depth += (text in (")", "]")) - (text in ("(", "["))
-            if text in (";", "{", "}"):
-                break
-            if depth < 0:
-                name = self.body[number - 1].text
-                return name if name.isidentifier() and name not in _NO_CALL else ""
-        return ""
 
     # -- shapes, grids and blocks
 
@@ -291,7 +292,7 @@ class CodeUse:
     def bound(self, name: str) -> str | None:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
         if name in self.bounds:
-            return text_of({product: factor for product, factor in self.bounds[name].items() if factor})
+            return sum_text({product: factor for product, factor in self.bounds[name].items() if factor})
         if match := re.fullmatch(r"\(.* % (\w+)\)", name):
             return match[1] if match[1] in self.sizes else None
         return None
@@ -317,10 +318,10 @@ class CodeUse:
         def rest(product: Product) -> Product:
             return tuple(part for part in product if part != block and part not in self.sizes)
 
-        for name, text in self.begins.items():
-            tree, by = python_of(text), ""
+        for name, tree in self.begins.items():
+            by = ""
             if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):  # several threads for a row
-                by, tree = text_of(self.sum(ast.unparse(tree.right)) or {}), tree.left
+                by, tree = sum_text(self.sum(tree.right) or {}), tree.left
             terms = sum_of(tree, self.first) or {}
             factor = {
                 rest(product): number for product, number in terms.items() if block in product and number > 0
@@ -328,7 +329,7 @@ class CodeUse:
             if len(factor) == 1:
                 bound = self.bound(name)
                 if by and bound:
-                    bound = text_of(self.sum(f"({bound}) * ({by})") or {})
+                    bound = sum_text(self.sum(python_text(f"({bound}) * ({by})")) or {})
                 found.append((factor, bound))
         for use in self.pointers.values():
             for index in use.indices:
@@ -338,11 +339,11 @@ class CodeUse:
 
     def uses(self, name: str) -> bool:
         """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
-        return re.search(rf"\b{re.escape(name)}\b", joined(self.body)) is not None
+        return re.search(rf"\b{re.escape(name)}\b", self.code) is not None
 
     def divided(self, axis: str) -> int:
         """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
-        divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", joined(self.body))
+        divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", self.code)
         return int(divided[1]) if divided else 1
 
 
@@ -354,3 +355,34 @@ def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str 
     factors = list(left.elements())
     number = larger[1] // smaller[1]
     return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])
+
+
+def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:
+    """Return the numbers that a source names, but for some."""
+    plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
+    return {name: python_of(text) for name, text in {**plain, **source.constants}.items() if name not in but}
+
+
+def _moved(alias: Alias, by: Sum | None) -> Alias | None:
+    return None if by is None else (alias[0], plus([alias[1], by]) or {}, alias[2])
+
+
+def _cast(node: Node) -> tuple[str, Node | None]:
+    """Return the type that a cast makes pointers to, and what it casts; no type and None for another call."""
+    function = node.child_by_field_name("function")
+    if function is not None and text_of(function).partition("<")[0].strip() not in _CASTS:
+        return "", None
+    kind = next(walk(node, "type_descriptor"), None)
+    last = node.named_children[-1]
+    base = [word for word in head_of(kind) if word != "const"] if kind is not None else ()
+    return code(base), next(iter(last.named_children), None) if function is not None else last
+
+
+def _called(node: Node) -> str:
+    """Return the function that gets an expression as an argument; empty for none."""
+    while node.parent is not None and node.parent.type in (*_AROUND, "pointer_expression"):
+        node = node.parent
+    call = node.parent.parent if node.parent is not None and node.parent.type == "argument_list" else None
+    function = call.child_by_field_name("function") if call is not None else None
+    name = text_of(function) if function is not None else ""
+    return "" if name.partition("<")[0].strip() in _CASTS else name

@@ -1,0 +1,423 @@
+"""What CUDA source text declares: kernels with their parameters, launches, macros, constants, constant memory.
+
+The text is read, not compiled: it may lack definitions, as a source whose parameters are macros does. Of conditionals
+the branch is read that NVRTC would take where that is known, else the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tuner.core.errors import KernelError
+from tuner.kernel.source.preprocessor import Macro, preprocessed
+from tuner.kernel.source.tree import (
+    NAMES,
+    code,
+    extents_of,
+    function_of,
+    head_of,
+    name_node,
+    names_in,
+    stars,
+    text_of,
+    tree_of,
+    variables_of,
+    walk,
+    words,
+)
+from tuner.kernel.source.types import CType, base_of, is_type, vector_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_CLASSES = ("struct_specifier", "class_specifier", "union_specifier")
+_SCOPES = ("namespace_definition", "linkage_specification", "declaration_list", "ERROR")
+_NO_DECLARATIONS = ("string_literal", "comment", "namespace_identifier", "nested_namespace_specifier")
+_OF_DEVICE = {"__global__", "__device__", "constexpr"}
+_PLACES = ("__constant__", "__device__", "__managed__", "extern", "inline")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel; one without a name has that of its place, ``argument3``."""
+
+    name: str
+    type: CType
+
+
+@dataclass(frozen=True)
+class KernelSignature:
+    """A ``__global__`` function."""
+
+    name: str
+    """With its namespaces, such as ``solver::step``."""
+    parameters: tuple[Parameter, ...]
+    line: int
+    """Where its name stands, from 1."""
+    extern_c: bool = False
+    template: tuple[tuple[str, str], ...] = ()
+    """Kind (``typename``, ``int``, ...) and name of each template parameter."""
+    launch_bounds: tuple[str, ...] = ()
+    """Arguments of ``__launch_bounds__``."""
+    body: Node | None = field(default=None, repr=False, compare=False)
+    """None for a declaration."""
+
+    @property
+    def short_name(self) -> str:
+        """The name without namespaces."""
+        return self.name.rpartition("::")[2]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A ``__constant__`` or ``__device__`` variable of the module."""
+
+    name: str
+    type: CType
+    extents: tuple[str, ...]
+    """Its dimensions as they are written; none for a single number."""
+    constant: bool
+    """Whether it is ``__constant__``."""
+    initialised: bool
+
+
+@dataclass(frozen=True)
+class WrittenLaunch:
+    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source."""
+
+    kernel: str
+    template: tuple[str, ...]
+    shape: tuple[Node, ...]
+    """Grid, block, and perhaps shared memory and stream."""
+    arguments: tuple[Node, ...]
+    variables: Mapping[str, Node]
+    """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A declaration outside of functions and classes."""
+
+    node: Node = field(repr=False)
+    names: frozenset[str]
+    """What it declares; none for what has no name, such as ``using namespace``."""
+    kernel: bool
+    plain_function: bool
+    """Whether it is a function that nvcc compiles for the CPU alone."""
+
+    @functools.cached_property
+    def uses(self) -> frozenset[str]:
+        """The names in it, without its own."""
+        return frozenset(names_in(self.node)) - self.names
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a source text declares."""
+
+    kernels: tuple[KernelSignature, ...]
+    launches: tuple[WrittenLaunch, ...]
+    macros: Mapping[str, Macro]
+    constants: Mapping[str, str]
+    """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
+    symbols: tuple[Symbol, ...]
+    items: tuple[Item, ...]
+    """All declarations, in order."""
+    asked: frozenset[str]
+    """Names that conditionals and pragmas of the preprocessor use."""
+    skipped: frozenset[str]
+    """Words of branches that are not taken."""
+    text: str = field(repr=False)
+    """What all this was read from."""
+
+    def kernel(self, name: str = "") -> KernelSignature:
+        """Return the kernel of a name, with or without namespaces; without a name the only one.
+
+        Raises:
+            KernelError: there is none of that name, or there are several.
+        """
+        found = [one for one in self.kernels if not name or name in (one.name, one.short_name)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(dict.fromkeys(one.name for one in found or self.kernels))
+        if not self.kernels:
+            raise KernelError("the source has no __global__ function", "give the file that has the kernel")
+        if not found:
+            raise KernelError(f"the source has no kernel {name!r}", f"choose from: {names}")
+        if len({one.name for one in found}) == 1:
+            raise KernelError(
+                f"{found[0].name} is overloaded ({len(found)} kernels have that name)",
+                "rename one of them: an entry names one kernel",
+            )
+        raise KernelError(f"the source has {len(found)} kernels", f"name one: {names}")
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """All names in the code."""
+        return frozenset().union(*(one.uses | one.names for one in self.items))
+
+    def reached(self, kernel: str = "") -> tuple[list[Item], set[str]]:
+        """Return the declarations that a kernel's code needs, and all names in them; of no name what any kernel needs.
+
+        Among them are those without a name, and the device's operators: nothing names them.
+        """
+        entries = [one for one in self.items if one.kernel and kernel.rpartition("::")[2] in one.names]
+        kept = entries or [one for one in self.items if one.kernel]
+        rest = [one for one in self.items if one not in kept]
+        names = set[str]().union(*(one.uses for one in kept))
+        while True:
+            names |= {
+                word
+                for name in names & set(self.macros)
+                for word in re.findall(r"[A-Za-z_]\w*", self.macros[name].value)
+            }
+            new = [
+                one
+                for one in rest
+                if not one.names
+                or one.names & names
+                or (not one.plain_function and one.names & {*self.skipped, "operator"})
+            ]
+            if not new:
+                return kept, names
+            kept += new
+            rest = [one for one in rest if one not in new]
+            names = names.union(*(one.uses for one in new))
+
+
+@functools.lru_cache(maxsize=8)
+def read_declarations(text: str) -> Source:
+    """Return what a CUDA source declares.
+
+    Args:
+        text: the source, whole or in part.
+
+    Raises:
+        KernelError: it is too large.
+    """
+    plain = preprocessed(text)
+    reader = _Reader(plain.macros)
+    reader.read(tree_of(plain.text), (), ())
+    kernels: dict[tuple[str, tuple[CType, ...]], KernelSignature] = {}
+    for kernel in reader.kernels:
+        key = kernel.name, tuple(parameter.type for parameter in kernel.parameters)
+        if key not in kernels or kernel.body:  # a definition rather than its declaration
+            kernels[key] = kernel
+    return Source(
+        tuple(kernels.values()),
+        tuple(reader.launches),
+        plain.macros,
+        reader.constants,
+        tuple(reader.symbols),
+        tuple(reader.items),
+        plain.asked,
+        plain.skipped,
+        text,
+    )
+
+
+class _Reader:
+    """Goes through the declarations of a file, and through the functions for launches."""
+
+    def __init__(self, macros: Mapping[str, Macro]) -> None:
+        self.macros = macros
+        self.aliases = {
+            name: one.value
+            for name, one in macros.items()
+            if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
+        }
+        self.structs: dict[str, tuple[str, int]] = {}
+        """Those whose members are numbers of one type, with that and how many they are."""
+        self.constants: dict[str, str] = {}
+        self.kernels: list[KernelSignature] = []
+        self.launches: list[WrittenLaunch] = []
+        self.symbols: list[Symbol] = []
+        self.items: list[Item] = []
+
+    def read(self, scope: Node, names: tuple[str, ...], before: tuple[str, ...]) -> None:
+        """Read the declarations of a scope: the file, a namespace or ``extern "C"``.
+
+        Args:
+            scope: has them.
+            names: of the namespaces.
+            before: words that hold for all, ``extern`` and ``"C"``.
+        """
+        for node in scope.named_children:
+            if node.type in _SCOPES:
+                inner = names_in(node.child_by_field_name("name"))
+                linkage = words(node)[:2] if node.type == "linkage_specification" else ()
+                self.read(node, (*names, *inner), (*before, *linkage))
+            elif node.type not in _NO_DECLARATIONS:
+                self._declaration(node, names, before)
+
+    def _declaration(self, whole: Node, names: tuple[str, ...], before: tuple[str, ...]) -> None:
+        node = whole
+        while node.type == "template_declaration":
+            node = node.named_children[-1]
+        declarators, function = node.children_by_field_name("declarator"), function_of(node)
+        head = head_of(node)
+        marks = {*before, *head, *(part for word in head for part in self._expanded(word))}
+        if "__global__" in marks and function is not None:
+            self._kernel(whole, node, function, names, {"extern", '"C"'} <= marks)
+        elif function is None:
+            self._named(node, declarators, names, head, marks)
+        for one in walk(node, *_CLASSES):
+            if (name := one.child_by_field_name("name")) is not None:
+                self._members(text_of(name), one)
+        for one in walk(node, "enumerator"):
+            if (value := one.child_by_field_name("value")) is not None:
+                self.constants[names_in(one)[0]] = code(value)
+        plain = function is not None and not marks & _OF_DEVICE
+        called = {name for name, macro in self.macros.items() if macro.parameters is not None}
+        self.items.append(Item(whole, _declared(node) - called, "__global__" in marks, plain))
+        self.launches += _launches(node) if function is not None else ()
+
+    def _expanded(self, word: str) -> list[str]:
+        return re.findall(r'"C"|\w+', self.macros[word].value) if word in self.macros else []
+
+    def _named(
+        self,
+        node: Node,
+        declarators: Sequence[Node],
+        names: tuple[str, ...],
+        head: Sequence[str],
+        marks: set[str],
+    ) -> None:
+        """Keep types by their names, numbers that are constant, and variables of the module."""
+        kind = node.child_by_field_name("type")
+        if node.type == "alias_declaration" and kind is not None:
+            self._alias(names_in(node)[0], code(kind))
+        for one in declarators:
+            name, value = name_node(one), one.child_by_field_name("value")
+            if name is None:
+                continue
+            if node.type == "type_definition" and kind is not None:
+                self._members(text_of(name), kind)
+                self._alias(text_of(name), code(head[1:]) + "*" * stars(one))
+            elif marks & {"__constant__", "__device__"}:
+                of = self.type_of([*(word for word in head if word not in _PLACES), *["*"] * stars(one)])
+                full, extents = "::".join((*names, text_of(name))), tuple(map(code, extents_of(one)))
+                self.symbols.append(Symbol(full, of, extents, "__constant__" in marks, value is not None))
+            elif value is not None and marks & {"const", "constexpr"} and not extents_of(one):
+                inner = value.named_children if value.type == "initializer_list" else [value]
+                self.constants[text_of(name)] = code(inner[0]) if inner else "0"
+
+    def _members(self, name: str, node: Node) -> None:
+        """Keep how many numbers a class has, if all are of one type."""
+        kinds, count = set[str](), 0
+        body = node.child_by_field_name("body")
+        for member in body.named_children if body is not None else ():
+            kind = self.type_of(head_of(member))
+            for one in member.children_by_field_name("declarator"):
+                extents = [text_of(size) for size in extents_of(one)]
+                plain = one.type in ("field_identifier", "array_declarator") and all(
+                    map(str.isdecimal, extents)
+                )
+                kinds.add(kind.base if kind.dtype is not None and plain else "")
+                count += math.prod(map(int, extents)) * kind.lanes if plain else 0
+        if len(kinds) == 1 and "" not in kinds:
+            self.structs[name] = kinds.pop(), count
+
+    def _alias(self, name: str, text: str) -> None:
+        if is_type(text):
+            self.aliases[name] = text
+
+    def _kernel(
+        self, whole: Node, node: Node, function: Node, names: tuple[str, ...], extern_c: bool
+    ) -> None:
+        name, given = (function.child_by_field_name(one) for one in ("declarator", "parameters"))
+        if name is None or given is None or name.type not in ("identifier", "qualified_identifier"):
+            return  # an explicit instantiation or specialisation
+        template = whole.child_by_field_name("parameters")
+        bounds = next(walk(node, "launch_bounds"), None)
+        parameters = [self._parameter(one, f"argument{n}") for n, one in enumerate(given.named_children, 1)]
+        if [one.type.text for one in parameters] == ["void"]:
+            parameters = []
+        self.kernels.append(
+            KernelSignature(
+                "::".join((*names, code(name))),
+                tuple(parameters),
+                name.start_point[0] + 1,
+                extern_c,
+                tuple(map(_template_parameter, template.named_children if template is not None else ())),
+                tuple(map(code, bounds.named_children if bounds is not None else ())),
+                node.child_by_field_name("body"),
+            )
+        )
+
+    def _parameter(self, node: Node, otherwise: str) -> Parameter:
+        declarator = node.child_by_field_name("declarator")
+        name = name_node(declarator)
+        stars = stars(declarator) + any(one.type.endswith("array_declarator") for one in walk(declarator))
+        kind = self.type_of([*head_of(node), *["*"] * stars])
+        return Parameter(text_of(name) if name is not None else otherwise, kind)
+
+    def type_of(self, words: Sequence[str]) -> CType:
+        """Return the type that words stand for."""
+        pointers = words.count("*")
+        const = pointers > 0 and "const" in words
+        base = base_of(words)
+        text = base + "*" * pointers
+        for _ in range(16):  # an alias of an alias, but not for ever
+            if base not in self.aliases:
+                break
+            alias = self.aliases[base].replace("*", " * ").split()
+            pointers += alias.count("*")
+            const = const or (alias.count("*") > 0 and "const" in alias)
+            base = base_of(alias)
+        base, lanes = self.structs.get(base) or vector_of(base)
+        return CType(text, base, pointers, const, lanes)
+
+
+def _declared(node: Node) -> frozenset[str]:
+    """Return the names that a declaration declares."""
+    if node.type == "using_declaration":
+        return frozenset() if text_of(node).split()[1:2] == ["namespace"] else frozenset(names_in(node)[-1:])
+    named = [*node.children_by_field_name("declarator"), *node.children_by_field_name("name")]
+    for one in (node, *node.children_by_field_name("type")):
+        if one.type in (*_CLASSES, "enum_specifier"):
+            named += [*one.children_by_field_name("name"), *walk(one, "enumerator")]
+    names = set[str]()
+    for one in filter(None, map(name_node, named)):
+        last: Node | None = one
+        while last is not None and last.type in ("qualified_identifier", "template_function"):
+            names |= set(names_in(last)[:1])  # of a class or namespace
+            last = last.child_by_field_name("name")
+        names |= {text_of(last) if last.type in NAMES else "operator"} if last is not None else set()
+    return frozenset(names - {""})
+
+
+def _launches(function: Node) -> Iterator[WrittenLaunch]:
+    """Yield the launches that a function has."""
+    for shape in walk(function, "kernel_call_syntax"):
+        call = shape.parent
+        called = call.child_by_field_name("function") if call is not None else None
+        given = call.child_by_field_name("arguments") if call is not None else None
+        if called is None or given is None:
+            continue
+        template: Sequence[Node] = ()
+        while called.type in ("qualified_identifier", "template_function"):
+            if (found := called.child_by_field_name("arguments")) is not None:
+                template = found.named_children
+            called = called.child_by_field_name("name") or called.named_children[-1]
+        yield WrittenLaunch(
+            text_of(called),
+            tuple(map(code, template)),
+            tuple(shape.named_children),
+            tuple(given.named_children),
+            dict(variables_of(function, shape.start_byte)),
+        )
+
+
+def _template_parameter(node: Node) -> tuple[str, str]:
+    name = name_node(node.child_by_field_name("declarator"))
+    written = words(node)
+    written = written[: written.index("=")] if "=" in written else written
+    if name is None:
+        name = next((one for one in node.named_children if one.type == "type_identifier"), None)
+    return (" ".join(written[:-1]), text_of(name)) if name is not None else (" ".join(written), "")

@@ -1,0 +1,136 @@
+"""CUDA source text as syntax trees, by tree-sitter; a text with mistakes has a tree, too."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node
+
+NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
+_LITERALS = ("string_literal", "raw_string_literal", "char_literal")
+
+
+@functools.cache
+def _language() -> Language:
+    import tree_sitter_cuda  # here, not above: a launch needs no source's tree
+    from tree_sitter import Language
+
+    return Language(tree_sitter_cuda.language())
+
+
+def tree_of(text: str) -> Node:
+    """Return the tree of a source that the preprocessor is done with."""
+    from tree_sitter import Parser
+
+    return Parser(_language()).parse(text.encode()).root_node
+
+
+@functools.lru_cache(maxsize=4096)
+def expression(text: str) -> Node | None:
+    """Return the tree of an expression; None for what is none."""
+    for node in walk(tree_of(f"int _ = ({text});"), "parenthesized_expression"):
+        return None if node.has_error or node.named_child_count != 1 else node.named_children[0]
+    return None
+
+
+def walk(node: Node | None, *kinds: str) -> Iterator[Node]:
+    """Yield a node and all in it of some kinds, in the order of the text; of all kinds without any."""
+    pending = [node] if node is not None else []
+    while pending:
+        one = pending.pop()
+        if not kinds or one.type in kinds:
+            yield one
+        pending += reversed(one.children)
+
+
+def text_of(node: Node) -> str:
+    """Return a node's text as it stands."""
+    return (node.text or b"").decode()
+
+
+def names_in(node: Node | None) -> list[str]:
+    """Return the names that a node has, in order."""
+    return [text_of(one) for one in walk(node, *NAMES)]
+
+
+def words(node: Node) -> list[str]:
+    """Return a node's words, marks and literals."""
+    found, pending = [], [node]
+    while pending:
+        one = pending.pop()
+        if one.type in _LITERALS or not one.child_count:
+            found += [text] if (text := text_of(one)) else []
+        else:
+            pending += reversed(one.children)
+    return found
+
+
+def code(node: Node | Iterable[str] | None) -> str:
+    """Return a node, or words, as text with the same spaces wherever they stand."""
+    parts = () if node is None else node if isinstance(node, Iterable) else words(node)
+    text = " ".join(parts)
+    return re.sub(r"\s*(::|\.|->)\s*|\s+([,)\]])|([(\[])\s+", r"\1\2\3", text).replace(" (", "(").strip()
+
+
+def name_node(declarator: Node | None) -> Node | None:
+    """Return what names a declarator, within its pointers, arrays and parameters; None where nothing does."""
+    while declarator is not None and declarator.type not in (*NAMES, "qualified_identifier", "operator_name"):
+        inner = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
+        children = declarator.named_children
+        plain = declarator.type in (
+            "reference_declarator",
+            "parenthesized_declarator",
+            "parenthesized_expression",
+        )
+        declarator = inner if inner is not None else children[-1] if plain and children else None
+    return declarator
+
+
+def function_of(declaration: Node) -> Node | None:
+    """Return the declarator with the parameters, of a function or its declaration; None for something else."""
+    declarator = declaration.child_by_field_name("declarator")
+    while declarator is not None and declarator.type in ("pointer_declarator", "reference_declarator"):
+        children = declarator.named_children
+        declarator = declarator.child_by_field_name("declarator") or (children[-1] if children else None)
+    return declarator if declarator is not None and declarator.type == "function_declarator" else None
+
+
+def head_of(node: Node) -> list[str]:
+    """Return the words of a declaration before what it declares: its type, and marks such as ``__device__``."""
+    head: list[str] = []
+    for number, one in enumerate(node.children):
+        if node.field_name_for_child(number) in ("declarator", "body", "default_value") or one.type == "=":
+            break
+        has_body = one.child_by_field_name("body") is not None
+        head += head_of(one) if has_body else words(one)
+    return head
+
+
+def stars(declarator: Node | None) -> int:
+    """Return how many pointers a declarator makes."""
+    kinds = ("pointer_declarator", "abstract_pointer_declarator", "pointer_type_declarator")
+    return sum(1 for _ in walk(declarator, *kinds))
+
+
+def extents_of(declarator: Node) -> list[Node]:
+    """Return the extents of an array, the first dimension first."""
+    sizes = [one.child_by_field_name("size") for one in walk(declarator, "array_declarator")]
+    return [size for size in reversed(sizes) if size is not None]
+
+
+def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, Node]]:
+    """Yield variables with what they begin as, also ``(8, 8)`` of ``dim3 grid(8, 8)``.
+
+    Args:
+        body: the code.
+        end: the byte of the source before which they stand.
+    """
+    for one in walk(body, "init_declarator", "function_declarator"):
+        value = one.child_by_field_name("value" if one.type == "init_declarator" else "parameters")
+        name = name_node(one)
+        if value is not None and name is not None and one.end_byte <= end and not extents_of(one):
+            yield text_of(name), value
