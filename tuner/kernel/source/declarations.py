@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.core.errors import KernelError
+from tuner.kernel.source.launches import WrittenLaunch, launches_in
 from tuner.kernel.source.preprocessor import Macro, preprocessed
 from tuner.kernel.source.tree import (
     NAMES,
@@ -26,7 +27,6 @@ from tuner.kernel.source.tree import (
     stars,
     text_of,
     tree_of,
-    variables_of,
     walk,
     words,
 )
@@ -84,19 +84,6 @@ class Symbol:
     constant: bool
     """Whether it is ``__constant__``."""
     initialised: bool
-
-
-@dataclass(frozen=True)
-class WrittenLaunch:
-    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source."""
-
-    kernel: str
-    template: tuple[str, ...]
-    shape: tuple[Node, ...]
-    """Grid, block, and perhaps shared memory and stream."""
-    arguments: tuple[Node, ...]
-    variables: Mapping[str, Node]
-    """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +262,7 @@ class _Reader:
         plain = function is not None and not marks & _OF_DEVICE
         called = {name for name, macro in self.macros.items() if macro.parameters is not None}
         self.items.append(Item(whole, _declared(node) - called, "__global__" in marks, plain))
-        self.launches += _launches(node) if function is not None else ()
+        self.launches += launches_in(node) if function is not None else ()
 
     def _expanded(self, word: str) -> list[str]:
         return re.findall(r'"C"|\w+', self.macros[word].value) if word in self.macros else []
@@ -353,8 +340,8 @@ class _Reader:
     def _parameter(self, node: Node, otherwise: str) -> Parameter:
         declarator = node.child_by_field_name("declarator")
         name = name_node(declarator)
-        stars = stars(declarator) + any(one.type.endswith("array_declarator") for one in walk(declarator))
-        kind = self.type_of([*head_of(node), *["*"] * stars])
+        pointers = stars(declarator) + any(one.type.endswith("array_declarator") for one in walk(declarator))
+        kind = self.type_of([*head_of(node), *["*"] * pointers])
         return Parameter(text_of(name) if name is not None else otherwise, kind)
 
     def type_of(self, words: Sequence[str]) -> CType:
@@ -390,28 +377,6 @@ def _declared(node: Node) -> frozenset[str]:
             last = last.child_by_field_name("name")
         names |= {text_of(last) if last.type in NAMES else "operator"} if last is not None else set()
     return frozenset(names - {""})
-
-
-def _launches(function: Node) -> Iterator[WrittenLaunch]:
-    """Yield the launches that a function has."""
-    for shape in walk(function, "kernel_call_syntax"):
-        call = shape.parent
-        called = call.child_by_field_name("function") if call is not None else None
-        given = call.child_by_field_name("arguments") if call is not None else None
-        if called is None or given is None:
-            continue
-        template: Sequence[Node] = ()
-        while called.type in ("qualified_identifier", "template_function"):
-            if (found := called.child_by_field_name("arguments")) is not None:
-                template = found.named_children
-            called = called.child_by_field_name("name") or called.named_children[-1]
-        yield WrittenLaunch(
-            text_of(called),
-            tuple(map(code, template)),
-            tuple(shape.named_children),
-            tuple(given.named_children),
-            dict(variables_of(function, shape.start_byte)),
-        )
 
 
 def _template_parameter(node: Node) -> tuple[str, str]:

@@ -1,0 +1,47 @@
+"""Launches as sources write them, ``kernel<<<grid, block>>>(arguments)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner.kernel.source.tree import code, text_of, variables_of, walk
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+@dataclass(frozen=True)
+class WrittenLaunch:
+    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source."""
+
+    kernel: str
+    template: tuple[str, ...]
+    shape: tuple[Node, ...]
+    """Grid, block, and perhaps shared memory and stream."""
+    arguments: tuple[Node, ...]
+    variables: Mapping[str, Node]
+    """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers."""
+
+
+def launches_in(function: Node) -> Iterator[WrittenLaunch]:
+    """Yield the launches that a function has."""
+    for shape in walk(function, "kernel_call_syntax"):
+        call = shape.parent
+        called = call.child_by_field_name("function") if call is not None else None
+        given = call.child_by_field_name("arguments") if call is not None else None
+        if called is None or given is None:
+            continue
+        template: Sequence[Node] = ()
+        while called.type in ("qualified_identifier", "template_function"):
+            if (found := called.child_by_field_name("arguments")) is not None:
+                template = found.named_children
+            called = called.child_by_field_name("name") or called.named_children[-1]
+        yield WrittenLaunch(
+            text_of(called),
+            tuple(map(code, template)),
+            tuple(shape.named_children),
+            tuple(given.named_children),
+            dict(variables_of(function, shape.start_byte)),
+        )
