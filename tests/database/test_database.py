@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import CALIBRATION, filled, make_run, make_trial
+from tests.stored import CALIBRATION, filled, make_benchmark, make_run, make_trial, make_winner
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import DatabaseError
-from tuner.core.model import Status, Verification
+from tuner.core.model import Status, Trial, Verification
 from tuner.database import schema
 from tuner.database.database import Database
-from tuner.database.records import Metrics
+from tuner.database.records import Filters, Metrics
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -84,6 +84,27 @@ def test_odd_values_come_back(path: Path) -> None:
     assert stored.verification.worst_ratio == math.inf
     assert math.isnan(stored.verification.norm_error)
     assert stored.error == "lone ? surrogate \0"
+
+
+def test_what_was_not_measured_comes_back_as_that(path: Path) -> None:
+    bare = Trial(0, make_trial(0).configuration, Status.COMPILE_ERROR, error="no")
+    quick = replace(
+        make_trial(1), time_ns=0.5, ci_low_ns=0.4, ci_high_ns=0.6, compile_s=float("nan"), resources=None
+    )
+    with Database.open(path) as database:
+        database.start_run(run := make_run())
+        database.record(run.id, bare)
+        database.record(run.id, quick)
+        first, second = database.trials(run.id)
+        assert replace(first, id=None) == bare
+        assert replace(second, id=None) == replace(quick, compile_s=0.0, sources=(), resources=None)
+        winner = make_winner(second, 0.25, default_time_ns=0.5, confirmed_ns=0.25, edges_verified=False)
+        database.record_winner(run.id, winner)
+        (stored,) = database.winners(Filters()).rows
+        assert stored.winner == winner
+        database.record_benchmark([make_benchmark(time_ns=0.5, ci_low_ns=0.5, sm_clock_hz=0.0)])
+        (benchmark,) = database.benchmarks(Filters()).rows
+        assert (benchmark.time_ns, benchmark.sm_clock_hz) == (0.5, 0.0)
 
 
 def test_numpy_numbers_are_taken(path: Path) -> None:

@@ -65,6 +65,13 @@ def test_rows_that_come_twice_are_written_once(ledger: Ledger) -> None:
     assert (count(ledger, "attempts"), count(ledger, "trials")) == (0, 1)
 
 
+def test_what_writes_and_reads_at_once_is_written_once(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    both = (call_of("attempt", RUN, 0, FIRST), call_of("rows", RUN))
+    assert [write(ledger, 2, *both).error for _ in range(2)] == ["", ""]
+    assert count(ledger, "attempts") == 1
+
+
 def test_what_cannot_be_written_leaves_the_others_rows(ledger: Ledger) -> None:
     other = "00000000-0000-0000-0000-000000000002"
     ledger.give_out("1.1", ["cuda:1"])

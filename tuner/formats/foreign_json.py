@@ -63,9 +63,8 @@ class JsonResults:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.member, self.late, self._count = path, "", False, 0
+        self.path, self.member = path, ""
         self.head: dict[str, Any] = {}
-        self._cut = self._unfinished = False
         for _ in self.results():
             if NEEDED[self.member] <= self.head.keys():
                 break

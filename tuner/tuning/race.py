@@ -232,7 +232,7 @@ class FinalRace:
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,
-            tied=1 + len(tied) if standing.rounds > 1 else 1,
+            tied=1 + len(tied),
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
             versus_incumbent=versus_incumbent,

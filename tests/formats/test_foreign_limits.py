@@ -1,0 +1,193 @@
+"""What just fits is read, and what is one more is refused; and what a value of another tool's file means."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats.test_foreign_said import cache, read, t4, t4_result
+from tuner.core.errors import ExpressionError, RecordingError
+from tuner.formats.files import pieces
+from tuner.formats.foreign import read_results
+from tuner.formats.foreign_recording import stem, storable_value
+from tuner.formats.foreign_results import rate_as_ns, seconds, time_ns_of
+from tuner.formats.results import ABSENT, Results
+from tuner.formats.t1 import parse_values, read_t1
+
+
+def space(folder: Path, *parameters: dict[str, Any], **more: Any) -> Path:
+    path = folder / "a.json"
+    path.write_text(json.dumps({"ConfigurationSpace": {"TuningParameters": parameters, **more}}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "data"),
+    [
+        (
+            "foreign_json.MOST_RESULTS",
+            7,
+            t4([t4_result(i, 1.0) for i in range(4)]),
+        ),  # three entries are no results
+        ("foreign_results.MOST_SETS", 3, t4([{"configuration": {f"p{i}": 1}} for i in range(3)])),
+        (
+            "foreign_results.MOST_SAMPLES",
+            6,
+            t4([t4_result(i, 1.0, times={"runtimes": [1] * 3}) for i in (1, 2)]),
+        ),
+        ("foreign_recording.MAX_PARAMETERS", 1, cache()),
+        ("foreign_recording.MAX_VALUES", 3, cache()),
+        ("foreign_recording.MAX_TEXT", 5, t4([t4_result("abcde", 1.0)])),
+    ],
+)
+def test_as_much_as_a_limit_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, data: Any
+) -> None:
+    monkeypatch.setattr(f"tuner.formats.{limit}", most)
+    assert read(tmp_path / "a.json", data)[0]
+    monkeypatch.setattr(f"tuner.formats.{limit}", most - 1)
+    with pytest.raises(RecordingError):
+        read(tmp_path / "a.json", data)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [
+        ("t1.MOST", {"TuningParameters": 2, "Conditions": 1}),
+        ("t1.MOST", {"TuningParameters": 1, "Conditions": 2}),
+        ("t1.MOST_OF_ALL", 4),
+        ("foreign_json.SPACE_BYTES", 100),
+    ],
+)
+def test_as_much_of_a_space_as_a_limit_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: Any
+) -> None:
+    parameters = [{"Name": "a", "Values": "[1, 2, 3]"}, {"Name": "b", "Values": "[1, 2]"}]
+    path = space(tmp_path, *parameters, Conditions=[{"Expression": "a < b"}, {"Expression": "b > 0"}])
+    assert list(read_t1(path).parameters) == ["a", "b"] and len(read_t1(path).conditions) == 2
+    monkeypatch.setattr("tuner.formats.t1.MOST", {"TuningParameters": 2, "Conditions": 2})
+    monkeypatch.setattr("tuner.formats.t1.MOST_OF_ALL", 5)
+    monkeypatch.setattr("tuner.formats.foreign_json.SPACE_BYTES", path.stat().st_size)
+    assert read_t1(path)
+    monkeypatch.setattr(f"tuner.formats.{limit}", most)
+    with pytest.raises(RecordingError):
+        read_t1(path)
+
+
+def test_the_longest_list_of_values() -> None:
+    for most in ("range(10000)", "range(9999) + [9999]", "[i for i in range(10000)]"):
+        assert parse_values(most) == tuple(range(10_000))
+    for more in ("range(10001)", "range(9999) + [1, 2]", "[i for i in range(101) for j in [1]] * 99"):
+        with pytest.raises(ExpressionError):
+            parse_values(more)
+
+
+@pytest.mark.parametrize(
+    ("default", "kept"), [({}, 4), ({"Default": 8}, 8), ({"Default": 5}, 4), ({"Default": 1}, 1)]
+)
+def test_a_space_without_a_default_has_the_middle_value(
+    tmp_path: Path, default: dict[str, int], kept: int
+) -> None:
+    path = space(tmp_path, {"Name": "a", "Values": "[1, 2, 4, 8]", **default})
+    assert read_t1(path).parameters["a"].default == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "time_ns"),
+    [
+        (1.0, 1.0, 1.0),
+        (0.5, 2.0, 1.0),
+        (0.99, 1.0, None),
+        (9e17, 1.0, 9e17),
+        (1e18, 1.0, None),
+        (1e12, 1e6, None),
+        (1e20, 1e-9, None),  # what a tool writes of a failure, whatever its unit
+        (0, 1.0, None),
+        (-5, 1.0, None),
+        (True, 1e6, None),
+        ("5", 1.0, None),
+        (None, 1.0, None),
+    ],
+)
+def test_which_numbers_are_times(value: object, unit: float, time_ns: float | None) -> None:
+    assert time_ns_of(value, unit) == time_ns
+    assert seconds(value, unit) == (time_ns or 0.0) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("rate", "time_ns"),
+    [
+        (2.0, 5e8),
+        (9e17, 1e9 / 9e17),
+        (1e18, None),
+        (2e-18, 1e9 / 2e-18),
+        (1e-18, None),
+        (0, None),
+        (True, None),
+        ("2", None),
+    ],
+)
+def test_which_numbers_are_rates(rate: object, time_ns: float | None) -> None:
+    assert rate_as_ns(rate) == time_ns
+
+
+def test_which_values_a_parameter_may_have() -> None:
+    assert all(map(storable_value, (0, -1.5, True, "", "a b", 2**63 - 1, 1 - 2**63)))
+    assert not any(
+        map(storable_value, (2**63, -(2**63), float("inf"), float("nan"), None, [], "a\n", "\ud800"))
+    )
+
+
+def test_compact_json_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(cache(), separators=(",", ":")))
+    assert len(read_results(path).rows) == 3
+
+
+def test_of_three_kinds_of_results_that_are_left_out_all_are_named(tmp_path: Path) -> None:
+    results = [t4_result(i, 1.0 + i) for i in range(6)]
+    for result, name in zip(results[3:], ("a", "b", "cde"), strict=True):
+        result["configuration"] |= dict.fromkeys(name, 1)
+    assert "1 with a, 1 with b, 1 with c, d, e" in (note := read(tmp_path / "a.json", t4(results))[1])
+    assert "others" not in note
+    results[5]["configuration"]["f"] = 1
+    assert "1 with c, d, e and others" in read(tmp_path / "a.json", t4(results))[1]
+
+
+def test_of_impossible_times_the_first_three_are_named_and_errors_are_cut(tmp_path: Path) -> None:
+    _, note = read(tmp_path / "a.json", cache((1.0, -1.0, -2.0, -3.0, -4.0)))
+    assert "without a possible time: 4 (-1.0, -2.0, -3.0)" in note
+    (tmp_path / "a.json").write_text(json.dumps(cache((1.0, "e" * 300))))
+    assert [row.error for row in read_results(tmp_path / "a.json").rows.values()] == ["", "e" * 200]
+
+
+def test_a_file_of_as_many_bytes_as_allowed_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data = tmp_path / "a.json.gz", b"x" * (3 << 20)
+    path.write_bytes(gzip.compress(data))
+    read_again = list(pieces(path, len(data)))
+    assert b"".join(read_again) == data and max(map(len, read_again)) <= 1 << 20
+    with pytest.raises(RecordingError, match="larger than 2 MiB"):
+        list(pieces(path, len(data) - 1))
+    monkeypatch.setattr("tuner.formats.files.MOST_MEMBERS", 3)
+    path.write_bytes(3 * gzip.compress(b"x"))
+    assert b"".join(pieces(path, 3)) == b"xxx"
+    path.write_bytes(4 * gzip.compress(b"x"))
+    with pytest.raises(RecordingError, match="compressed parts"):
+        list(pieces(path, 4))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.T4.json", "a.T4.json.gz", "a"])
+def test_the_name_of_a_file_is_that_of_what_it_is_about(name: str) -> None:
+    assert stem(Path("b") / name) == "a"
+
+
+def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -> None:
+    occurring = {"x": [2, "b", 1], "y": [1], "z": [ABSENT]}
+    table = Results(None, None, (), (), (), occurring, frozenset("xz"), ())  # type: ignore[arg-type]
+    assert table.parameters == {"x": [1, 2, "b", ABSENT], "y": [1], "z": [ABSENT]}
