@@ -31,7 +31,7 @@ races.close()
 
 
 @pytest.mark.parametrize(
-    "problem", ["gemm 512x512x512", "gemm 512x512x65536", "reduce 1048576", "saxpy 1048576"]
+    "problem", ["gemm 512x512x512", "gemm 512x512x65536", "reduce 1048576", "saxpy 1048576", "sort"]
 )
 def test_calls_take_as_long_as_the_tuners_own_launches(problem: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACE, str(ROOT), str(tmp_path), problem]

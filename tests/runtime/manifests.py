@@ -94,6 +94,13 @@ TILED = {
         },
     ],
 }
+REPEATED: dict[str, Any] = {
+    **PLAIN["launches"][0],  # type: ignore[index]
+    "repeat": [{"name": "level", "count": ["log2", "m"]}, {"name": "step", "count": ["+", "level", 1]}],
+    "when": ["!=", "step", 0],
+    "arguments": [{"one_of": ["a", "copy"], "index": ["%", "step", 2]}, {"value": "level", "dtype": "int32"}],
+}
+"""A launch in two loops, for the configuration with scratch memory."""
 HEAD: dict[str, Any] = {
     "format": "kernel-tune bundle",
     "version": 1,

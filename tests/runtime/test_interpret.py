@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.manifests import LIMITS, SHA, manifest_with
+from tests.runtime.manifests import LIMITS, REPEATED, SHA, manifest_with
 from tuner.core.errors import CallError
 from tuner.runtime.interpret import (
     ConcretePlan,
@@ -21,6 +21,7 @@ from tuner.runtime.launch_limits import rounded
 from tuner.runtime.manifest import read_manifest
 
 TILED = "configurations.1"
+LOOP = {"name": "step", "count": ["+", "level", 1]}
 SIZES = {"m": 1000, "n": 256, "k": 4128}
 
 
@@ -69,6 +70,25 @@ def test_launches_arguments_and_scratch_are_left_out() -> None:
     assert not launch.needs_cluster_order
     assert concrete.scalar_positions == {"alpha": ((0, 6),)}
     assert launch.resident
+
+
+def test_launches_repeat() -> None:
+    repeated = interpreted((f"{TILED}.launches.0", REPEATED), m=8).plan.launches[:-1]
+    assert [launch.arguments for launch in repeated] == [
+        (("buffer", "copy", 0), ("scalar", "int32", 1)),
+        (("buffer", "copy", 0), ("scalar", "int32", 2)),
+        (("buffer", "a", 0), ("scalar", "int32", 2)),
+    ]
+    assert [launch.code for launch in repeated] == [0, 0, 0]
+    with pytest.raises(InvalidForProblemError, match="index = 2, and one_of has 2"):
+        interpreted(
+            (f"{TILED}.launches.0", {**REPEATED, "arguments": [{"one_of": ["a", "copy"], "index": "step"}]}),
+            m=8,
+        )
+    with pytest.raises(InvalidForProblemError, match="repeat more than 4096 times"):
+        interpreted(
+            (f"{TILED}.launches.0", {**REPEATED, "repeat": [{"name": "level", "count": "m"}, LOOP]}), m=4096
+        )
 
 
 def test_what_is_zeroed_once_comes_first() -> None:

@@ -60,6 +60,7 @@ def test_a_file_is_known_by_its_digest() -> None:
 
 
 LAUNCH = "configurations.1.launches.1"
+LOOP = {"name": "level", "count": 2}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,14 @@ LAUNCH = "configurations.1.launches.1"
         ((f"{LAUNCH}.arguments.2", {"tensor": "a", "scalar": "alpha"}), "the key 'scalar' is unknown"),
         ((f"{LAUNCH}.arguments.2", {}), "it must have tensor, scratch"),
         ((f"{LAUNCH}.arguments.2", "a"), r"arguments\[2\]: it must be an object"),
+        ((f"{LAUNCH}.repeat", [LOOP, LOOP]), r"repeat\[1\]: level is there twice"),
+        ((f"{LAUNCH}.repeat", [{**LOOP, "name": "m"}]), "m is there twice"),
+        ((f"{LAUNCH}.repeat", [{**LOOP, "count": "level"}]), "unknown name 'level'"),
+        ((f"{LAUNCH}.repeat", [{**LOOP, "step": 2}]), "the key 'step' is unknown"),
+        ((f"{LAUNCH}.repeat", [{**LOOP, "name": f"l{n}"} for n in range(9)]), "a list of 0 to 8 items"),
+        ((f"{LAUNCH}.grid", ["level"]), "unknown name 'level'"),
+        ((f"{LAUNCH}.arguments.2", {"one_of": ["a", "q"], "index": 0}), "there is no one_of q"),
+        ((f"{LAUNCH}.arguments.2", {"one_of": ["a"]}), "index is missing"),
         (("winners.0.configuration", 3), r"winners\[0\]: there is no configuration 3"),
         (("winners.0.computation", 1), r"winners\[0\]: configuration 1 is for another computation"),
         (("winners.0.sizes", {"m": 1}), "sizes must be m, n, k"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.cpp_interface import sanitized
-from tests.runtime.manifests import MANIFEST, SHA
+from tests.runtime.manifests import MANIFEST, PLAIN, REPEATED, SHA, TILED
 from tuner.core.errors import BundleError
 from tuner.runtime.manifest import read_manifest
 
@@ -22,7 +22,8 @@ PORTFOLIO = {
         {"sizes": {"m": 16, "n": 4096, "k": 4096}, "residuals": [-3, None]},
     ],
 }  # fmt: skip
-WHOLE = {**MANIFEST, "portfolios": [PORTFOLIO]}
+REPEATING = {**TILED, "launches": [*TILED["launches"], REPEATED]}
+WHOLE = {**MANIFEST, "configurations": [PLAIN, REPEATING, {**PLAIN, "cc": 80}], "portfolios": [PORTFOLIO]}
 VALUES = [
     *(
         None,
@@ -86,6 +87,8 @@ VALUES = [
     ),
     *(
         {"cluster_order": 8},
+        {"name": "level", "count": "m"},
+        {"one_of": ["bias", "tickets"], "index": "level"},
         {"value": 1, "dtype": "int32"},
         {"value": 1, "dtype": "bfloat16"},
         {"scratch": "copy"},
@@ -104,6 +107,8 @@ KEYS = [
     "mode",
     "transposed",
     "swizzle",
+    "repeat",
+    "index",
     "m",
 ]
 BYTES = b'{}[]",:0123456789.eE+-\\u\x80\xff truefalsnm*/%'

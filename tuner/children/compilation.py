@@ -12,7 +12,7 @@ from tuner.core.errors import KernelError
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.kernel.occupancy import occupancy
-from tuner.runtime.launches import Plan
+from tuner.runtime.launches import Launch, Plan
 
 
 class RenderRequest(Message, frozen=True):
@@ -61,7 +61,7 @@ class Compilation(Record, frozen=True):
     log: str = ""
     compile_s: float = 0.0
     refused: int | None = None
-    """Number of the launch that any driver would refuse; None if there is none."""
+    """Number of the code of which any driver would refuse a launch; None if there is none."""
     changed: bool = False
     """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
 
@@ -74,30 +74,40 @@ def with_occupancy(compilation: Compilation, plan: Plan, gpu: Gpu) -> Compilatio
 
     Code that lacks a variable which its launch fills does not count as compiled.
     """
-    resources, errors = [], []
     try:
-        for launch, cubin in zip(plan.launches, compilation.cubins, strict=True):
+        for (launch, *_), cubin in zip(plan.by_code, compilation.cubins, strict=True):
             require_variables(cubin, launch)
     except KernelError as error:
         return structs.replace(compilation, status=Status.COMPILE_ERROR, error=str(error), log="")
-    launches = zip(plan.launches, compilation.resources, compilation.cubins, compilation.entries, strict=True)
-    for launch, compiled, cubin, entry in launches:
-        shared = compiled.static_shared_bytes + launch.shared_bytes
-        fit = occupancy(gpu, launch.threads, compiled.registers, shared, carveout=launch.carveout)
-        refused = refused_launch(cubin, entry, launch)
-        if fit.active_blocks == 0 and not refused:
-            too_much = {
-                "registers": f"too many registers, {compiled.registers} in each of {launch.threads} threads",
-                "shared memory": f"too much shared memory, {compiled.static_shared_bytes} static and "
-                f"{launch.shared_bytes} dynamic bytes of at most {gpu.shared_bytes_optin}",
-            }
-            refused = f"not one block fits on an SM: {too_much.get(fit.limiter, f'too many {fit.limiter}')}"
-        errors.append(refused)
-        resources.append(
-            replace(compiled, dynamic_shared_bytes=launch.shared_bytes, active_blocks=fit.active_blocks)
+    resources, errors = [], []
+    codes = zip(plan.by_code, compilation.resources, compilation.cubins, compilation.entries, strict=True)
+    for launches, compiled, cubin, entry in codes:
+        fits = [_fit(gpu, compiled, launch) for launch in launches]
+        refused = (
+            refused_launch(cubin, entry, one) or why for one, (_, why) in zip(launches, fits, strict=True)
         )
+        errors.append(next(filter(None, refused), ""))
+        shared = max(launch.shared_bytes for launch in launches)
+        blocks = min(active for active, _ in fits)
+        resources.append(replace(compiled, dynamic_shared_bytes=shared, active_blocks=blocks))
     compilation = structs.replace(compilation, resources=tuple(resources), plan=plan)
     number = next((number for number, error in enumerate(errors) if error), None)
     if number is None:
         return compilation
     return structs.replace(compilation, status=Status.INVALID_CONFIG, error=errors[number], refused=number)
+
+
+def _fit(gpu: Gpu, compiled: Resources, launch: Launch) -> tuple[int, str]:
+    """Return how many blocks of a launch fit on an SM, and if not one does, why."""
+    static = compiled.static_shared_bytes
+    fit = occupancy(
+        gpu, launch.threads, compiled.registers, static + launch.shared_bytes, carveout=launch.carveout
+    )
+    if fit.active_blocks:
+        return fit.active_blocks, ""
+    too_much = {
+        "registers": f"too many registers, {compiled.registers} in each of {launch.threads} threads",
+        "shared memory": f"too much shared memory, {static} static and {launch.shared_bytes} dynamic bytes of at most "
+        f"{gpu.shared_bytes_optin}",
+    }
+    return 0, f"not one block fits on an SM: {too_much.get(fit.limiter, f'too many {fit.limiter}')}"

@@ -39,7 +39,7 @@ class Candidate(Record, frozen=True):
 
     plan: Plan
     cubins: tuple[bytes, ...]
-    """Of each launch, as are the entries."""
+    """Of each of the plan's codes, as are the entries."""
     entries: tuple[str, ...]
 
 

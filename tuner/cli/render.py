@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ MARK = "// tune render: "
 
 @dataclass(frozen=True)
 class _Rendered:
-    """One launch of a configuration."""
+    """The code of one launch of a configuration, or of all that repeat it."""
 
     spec: LaunchSpec
-    launch: Launch
+    launches: Sequence[Launch]
+    """In order, mostly one."""
     source: str
     """What is compiled."""
     entry: str
@@ -98,8 +99,8 @@ def _rendered(chosen: configurations.ChosenConfiguration) -> tuple[Plan, list[_R
         return texts
 
     told = apart(rendered, kernel.file.name)
-    launches = zip(specs, plan.launches, told, strict=True)
-    return plan, [_Rendered(spec, launch, *texts) for spec, launch, texts in launches]
+    codes = zip(specs, plan.by_code, told, strict=True)
+    return plan, [_Rendered(spec, launches, *texts) for spec, launches, texts in codes]
 
 
 def _text(
@@ -135,11 +136,27 @@ def _head(
     lines = (
         f"launch {number} of {len(launches)} of {chosen.configuration}",
         f"{chosen.problem} on {gpu.name}",
-        f"{launch.entry}({configurations.arguments_text(launch.launch)})",
-        configurations.shape_text(launch.launch),
+        *_calls(launch),
         f"options: {' '.join(options)}",
     )
     return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
+
+
+MOST_CALLS = 4
+"""Of one code, in a comment; --json has all."""
+
+
+def _calls(code: _Rendered) -> Iterator[str]:
+    """Yield arguments and shape of a code's launch; of many the first and the last."""
+    if len(code.launches) > 1:
+        yield f"repeats {len(code.launches)} times:"
+    for number, launch in enumerate(code.launches, 1):
+        if MOST_CALLS <= number < len(code.launches):
+            if number == MOST_CALLS:
+                yield "..."
+            continue
+        yield f"{code.entry}({configurations.arguments_text(launch)})"
+        yield configurations.shape_text(launch)
 
 
 def _comment(text: str) -> str:
@@ -169,7 +186,8 @@ def _as_json(
             {
                 "number": number,
                 "template": str(launch.spec.template),
-                **configurations.launch_record(launch.entry, launch.launch),
+                **configurations.launch_record(launch.entry, launch.launches[0]),
+                **_repeated(launch, plan),
                 "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
                 "source": launch.source if exact else _with_lines(chosen, launch),
             }
@@ -177,6 +195,15 @@ def _as_json(
             for launch in [launches[number - 1]]
         ],
     }
+
+
+def _repeated(code: _Rendered, plan: Plan) -> dict[str, Any]:
+    """Return all launches of a code that repeats, each with its place among the plan's, from 1."""
+    if len(code.launches) == 1:
+        return {}
+    places = [place for place, one in enumerate(plan.launches, 1) if one.code == code.launches[0].code]
+    records = [configurations.launch_record(code.entry, one) for one in code.launches]
+    return {"repeats": [{"place": place, **one} for place, one in zip(places, records, strict=True)]}
 
 
 def _write(folder: Path, texts: Mapping[str, str], *, force: bool) -> None:

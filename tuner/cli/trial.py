@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -126,7 +127,7 @@ def _recomputed(stored: StoredTrial, db: Path) -> Launches:
         entries = apart(lambda: [render_entry(kernel, spec, names) for spec in specs], kernel.file.name)
     except TunerError as error:
         return (), f"not known: {error.problem}"
-    return list(zip(entries, plan.launches, strict=True)), "; ".join(chosen.notes)
+    return [(entries[launch.code], launch) for launch in plan.launches], "; ".join(chosen.notes)
 
 
 def _as_json(stored: StoredTrial, launches: Launches) -> dict[str, object]:
@@ -170,10 +171,7 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
             ("true error", _true_error_text(trial.verification)),
             ("variant", trial.configuration.variant),
             *((f"  {name}", value) for name, value in trial.configuration.parameters),
-            *(
-                (f"launch {i}", f"{of}: {shape_text(launch)}")
-                for i, (of, launch) in enumerate(launches[0], 1)
-            ),
+            *_launch_rows(launches[0]),
             ("launches", launches[1]),
             ("samples", _samples_text(trial)),
             ("outliers", f"{stored.outliers} of {len(trial.samples_ns)}" if trial.samples_ns else ""),
@@ -191,6 +189,15 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
         click.echo("\n--- compiler log")
         lines = trial.compile_log.splitlines()
         click.echo("\n".join(printable(line.replace("\t", "    ")) for line in lines))
+
+
+def _launch_rows(launches: Iterable[tuple[str, Launch]]) -> Iterator[tuple[str, str]]:
+    """Yield a row for each launch, and one for neighbours that differ in their arguments alone."""
+    first = 1
+    for text, group in groupby(f"{of}: {shape_text(launch)}" for of, launch in launches):
+        last = first + len(list(group)) - 1
+        yield f"launch {first}" if first == last else f"launches {first}-{last}", text
+        first = last + 1
 
 
 def _sources_text(trial: Trial) -> str:

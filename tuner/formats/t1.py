@@ -123,6 +123,8 @@ def t1_of(kernel: KernelSpec, variant: VariantSpec, problem: Problem, gpu: Gpu) 
     Raises:
         DatabaseError: a condition that plain Python cannot express, or an argument that the format does not have.
     """
+    if any(launch.repeat for launch in variant.launches):
+        raise DatabaseError("the format has no word for launches that repeat", "export another variant")
     constants = {n: v for n, v in kernel.environment(problem, gpu).items() if n not in variant.parameters}
     launch = kernel.launches(problem, gpu, Configuration.of(variant.name, variant.defaults))[0]
     return {

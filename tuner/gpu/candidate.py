@@ -183,7 +183,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
                 byte = 0 if buffer.zeroed_once else 0xFF
                 loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
         loaded.launches = len(candidate.plan.launches)
-        for cubin, launch in zip(candidate.cubins, candidate.plan.launches, strict=True):
+        for cubin, (launch, *_) in zip(candidate.cubins, candidate.plan.by_code, strict=True):
             loaded.modules.append(check(cu.cuModuleLoadData(cubin)))
             loaded.allocates |= calls_malloc(cubin)
             filled = filled_from(loaded.modules[-1], cubin, launch, data.addresses())
@@ -201,10 +201,14 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
                 [
-                    Kernel(module, entry, launch, addresses, cluster_order)
-                    for module, entry, launch in zip(
-                        loaded.modules, candidate.entries, candidate.plan.launches, strict=True
+                    Kernel(
+                        loaded.modules[launch.code],
+                        candidate.entries[launch.code],
+                        launch,
+                        addresses,
+                        cluster_order,
                     )
+                    for launch in candidate.plan.launches
                 ]
             )
     except BaseException:

@@ -62,14 +62,13 @@ def unlaunchable(
 def _refusals(kernel: KernelSpec, variant: VariantSpec, gpu: Gpu) -> Iterator[tuple[str, Expression]]:
     """Return why a launch of a variant is refused, each with the condition that says where."""
     whens = [f"not ({launch.when.text})" for launch in variant.launches if launch.when is not None]
-    if len(whens) == len(variant.launches):
+    if len(whens) == len(variant.launches) and not any(launch.repeat for launch in variant.launches):
         yield "having no launch", parse(" and ".join(whens))
     for launch in variant.launches:
         for reason, condition in _of_launch(kernel, variant, launch, gpu):
-            yield (
-                reason,
-                parse(condition if launch.when is None else f"({launch.when.text}) and ({condition})"),
-            )
+            refused = parse(f"{launch.condition} and ({condition})" if launch.condition else condition)
+            if not refused.names & launch.varying:  # else its plan says it
+                yield reason, refused
 
 
 def _of_launch(

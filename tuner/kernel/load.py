@@ -121,7 +121,8 @@ def kernel_of(file: KernelFile) -> KernelSpec:
     baselines = read_baselines(top.table("baselines"), problem.tensors, names)
     compile_options, include = _compile(top.table("compile"), folder)
     variants = read_variants(top, folder, names)
-    check_definitions(top, names, {name for variant in variants.values() for name in variant.parameters})
+    loops = {name for variant in variants.values() for launch in variant.launches for name in launch.varying}
+    check_definitions(top, names, loops.union(*(variant.parameters for variant in variants.values())))
     initial, matmul, costs = read_first_tried(top, file.initial, names, variants)
     kernel = KernelSpec(
         name=name,

@@ -47,7 +47,7 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     )
     _, _ = maker.scratch, maker.scalars  # what is wrong with them is said first
     require_fitting(maker.tensors, kernel.file.name)
-    plan = maker.plan(kernel.launches(problem, gpu, configuration))
+    plan = maker.plan(kernel.variants[configuration.variant].launches)
     return replace(plan, state=kernel.variants[configuration.variant].state)
 
 

@@ -126,15 +126,19 @@ def _conditions(variant: VariantSpec, names: Sequence[str]) -> list[tuple[str, E
         )
         for name in names
         for number, launch in enumerate(variant.launches, 1)
+        if not _varies(launch)
     ]
 
 
 def _condition(name: str, launch: LaunchSpec) -> Expression:
     """Return a rule's condition on a launch; it is true where the launch is left out."""
     condition = RULES[name].of(threads_of(launch))
-    if launch.when is None:
-        return condition
-    return parse(f"not ({launch.when.text}) or ({condition.text})")
+    return parse(f"not ({launch.condition}) or ({condition.text})") if launch.condition else condition
+
+
+def _varies(launch: LaunchSpec) -> bool:
+    """Return whether its block differs from pass to pass of a loop, so that no rule holds for all of them."""
+    return any(side.names & launch.varying for side in launch.block)
 
 
 def threads_of(launch: LaunchSpec) -> str:
@@ -171,7 +175,7 @@ def excluded(
             by[name] = None
             continue
         holds = np.ones(len(matrix), dtype=bool)
-        for launch in variant.launches:
+        for launch in (one for one in variant.launches if not _varies(one)):
             holds &= np.broadcast_to(
                 _condition(name, launch).holds_many({**constants, **columns}), holds.shape
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.core.errors import ExpressionError, KernelError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.array import ArrayExpression
@@ -20,6 +20,7 @@ from tuner.kernel.functions import PythonFunction
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, first_unmet
 from tuner.runtime.entries import ScalarEntry, TensorEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS, MAX_SIZE
+from tuner.runtime.repeats import expanded
 
 
 @dataclass(frozen=True)
@@ -181,22 +182,16 @@ class KernelSpec:
         return expression.text
 
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
-        """Return a configuration's launches for a problem, in order.
+        """Return those launches of a variant that a problem has, each once, in the file's order.
 
-        Raises:
-            KernelError: there is none.
+        Errors as of :func:`tuner.runtime.repeats.expanded`.
         """
         variant = self.variants[configuration.variant]
-        if all(launch.when is None for launch in variant.launches):
+        if all(launch.when is None and not launch.repeat for launch in variant.launches):
             return variant.launches
         names = {**self.environment(problem, gpu), **configuration.values}
-        launches = tuple(item for item in variant.launches if item.when is None or item.when.evaluate(names))
-        if not launches:
-            raise KernelError(
-                f"variant {variant.name} has no launch for {problem}",
-                "at least one launch's when must be true wherever the variant's requires is",
-            )
-        return launches
+        launched = sorted({index for index, _ in expanded(variant.launches, names, problem)})
+        return tuple(variant.launches[index] for index in launched)
 
     def present(self, problem: Problem) -> dict[str, TensorEntry]:
         """Return the tensors that a problem has."""

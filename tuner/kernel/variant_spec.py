@@ -43,6 +43,14 @@ class LaunchSpec(LaunchEntry):
 
     template: Path = Path()
 
+    @property
+    def condition(self) -> str:
+        """Where it is launched, as far as no pass of its loops decides that; empty for everywhere."""
+        texts = [f"({loop.count.text}) > 0" for loop in self.repeat if not loop.count.names & self.varying]
+        if self.when is not None and not self.when.names & self.varying:
+            texts.append(f"({self.when.text})")
+        return " and ".join(texts)
+
 
 Constraints = tuple[tuple[str, Expression], ...]
 """Pairs of the reason shown to users and the condition that must be true."""

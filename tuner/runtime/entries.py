@@ -94,6 +94,31 @@ class ArgumentEntry:
     """Pass a table of cluster numbers by value; so many consecutive numbers share what they read. 0: no argument."""
     kind: str = ""
     """What a manifest says that the name is: ``tensor``, ``scratch`` or ``scalar``."""
+    one_of: tuple[str, ...] = ()
+    """Tensors and scratch memory, of which ``index`` says which is passed."""
+    index: Expression | None = None
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Each name that it may be passed by."""
+        instead = self.map.instead if self.map is not None else ()
+        return (*((self.name,) if self.name else ()), *instead, *self.one_of)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that decide what is passed."""
+        cut = (*self.map.box, self.map.swizzle, self.map.promotion) if self.map is not None else ()
+        return (*cut, *(one for one in (self.value, self.cluster_order, self.index) if one is not None))
+
+
+@dataclass(frozen=True)
+class RepeatEntry:
+    """A loop around launches."""
+
+    name: str
+    """By which expressions within it know the pass, from 0."""
+    count: Expression
+    """Of passes; of a loop within another for each pass of that."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +147,22 @@ class LaunchEntry:
     """Names of files in a bundle."""
     constants: tuple[tuple[str, str], ...] = ()
     """Variables of the code, each with the input that it is filled from before the launch; in no manifest."""
+    repeat: tuple[RepeatEntry, ...] = ()
+    """The loops that it is in, the outermost first. Neighbours whose first loops have the same names share these."""
+
+    @property
+    def varying(self) -> frozenset[str]:
+        """Names with another value in each pass."""
+        return frozenset(loop.name for loop in self.repeat)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that decide how it is launched."""
+        sides = (*self.grid, *self.block, *self.cluster, self.shared_bytes)
+        others = (self.carveout, self.alignment, self.when, self.resident)
+        arguments = (one for argument in self.arguments for one in argument.expressions)
+        loops = (loop.count for loop in self.repeat)
+        return (*sides, *(one for one in others if one is not None), *arguments, *loops)
 
 
 Constraints = tuple[tuple[str, Expression], ...]

@@ -91,16 +91,16 @@ def _concrete(
     for buffer in (*maker.scratch, *maker.tensors):
         if buffer.size_bytes > MAX_BYTES:
             raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
-    launches = tuple(launch for launch in entry.launches if maker.true(launch.when))
-    if not launches:
-        raise UnlaunchableError("it has no launch for these sizes")
+    steps = [(entry.launches[index], at) for index, at in maker.steps(entry.launches)]
     positions: dict[str, tuple[tuple[int, int], ...]] = {}
-    for index, launch in enumerate(launches):
-        for position, argument in enumerate(maker.passed(launch)):
+    for number, (launch, at) in enumerate(steps):
+        for position, argument in enumerate(at.passed(launch)):
             if argument.kind == "scalar":
-                positions[argument.name] = (*positions.get(argument.name, ()), (index, position))
+                positions[argument.name] = (*positions.get(argument.name, ()), (number, position))
     workspace = _workspace(maker.scratch)
-    return ConcretePlan(configuration, maker.plan(launches), launches, maker.tensors, positions, workspace)
+    launches = tuple(launch for launch, _ in steps)
+    plan = maker.plan(entry.launches)
+    return ConcretePlan(configuration, plan, launches, maker.tensors, positions, workspace)
 
 
 def _workspace(scratch: Iterable[Buffer]) -> Workspace:

@@ -92,6 +92,8 @@ class Launch:
     """Whether it may begin before the kernel before it has ended, for whose end it waits itself."""
     constants: tuple[tuple[str, str, int], ...] = ()
     """Variables of the code, each with the input that it is filled from, and its bytes."""
+    code: int = 0
+    """Which of the plan's codes it launches: those of a loop launch theirs in each pass."""
 
     @property
     def threads(self) -> int:
@@ -117,3 +119,11 @@ class Plan:
     scratch: tuple[Buffer, ...]
     state: tuple[str, ...] = ()
     """Variables of the code in which it keeps something from one run to the next, on purpose."""
+
+    @property
+    def by_code(self) -> tuple[tuple[Launch, ...], ...]:
+        """The launches of each code, in order."""
+        groups: dict[int, list[Launch]] = {}
+        for launch in self.launches:
+            groups.setdefault(launch.code, []).append(launch)
+        return tuple(tuple(groups[code]) for code in sorted(groups))

@@ -21,6 +21,7 @@ from .entries import (
     PointEntry,
     PortfolioEntry,
     ProbeEntry,
+    RepeatEntry,
     ScalarEntry,
     ScratchEntry,
     TensorEntry,
@@ -28,6 +29,7 @@ from .entries import (
 )
 from .expressions import Expression, check
 from .launch_limits import DEVICE_LIMITS, MAX_SIZE
+from .repeats import MAX_LOOPS
 from .strict_json import (
     FILE,
     JsonObject,
@@ -130,6 +132,7 @@ class _Reader:
     def __init__(self, sizes: tuple[str, ...]) -> None:
         self._sizes = sizes
         self._names = frozenset((*sizes, *DEVICE_LIMITS))
+        self._read_launch = self._launch_reader()
         expression, shape = self._expression, list_of(self._expression, 0, MAX_DIMENSIONS)
         tensor = record_of(
             TensorEntry, {"transposed": None, "when": None},
@@ -149,7 +152,7 @@ class _Reader:
             ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": ()},
             computation=_index, cc=_cc, variant=text, parameters=mapping_of(_name, plain),
             requires=list_of(record_of(_condition, reason=text, holds=expression)), scratch=list_of(scratch),
-            launches=list_of(self._launch_reader(), 1),
+            launches=list_of(self._launch, 1),
         )  # fmt: skip
         self.winner = record_of(
             WinnerEntry, {"mode": ""},
@@ -169,11 +172,28 @@ class _Reader:
         flags = {"cooperative": False, "programmatic": False}
         absent = dict.fromkeys(("when", "carveout", "alignment", "resident"))
         return record_of(
-            LaunchEntry, {**absent, **flags, "shared_bytes": Expression(0), "cluster": ()},
+            LaunchEntry, {**absent, **flags, "shared_bytes": Expression(0), "cluster": (), "repeat": ()},
+            repeat=list_of(self._loop, 0, MAX_LOOPS),  # first, for what follows may name the loops
             cubin=_sha, source=_sha, entry=_entry, when=expression, grid=sides, block=sides,
             shared_bytes=expression, cluster=list_of(expression, 0, 3), cooperative=flag, programmatic=flag,
             carveout=expression, alignment=expression, resident=expression, arguments=list_of(self._argument),
         )  # fmt: skip
+
+    def _launch(self, value: Any, where: str) -> LaunchEntry:
+        outside = self._names
+        try:
+            return self._read_launch(value, where)
+        finally:
+            self._names = outside
+
+    def _loop(self, value: Any, where: str) -> RepeatEntry:
+        """Read a loop; what follows of its launch may use its name."""
+        table = JsonObject(value, where)
+        loop = RepeatEntry(table.take("name", _name), table.take("count", self._expression))
+        if loop.name in self._names:
+            refuse(where, f"{loop.name} is there twice")
+        self._names |= {loop.name}
+        return table.done(loop)
 
     def _expression(self, value: Any, where: str) -> Expression:
         try:
@@ -197,8 +217,11 @@ class _Reader:
             return table.done(ArgumentEntry(value=number, dtype=table.take("dtype", _dtype)))
         if table.has("cluster_order"):
             return table.done(ArgumentEntry(cluster_order=table.take("cluster_order", self._expression)))
+        if table.has("one_of"):
+            several = table.take("one_of", list_of(_name, 1))
+            return table.done(ArgumentEntry(one_of=several, index=table.take("index", self._expression)))
         if not table.has("map"):
-            refuse(where, "it must have tensor, scratch, scalar, value, map or cluster_order")
+            refuse(where, "it must have tensor, scratch, scalar, value, one_of, map or cluster_order")
         first, *instead = table.take("map", list_of(_name, 1))
         cut = MapEntry(
             table.take("box", list_of(self._expression, 2, 2)),
@@ -226,12 +249,13 @@ def _check_configurations(manifest: Manifest) -> None:
         scalars = {item.name for item in computation.scalars}
         scratch = {item.name for item in configuration.scratch}
         check_different((*tensors, *scalars, *(item.name for item in configuration.scratch)), where)
-        named = {"tensor": tensors, "scalar": scalars, "scratch": scratch, "map": tensors | scratch}
+        both = tensors | scratch
+        named = {"tensor": tensors, "scalar": scalars, "scratch": scratch, "map": both, "one_of": both}
         for index, launch in enumerate(configuration.launches):
             for argument in launch.arguments:
-                kind = "map" if argument.map else argument.kind
-                for name in (argument.name, *argument.map.instead) if argument.map else (argument.name,):
-                    if name and name not in named[kind]:
+                kind = argument.kind or ("map" if argument.map else "one_of")
+                for name in argument.buffers:
+                    if name not in named[kind]:
                         refuse(f"{where}.launches[{index}]", f"there is no {kind} {name}")
                 numbered = argument.cluster_order is not None and argument.cluster_order.tree != 0
                 if numbered and configuration.cc not in manifest.probe:

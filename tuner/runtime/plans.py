@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from .launch_limits import (
     triple,
 )
 from .launches import Argument, Buffer, Launch, Plan
+from .repeats import Names, expanded
 
 MAX_FLOAT = 1e300
 """Of what tensors are filled with: a difference of two has room."""
@@ -44,7 +46,7 @@ class PlanMaker:
 
     def __init__(
         self,
-        names: Mapping[str, Any],
+        names: Names,
         tensors: Iterable[TensorEntry],
         scalars: Iterable[ScalarEntry],
         scratch: Sequence[ScratchEntry] = (),
@@ -110,18 +112,35 @@ class PlanMaker:
         entries: list[TensorEntry | ScratchEntry] = [*self._tensors, *self._scratch]
         return {f"{item.name}{suffix}": self.true(item.when) for item in entries for suffix in self._suffixes}
 
-    def plan(self, launches: Iterable[LaunchEntry]) -> Plan:
+    def steps(self, entries: Sequence[LaunchEntry]) -> list[tuple[int, PlanMaker]]:
+        """Return what is launched, in order: the index of its entry, and what makes launches of that pass.
+
+        Errors as of :func:`~.repeats.expanded`.
+        """
+        _ = self.scratch, self.scalars, self.tensors, self._present  # no pass decides these
+        return [
+            (index, self if names is self._names else self._with(names))
+            for index, names in expanded(entries, self._names, self._problem)
+        ]
+
+    def _with(self, names: Names) -> PlanMaker:
+        other = copy(self)
+        other._names = names
+        return other
+
+    def plan(self, entries: Sequence[LaunchEntry]) -> Plan:
         """Return launches, and the scratch memory between them.
 
         Raises:
-            KernelError: an expression has a value that is none of its kind.
-            UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
+            KernelError: there is no launch, or an expression has a value that is none of its kind.
+            UnlaunchableError: there are too many, or a grid, block or amount of shared memory is beyond a limit.
         """
-        scratch, _, _ = self.scratch, self.scalars, self.tensors
-        return Plan(tuple(self.launch(entry) for entry in launches), scratch)
+        scratch, steps = self.scratch, self.steps(entries)
+        codes = {index: code for code, index in enumerate(sorted({index for index, _ in steps}))}
+        return Plan(tuple(maker.launch(entries[index], codes[index]) for index, maker in steps), scratch)
 
-    def launch(self, entry: LaunchEntry) -> Launch:
-        """Return a launch; errors as of :meth:`plan`."""
+    def launch(self, entry: LaunchEntry, code: int = 0) -> Launch:
+        """Return a launch of a code; errors as of :meth:`plan`."""
         grid = triple(self._extents(entry.grid, "grid"), "grid", GRID_LIMITS)
         cluster = self._extents(entry.cluster, "cluster")
         launch = Launch(
@@ -136,6 +155,7 @@ class PlanMaker:
             entry.resident is not None and self.true(entry.resident),
             entry.programmatic,
             self._constants(entry) if entry.constants else (),
+            code,
         )
         check_launch(launch, self._names)
         return launch
@@ -174,7 +194,7 @@ class PlanMaker:
         return (int(first), int(second)) if whole else (first, second)
 
     def _argument(self, argument: ArgumentEntry) -> Argument:
-        name = argument.name
+        name = self._chosen(argument) if argument.index is not None else argument.name
         if argument.value is not None:
             number = argument.value.evaluate(self._names)
             return "scalar", argument.dtype, _fits(number, argument.dtype, argument.value.text or "value")
@@ -189,6 +209,15 @@ class PlanMaker:
         value = self._names[name]
         dtype = "float32" if isinstance(value, float) else "int32"
         return "scalar", dtype, _fits(value, dtype, name)
+
+    def _chosen(self, argument: ArgumentEntry) -> str:
+        """Return the one of several buffers that is passed."""
+        assert argument.index is not None
+        index = self._whole(argument.index, "index")
+        if index >= len(argument.one_of):
+            what = f"{_said(argument.index, 'index', index)}, and one_of has {len(argument.one_of)}"
+            raise KernelError(what, f"the first has index 0: write {argument.index.text} % ..., or name more")
+        return argument.one_of[index]
 
     def _map(self, argument: ArgumentEntry) -> Argument:
         """Return the tensor map of the first matrix that is present."""

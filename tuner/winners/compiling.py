@@ -176,10 +176,13 @@ def checked_resources(bundled: BundledConfiguration, compilation: Compilation) -
     if not kernel.variants[configuration.variant].constraints_after:
         return None
     present = [id(launch) for launch in kernel.launches(problem, gpu, configuration)]
-    every = zip(bundled.launches.values(), compilation.resources, strict=True)
-    own = tuple(reported for launch, reported in every if id(launch) in present)
+    own = [number for number, launch in enumerate(bundled.launches.values()) if id(launch) in present]
+    parts = {
+        name: tuple(getattr(compilation, name)[number] for number in own)
+        for name in ("resources", "cubins", "entries")
+    }
     plan = make_plan(kernel, problem, gpu, configuration)
-    resources = Resources.of(with_occupancy(structs.replace(compilation, resources=own), plan, gpu).resources)
+    resources = Resources.of(with_occupancy(structs.replace(compilation, **parts), plan, gpu).resources)
     if (unmet := kernel.unmet_after(problem, gpu, configuration, [resources])) is not None:
         raise CompileError(
             f"as this NVRTC compiles it, this does not hold: {unmet}", "tune it again with this NVRTC"

@@ -177,4 +177,6 @@ def _argument(argument: ArgumentEntry) -> Record:
         return {"value": json_of(argument.value), "dtype": argument.dtype}
     if argument.cluster_order is not None:
         return {"cluster_order": json_of(argument.cluster_order)}
+    if argument.index is not None:
+        return {"one_of": list(argument.one_of), "index": json_of(argument.index)}
     return {argument.kind: argument.name}

@@ -28,7 +28,6 @@ from tuner.runtime.entries import (
     TensorEntry,
 )
 from tuner.runtime.expressions import Expression
-from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 
 def baked_sizes(kernel: KernelSpec, launches: Iterable[LaunchSpec]) -> list[str]:
@@ -213,6 +212,7 @@ def _launch(bundled: BundledConfiguration, launch: LaunchSpec, compiled: Compile
         launch.programmatic,
         compiled.cubin,
         compiled.source,
+        repeat=tuple(replace(loop, count=bundled.fold(loop.count)) for loop in launch.repeat),
     )
 
 
@@ -226,6 +226,8 @@ def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> Argumen
         return replace(argument, value=bundled.fold(argument.value))
     if argument.cluster_order is not None:
         return replace(argument, cluster_order=bundled.fold(argument.cluster_order))
+    if argument.index is not None:
+        return replace(argument, index=bundled.fold(argument.index))
     if (cut := argument.map) is not None:
         sides, (swizzle, promotion) = _all(bundled, cut.box), _all(bundled, (cut.swizzle, cut.promotion))
         return replace(argument, map=MapEntry(sides, swizzle, promotion, cut.instead))
@@ -239,8 +241,8 @@ def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> Argumen
 
 
 def _number(bundled: BundledConfiguration, name: str) -> ArgumentEntry:
-    """Return the argument for a size, a limit, a parameter or an option."""
-    if name in bundled.problem.sizes or (name in DEVICE_LIMITS and name != "cc"):
+    """Return the argument for a size, a limit, a pass of a loop, a parameter or an option."""
+    if name not in bundled.constants:
         return ArgumentEntry(value=Expression(name))
     value: Value = bundled.constants[name]
     if isinstance(value, str):

@@ -153,7 +153,7 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> No
         for number, (launch, cubin, source, entry) in enumerate(done):
             sizes = {name: 0 for name, _ in launch.constants}
             if compilation.plan is not None:
-                sizes |= {name: size for name, _, size in compilation.plan.launches[number].constants}
+                sizes |= {name: size for name, _, size in compilation.plan.by_code[number][0].constants}
             try:
                 filled = {
                     filled_variable(cubin, name, 0).symbol: (name, size) for name, size in sizes.items()
@@ -306,6 +306,7 @@ def _calls(kernel: KernelSpec, task: _Task, compilation: Compilation) -> list[Pl
     else:
         planned = compilation.plan.launches if compilation.plan else ()
     return [
-        PlannedCall(task.key(kernel, spec), spec, launch, source, task.request)
-        for spec, launch, source in zip(task.launches, planned, compilation.sources, strict=False)
+        PlannedCall(task.key(kernel, spec), spec, launch, compilation.sources[launch.code], task.request)
+        for launch in planned
+        for spec in [task.launches[launch.code]]
     ]

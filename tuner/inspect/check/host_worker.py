@@ -224,8 +224,8 @@ class _Runner:
             memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed or buffer.zeroed_once:
                 memory[buffer.name].elements[:] = 0
-        for spec, launch in zip(specs, plan.launches, strict=True):
-            self._run(spec, launch, problem, configuration, memory)
+        for launch in plan.launches:
+            self._run(specs[launch.code], launch, problem, configuration, memory)
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():
                 raise KernelFault(f"{buffer.name} is not left as zeros, as the next run needs it")

@@ -77,10 +77,7 @@ def _given(variant: VariantSpec) -> set[str]:
 def _arguments(launch: LaunchSpec) -> Iterator[str]:
     yield from (tensor for _, tensor in launch.constants)
     for argument in launch.arguments:
-        if argument.name:
-            yield argument.name
-        if argument.map is not None:
-            yield from argument.map.instead
+        yield from argument.buffers
 
 
 def _expressions(variant: VariantSpec) -> Iterator[Expression]:
@@ -88,12 +85,7 @@ def _expressions(variant: VariantSpec) -> Iterator[Expression]:
     for scratch in variant.scratch:
         yield from filter(None, (*scratch.shape, scratch.when))
     for launch in variant.launches:
-        yield from (*launch.grid, *launch.block, *launch.cluster, launch.shared_bytes)
-        yield from filter(None, (launch.carveout, launch.alignment, launch.when, launch.resident))
-        for argument in launch.arguments:
-            yield from filter(None, (argument.value, argument.cluster_order))
-            if argument.map is not None:
-                yield from (*argument.map.box, argument.map.swizzle, argument.map.promotion)
+        yield from launch.expressions
 
 
 def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> set[str] | None:

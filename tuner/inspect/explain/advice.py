@@ -59,15 +59,16 @@ def advise(explanation: Explanation) -> tuple[Advice, ...]:
 
 
 def _whole(explanation: Explanation) -> Iterator[Advice]:
-    least_ns, launches = explanation.roof.speed_of_light_ns, len(explanation.launches)
+    least_ns, launches = explanation.roof.speed_of_light_ns, sum(one.times for one in explanation.launches)
     if 0 < least_ns < launches * LAUNCH_NS:
         what = "the launch" if launches == 1 else f"the {launches} launches"
+        repeated = any(one.times > 1 for one in explanation.launches)
+        so = "fewer are faster" if repeated else "no configuration is much faster than another"
         yield Advice(
             "launch latency",
             PROBLEM,
             f"{what} cost{'s' if launches == 1 else ''} about {launches * LAUNCH_NS / 1e3:.1f} us, the work at the "
-            f"speed of light {least_ns / 1e3:.2g} us: no configuration is much faster than another; give a "
-            "launch more work, or join it with its neighbours",
+            f"speed of light {least_ns / 1e3:.2g} us: {so}; give a launch more work, or join it with its neighbours",
         )
     if explanation.pipe == "matrix":
         count = sum(number for launch in explanation.launches for number in _matrix(launch))

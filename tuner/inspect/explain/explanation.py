@@ -45,6 +45,8 @@ class LaunchExplanation:
     """None where the code could not be read."""
     grows: bool = False
     """Whether a GPU of more SMs gets more blocks: then SMs without a block are left free on purpose."""
+    times: int = 1
+    """How often it repeats; the launch is the largest of these."""
 
     @property
     def facts(self) -> CodeFacts | None:
@@ -107,30 +109,35 @@ def explain(chosen: ChosenConfiguration, code: Sequence[LaunchCode]) -> Explanat
     """
     kernel, problem, gpu = chosen.kernel, chosen.problem, chosen.gpu
     plan = make_plan(kernel, problem, gpu, chosen.configuration)
-    blocks = [math.prod(launch.grid) for launch in plan.launches]
-    on_more = blocks
+    largest = [max(launches, key=_blocks) for launches in plan.by_code]
+    blocks = on_more = list(map(_blocks, largest))
     with suppress(TunerError):
         larger = make_plan(kernel, problem, replace(gpu, sm_count=2 * gpu.sm_count), chosen.configuration)
-        on_more = [math.prod(launch.grid) for launch in larger.launches]
+        on_more = [max(map(_blocks, launches)) for launches in larger.by_code]
     grows = [more > here for here, more in zip(blocks, on_more, strict=True)]
+    times = map(len, plan.by_code)
     return Explanation(
         **vars(chosen),
         roof=roofline.roof_of(kernel, problem, gpu),
         pipe=roofline.pipe_of(gpu, problem.dtype, kernel.work.pipe),
-        launches=tuple(_launch(gpu, *one) for one in zip(plan.launches, code, grows, strict=True)),
+        launches=tuple(_launch(gpu, *one) for one in zip(largest, code, grows, times, strict=True)),
     )
 
 
-def _launch(gpu: Gpu, launch: Launch, code: LaunchCode, grows: bool) -> LaunchExplanation:
+def _blocks(launch: Launch) -> int:
+    return math.prod(launch.grid)
+
+
+def _launch(gpu: Gpu, launch: Launch, code: LaunchCode, grows: bool, times: int) -> LaunchExplanation:
     resources = replace(code.resources, dynamic_shared_bytes=launch.shared_bytes)
     shared = resources.static_shared_bytes + resources.dynamic_shared_bytes
     fit = occupancy(
         gpu, launch.threads, resources.registers, shared, carveout=launch.carveout, barriers=code.barriers
     )
-    waves = Waves(math.prod(launch.grid), fit.active_blocks, gpu.sm_count)
+    waves = Waves(_blocks(launch), fit.active_blocks, gpu.sm_count)
     resources = replace(resources, active_blocks=fit.active_blocks)
     under_way = _under_way(launch, resources.registers, shared, waves, code.facts) if code.facts else None
-    return LaunchExplanation(code, launch, resources, fit, waves, under_way, grows)
+    return LaunchExplanation(code, launch, resources, fit, waves, under_way, grows, times)
 
 
 def _under_way(launch: Launch, registers: int, shared: int, waves: Waves, facts: CodeFacts) -> UnderWay:

@@ -33,6 +33,7 @@ def show_explanation(explanation: Explanation) -> None:
     several = len(explanation.launches) > 1
     for number, launch in enumerate(explanation.launches, 1):
         name = f"launch {number} of {len(explanation.launches)}" if several else "launch"
+        name += f", the largest of {launch.times}" if launch.times > 1 else ""
         click.echo(f"\n--- {name}: {printable(launch.code.name)}")
         tables.show_pairs(_launch(explanation, launch))
         click.echo()
@@ -340,6 +341,7 @@ def _launch_as_json(launch: LaunchExplanation) -> dict[str, Any]:
         "entry": launch.code.entry,
         "name": launch.code.name,
         **tables.picked(plan, "grid block cluster carveout"),
+        **({"times": launch.times} if launch.times > 1 else {}),
         **vars(launch.resources),
         "barriers": launch.code.barriers,
         "occupancy": {

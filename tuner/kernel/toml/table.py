@@ -322,7 +322,7 @@ def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> No
     Args:
         top: the whole file.
         names: with the definitions.
-        parameters: of all variants.
+        parameters: of all variants, and names of loops.
     """
     usable = {*names.usable, *parameters, *RESOURCE_NAMES}
     table = top.table("definitions")

@@ -35,8 +35,9 @@ from tuner.kernel.variant_spec import (
     VariantSpec,
 )
 from tuner.runtime.dtypes import ITEMSIZE
-from tuner.runtime.entries import ArgumentEntry, MapEntry, ScratchEntry
+from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.repeats import MAX_LOOPS
 
 _SYMBOL = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*\Z")
 """A variable of C++, perhaps in a namespace, or mangled."""
@@ -87,6 +88,13 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
     if not launches:
         table.fail("there are no launches", f"add [[variants.{name}.launches]]")
+    last: dict[str, tuple[int, tuple[RepeatEntry, ...]]] = {}
+    for number, launch in enumerate(launches):
+        for depth, loop in enumerate(launch.repeat, 1):
+            before, last[loop.name] = last.get(loop.name), (number, launch.repeat[:depth])
+            if before not in (None, last[loop.name], (number - 1, launch.repeat[:depth])):
+                remedy = "launches in one loop are neighbours and say the same of it; give another loop another name"
+                table.fail(f"repeat {loop.name} is two loops", remedy)
     memory = tuple(scratch.values())
     return table.done(
         VariantSpec(
@@ -168,23 +176,45 @@ def read_launch(table: Table, folder: Path, names: Names, *, allow_magnitude: bo
     if allow_magnitude:
         arguments |= {f"{name}{suffix}" for name in arguments for suffix in ("_magnitude", "_initial")}
     template = _template(table, folder)
+    loops = () if allow_magnitude else _loops(table, names)
+    within = _within(names, loops)
+    arguments |= within.extra - names.extra
     launch = LaunchSpec(
         _entry(table, folder, names),
-        tuple(_argument(table, item, names, arguments) for item in table.get("arguments", list)),
-        _dimensions(table, "grid", names),
-        _dimensions(table, "block", names),
-        expression(table, "shared_bytes", names, "0"),
-        _dimensions(table, "cluster", names) if table.has("cluster") else (),
+        tuple(_argument(table, item, within, arguments) for item in table.get("arguments", list)),
+        _dimensions(table, "grid", within),
+        _dimensions(table, "block", within),
+        expression(table, "shared_bytes", within, "0"),
+        _dimensions(table, "cluster", within) if table.has("cluster") else (),
         table.get("cooperative", bool, False),
-        optional(table, "carveout", names),
+        optional(table, "carveout", names),  # of the function, whatever pass it is
         optional(table, "alignment", names),
-        None if allow_magnitude else optional(table, "when", names),
-        optional(table, "resident", names),
+        None if allow_magnitude else optional(table, "when", within),
+        optional(table, "resident", within),
         table.get("programmatic", bool, False),
         constants=_constants(table.table("constants"), names),
+        repeat=loops,
         template=template,
     )
     return table.done(launch)
+
+
+def _loops(table: Table, names: Names) -> tuple[RepeatEntry, ...]:
+    """Return the loops around a launch, of which each may use the names of those outside of it."""
+    one = isinstance(table.get("repeat", (dict, list), []), dict)
+    loops: list[RepeatEntry] = []
+    for inner in [table.table("repeat")] if one else table.tables("repeat"):
+        name = identifier(inner, inner.get("name", str))
+        within = _within(names, loops)
+        unique(inner, [name], within.usable | names.arguments | names.definitions.keys() | set(RESERVED))
+        loops.append(inner.done(RepeatEntry(name, expression(inner, "count", within))))
+    if len(loops) > MAX_LOOPS:
+        table.fail(f"repeat has {len(loops)} loops", f"nest at most {MAX_LOOPS}")
+    return tuple(loops)
+
+
+def _within(names: Names, loops: Iterable[RepeatEntry]) -> Names:
+    return replace(names, extra=names.extra | {loop.name for loop in loops})
 
 
 def _constants(table: Table, names: Names) -> tuple[tuple[str, str], ...]:
@@ -223,7 +253,7 @@ def _entry(table: Table, folder: Path, names: Names) -> str:
 
 def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
     if isinstance(item, str):
-        problem = f"argument {item!r} is not a tensor, scratch, scalar, size or parameter"
+        problem = f"argument {item!r} is not a tensor, scratch, scalar, size, parameter or loop"
         table.require(item, sorted(arguments), problem)
         return ArgumentEntry(name=item)
     if not isinstance(item, dict):
@@ -231,25 +261,33 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     inner = Table(item, f"{table.where}: arguments")
     if "tensor_map" in item:
         return _map(inner, names, arguments)
+    if "one_of" in item:
+        several = _buffers(inner, "one_of", names, arguments)
+        return inner.done(ArgumentEntry(one_of=several, index=expression(inner, "index", names)))
     if "cluster_order" in item:
         return inner.done(ArgumentEntry(cluster_order=expression(inner, "cluster_order", names)))
     value = expression(inner, "value", names)
     return inner.done(ArgumentEntry(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
 
 
-def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
-    given = table.get("tensor_map", (str, list))
-    wanted = [given] if isinstance(given, str) else given
-    matrices = sorted(arguments - names.usable)
+def _buffers(table: Table, key: str, names: Names, arguments: frozenset[str]) -> tuple[str, ...]:
+    """Return the tensor or scratch memory that a key names, or several."""
+    given = table.get(key, (str, list))
+    wanted = (given,) if isinstance(given, str) else tuple(given)
     for name in wanted:
-        table.require(name, matrices, f"tensor_map {name!r} is not a tensor or scratch")
+        table.require(name, sorted(arguments - names.usable), f"{key} {name!r} is not a tensor or scratch")
     if not wanted:
-        table.fail("tensor_map is empty", "name a tensor or scratch, or several in the order of preference")
+        table.fail(f"{key} is empty", "name a tensor or scratch, or several")
+    return wanted
+
+
+def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
+    wanted = _buffers(table, "tensor_map", names, arguments)
     spec = MapEntry(
         expressions(table, "box", names),
         expression(table, "swizzle", names, "0"),
         expression(table, "l2_promotion", names, "0"),
-        tuple(wanted[1:]),
+        wanted[1:],
     )
     if len(spec.box) != 2:
         table.fail(f"box has {len(spec.box)} sides", "give rows and columns, in memory order")

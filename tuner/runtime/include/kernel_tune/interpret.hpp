@@ -97,6 +97,7 @@ constexpr std::size_t kAlignment = 256;    // of buffers in a workspace, and of 
 constexpr std::int64_t kMaxClusters = 256;  // length of a table of cluster numbers
 constexpr std::size_t kMaxArguments = 64;  // of a launch: run() has their addresses on the stack
 constexpr std::size_t kMaxMaps = 16;
+constexpr std::size_t kMaxLaunches = 4096;  // of a plan, with those that are left out and passes without any
 
 struct ScratchBuffer {
     bool present = false, zeroed = false, zeroed_once = false;
@@ -213,14 +214,36 @@ private:
             if (!write_argument(spec.value.evaluate(values_), spec.dtype, out_.scalars.back().value))
                 return wrong("the scalar " + spec.name + " does not fit " + spec.dtype);
         }
-        if (!scratch()) return false;
-        for (const LaunchSpec& spec : configuration_.launches) {
-            bool wanted = false;
-            if (!condition(spec.when, "a launch's condition", wanted)) return false;
-            if (wanted && !launch(spec)) return false;
-        }
+        if (!scratch() || !launches(0, configuration_.launches.size(), 0)) return false;
         return !out_.launches.empty() || wrong("it launches nothing");
     }
+
+    // Go through launches that are in the same loops up to a depth; neighbours share a further loop of one name.
+    bool launches(std::size_t first, std::size_t last, std::size_t depth) {
+        const std::vector<LaunchSpec>& specs = configuration_.launches;
+        while (first < last) {
+            const LaunchSpec& spec = specs[first];
+            std::size_t end = first + 1;
+            if (spec.repeat.size() == depth) {
+                bool wanted = false;
+                if (!condition(spec.when, "a launch's condition", wanted) || (wanted && !launch(spec)) || !passed()) return false;
+            } else {
+                const LoopSpec& loop = spec.repeat[depth];
+                while (end < last && specs[end].repeat.size() > depth && specs[end].repeat[depth].name == loop.name) ++end;
+                std::int64_t count = 0;
+                if (!whole(loop.count, "a repeat's count", 0, count)) return false;
+                values_.push_back(0);
+                for (; values_.back() < count; ++values_.back()) {
+                    const std::size_t before = passes_;
+                    if (!launches(first, end, depth + 1) || (passes_ == before && !passed())) return false;
+                }
+                values_.pop_back();
+            }
+            first = end;
+        }
+        return true;
+    }
+    bool passed() { return ++passes_ <= kMaxLaunches || wrong("its launches repeat more than 4096 times"); }
 
     bool scratch() {
         for (const ScratchSpec& spec : configuration_.scratch) {
@@ -283,8 +306,12 @@ private:
         for (const ArgumentSpec& from : spec.arguments) {
             Argument argument;
             switch (from.kind) {
-                case ArgumentSpec::Kind::buffer: {
-                    argument.buffer = from.buffers[0];
+                case ArgumentSpec::Kind::buffer:
+                case ArgumentSpec::Kind::one_of: {
+                    std::int64_t index = 0;
+                    if (from.kind == ArgumentSpec::Kind::one_of && !whole(from.value, "an index", 0, index)) return false;
+                    if (index >= static_cast<std::int64_t>(from.buffers.size())) return wrong("an index is beyond its buffers");
+                    argument.buffer = from.buffers[static_cast<std::size_t>(index)];
                     if (present(argument.buffer)) argument.kind = Argument::Kind::buffer;  // else a constant: a null pointer
                     align(argument.buffer, alignment);
                     break;
@@ -353,7 +380,8 @@ private:
     }
 
     const Configuration& configuration_;
-    const std::vector<std::int64_t>& values_;
+    std::vector<std::int64_t> values_;  // of sizes, limits, and the loops that are gone through
+    std::size_t passes_ = 0;
     Concrete& out_;
     std::int64_t cc_ = 0, shared_bytes_optin_ = 0, max_threads_per_block_ = 0;
     std::string reason_;

@@ -50,17 +50,22 @@ struct BufferIndex {
     std::size_t index = 0;
 };
 struct ArgumentSpec {
-    enum class Kind : unsigned char { buffer, scalar, value, map, cluster_order };
+    enum class Kind : unsigned char { buffer, one_of, scalar, value, map, cluster_order };
     Kind kind = Kind::value;
-    std::vector<BufferIndex> buffers;  // one; of a map those of which the first that is there counts
+    std::vector<BufferIndex> buffers;  // one, or several to choose from; of a map the first that is there counts
     std::size_t scalar = 0;
-    Expression value;  // of a cluster order the clusters that share
+    Expression value;  // of a cluster order the clusters that share, of several buffers the index of the one
     std::string dtype;
     std::vector<Expression> box;
     Expression swizzle, l2_promotion;
 };
+struct LoopSpec {
+    std::string name;
+    Expression count;
+};
 struct LaunchSpec {
     std::string cubin, entry;
+    std::vector<LoopSpec> repeat;  // the outermost first
     Expression when, shared_bytes, carveout, alignment, resident;
     bool has_carveout = false, cooperative = false, programmatic = false;
     std::vector<Expression> grid, block, cluster;
@@ -129,7 +134,7 @@ struct Portfolio {
     std::vector<PortfolioPoint> points;
 };
 constexpr std::int64_t kMaxResidual = 1 << 20;
-constexpr std::size_t kMaxMembers = 64, kMaxPoints = 4096;
+constexpr std::size_t kMaxMembers = 64, kMaxPoints = 4096, kMaxLoops = 8;
 struct Probe {
     std::string cubin, entry;
 };
@@ -417,9 +422,24 @@ private:
                optional_flag(json, "zeroed_once", out.zeroed_once) && optional_expression(json, "when", 1, out.when);
     }
     bool launch(const Json& json, const Configuration& configuration, LaunchSpec& out) {
+        const std::size_t outside = names_.size();  // a loop gives a name to what is in it
+        const bool read = list(json, "repeat", out.repeat, &ManifestReader::loop) && launch_in_loops(json, configuration, out);
+        names_.resize(outside);
+        return read;
+    }
+    bool loop(const Json& json, LoopSpec& out) {
+        if (!object(json, "a loop", {"name", "count"}) || !name(*json.find("name"), "a loop's name", out.name) ||
+            !expression(*json.find("count"), out.count))
+            return false;
+        if (std::find(names_.begin(), names_.end(), out.name) != names_.end()) return wrong(out.name + " is there twice");
+        names_.push_back(out.name);
+        return true;
+    }
+    bool launch_in_loops(const Json& json, const Configuration& configuration, LaunchSpec& out) {
         std::string source;
+        if (out.repeat.size() > kMaxLoops) return wrong("a launch is in too many loops");
         if (!object(json, "a launch", {"cubin", "source", "entry", "grid", "block", "arguments"},
-                    {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident"}) ||
+                    {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident", "repeat"}) ||
             !digest(*json.find("cubin"), out.cubin) || !digest(*json.find("source"), source) ||
             !entry(*json.find("entry"), out.entry) || !expressions(*json.find("grid"), "a grid", 1, 3, out.grid) ||
             !expressions(*json.find("block"), "a block", 1, 3, out.block) || !optional_expression(json, "when", 1, out.when) ||
@@ -465,6 +485,14 @@ private:
             out.kind = ArgumentSpec::Kind::value;
             return object(json, "an argument", {"value", "dtype"}) && expression(*value, out.value) &&
                    dtype(*json.find("dtype"), out.dtype);
+        }
+        if (const Json* several = json.find("one_of")) {
+            out.kind = ArgumentSpec::Kind::one_of;
+            if (!object(json, "an argument", {"one_of", "index"})) return false;
+            if (!several->is(Kind::array) || several->items.empty()) return wrong("an argument is one of nothing");
+            for (const Json& item : several->items)
+                if (!buffer(item, true, true)) return false;
+            return expression(*json.find("index"), out.value);
         }
         if (const Json* map = json.find("map")) {
             out.kind = ArgumentSpec::Kind::map;
