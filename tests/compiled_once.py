@@ -45,16 +45,20 @@ def compile_source(
     include: tuple[Path, ...] = (),
     *,
     listing: bool = False,
+    headers: nvrtc.Headers | None = None,
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
+    headers = headers or nvrtc.headers_of(source, include, entry)
 
     def compiled() -> bytes:
-        return msgspec.msgpack.encode(_compile_source(source, entry, arch, options, include, listing=listing))
+        return msgspec.msgpack.encode(
+            _compile_source(source, entry, arch, options, include, listing=listing, headers=headers)
+        )
 
     if "#include" in source:
-        return _compile_source(source, entry, arch, options, include, listing=listing)
-    encoded = nvrtc.compile_options(arch, options)
-    key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, str(listing))
+        return _compile_source(source, entry, arch, options, include, listing=listing, headers=headers)
+    encoded = nvrtc.compile_options(arch, options, headers=headers)
+    key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, headers.digest, str(listing))
     return msgspec.msgpack.decode(_kept(key, compiled), type=nvrtc.Cubin)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from scripts.calling.bundles import option_text
 from scripts.harness import ROOT, output_of
-from tuner.children.nvrtc import header_folders
+from tuner.children.headers import header_folders
 from tuner.core import paths
 from tuner.core.model import Problem
 

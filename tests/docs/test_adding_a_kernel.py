@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
-from tuner.children.nvrtc import compile_source, header_folders
+from tuner.children.headers import header_folders
+from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions import array
 from tuner.expressions.arithmetic import FUNCTION_NAMES, operations, uses

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.children.nvrtc import header_folders
+from tuner.children.headers import header_folders
 
 FOLDER = Path(__file__).parent
 

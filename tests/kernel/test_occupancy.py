@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.children.nvrtc import header_folders
+from tuner.children.headers import header_folders
 from tuner.core.model import Gpu
 from tuner.kernel.occupancy import Limit, Occupancy, Waves, occupancy, shared_capacity
 from tuner.kernel.roofline import ARCHITECTURES, bytes_in_flight, customary_bytes_in_flight

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest, SourceRequest, with_occupancy
 from tuner.children.cubin_cache import CubinCache
+from tuner.children.headers import headers_of
 from tuner.children.nvrtc import (
     PROGRAM,
     Cubin,
@@ -161,13 +162,15 @@ class Compiler:
 
     def _compile_or_get(self, source: _Source, arch: str) -> Cubin:
         text, entry, options, include = source.text, source.entry, source.options, source.include
-        headers = headers_digest(text, include) if self.cache is not None else None
-        if self.cache is None or headers is None:
-            return compile_source(text, entry, arch, options, include)
-        key = CubinCache.key(text, entry, compile_options(arch, options, include), nvrtc_version(), headers)
+        headers = headers_of(text, include, entry)
+        own = headers_digest(text, include) if self.cache is not None else None
+        if self.cache is None or own is None:
+            return compile_source(text, entry, arch, options, include, headers=headers)
+        used = compile_options(arch, options, include, headers)
+        key = CubinCache.key(text, entry, used, nvrtc_version(), own + headers.digest)
         compiled = self.cache.get(key)
         if compiled is None:
-            compiled = compile_source(text, entry, arch, options, include)
+            compiled = compile_source(text, entry, arch, options, include, headers=headers)
             self.cache.put(key, compiled)
         return compiled
 

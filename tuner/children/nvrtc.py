@@ -6,16 +6,14 @@ Cubins, not PTX: a driver refuses PTX that is newer than itself, and would compi
 from __future__ import annotations
 
 import functools
-import importlib.util
-import os
 import re
-import sysconfig
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.children.cubin import function_name
+from tuner.children.headers import Headers, header_folders, headers_of
 from tuner.core.errors import CompileError
 from tuner.core.model import Resources
 
@@ -85,35 +83,23 @@ def supported_archs() -> list[int]:
     return [int(arch) for arch in archs]
 
 
-@functools.cache
-def header_folders() -> tuple[Path, ...]:
-    """Find CUDA's own headers (``cuda_fp16.h``, ``mma.h``): pip packages first, then an installed toolkit."""
-    site = Path(sysconfig.get_paths()["purelib"])
-    candidates = [site / "nvidia" / "cu13" / "include", site / "nvidia" / "cuda_runtime" / "include"]
-    spec = importlib.util.find_spec("nvidia")
-    if spec is not None and spec.submodule_search_locations:
-        candidates += [Path(p) / "cu13" / "include" for p in spec.submodule_search_locations]
-    candidates += [
-        Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
-    ]
-    candidates.append(Path("/usr/local/cuda/include"))
-    for folder in candidates:
-        if (folder / "cuda_fp16.h").is_file():
-            cccl = folder / "cccl"
-            return (folder, cccl) if cccl.is_dir() else (folder,)
-    return ()
-
-
 def compile_options(
-    arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = ()
+    arch: str, options: tuple[str, ...] = (), include: tuple[Path, ...] = (), headers: Headers | None = None
 ) -> tuple[str, ...]:
-    """Return the options of a compilation; include folders of the kernel come before CUDA's."""
-    folders = (*include, *header_folders())
+    """Return the options of a compilation; include folders of the kernel come before CUDA's.
+
+    Args:
+        arch: NVRTC's target.
+        options: of the kernel.
+        include: folders of its own headers.
+        headers: what its source needs beside them; None for one that includes nothing.
+    """
     return (
         f"--gpu-architecture={arch}",
         *BASE_OPTIONS,
         *options,
-        *(f"--include-path={folder}" for folder in folders),
+        *(f"--include-path={folder}" for folder in include),
+        *(headers or Headers(header_folders()[:1])).options,
     )
 
 
@@ -125,6 +111,7 @@ def compile_source(
     include: tuple[Path, ...] = (),
     *,
     listing: bool = False,
+    headers: Headers | None = None,
 ) -> Cubin:
     """Compile one source to a cubin.
 
@@ -136,19 +123,22 @@ def compile_source(
         options: further NVRTC options.
         include: folders of the kernel's own headers.
         listing: give the PTX, too, and the number of barriers: to read the code, not for tuning.
+        headers: what the source needs beside the kernel's own headers; None to find it out.
 
     Raises:
         SourceRejected: the source does not compile, or has no such entry.
         CompileError: NVRTC itself fails.
     """
     bindings = nvrtc()
-    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), 0, None, None)
+    headers = headers or headers_of(source, include, entry)
+    names, texts = ([part.encode() for part in parts] for parts in (headers.texts, headers.texts.values()))
+    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), len(names), texts, names)
     _check(bindings, error)
     expression = "<" in entry or "::" in entry
     try:
         if expression:
             _check(bindings, bindings.nvrtcAddNameExpression(program, entry.encode())[0])
-        encoded = [option.encode() for option in compile_options(arch, options, include)]
+        encoded = [option.encode() for option in compile_options(arch, options, include, headers)]
         (error,) = bindings.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(bindings, program, "ProgramLog").strip()
         if error != bindings.nvrtcResult.NVRTC_SUCCESS:

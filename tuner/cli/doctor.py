@@ -11,7 +11,8 @@ import tempfile
 from dataclasses import dataclass
 
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.nvrtc import header_folders, nvrtc_version, supported_archs
+from tuner.children.headers import cuda_version, header_folders, missing
+from tuner.children.nvrtc import nvrtc_version, supported_archs
 from tuner.cli.commands.inspection import DoctorArguments
 from tuner.core import paths
 from tuner.core.errors import TunerError
@@ -145,13 +146,14 @@ def _fit(compiler: str, gpu: Gpu) -> Diagnosis:
 
 def _headers() -> Diagnosis:
     folders = header_folders()
-    if folders:
-        return _ok("headers", str(folders[0]))
-    return _note(
-        "headers",
-        "CUDA's headers are not installed; only kernels that include them need them",
-        "in the checkout: pip install '.[headers]'",
-    )
+    where = f"{folders[0]} (CUDA {cuda_version(folders[0]) or 'of unknown version'})" if folders else "none"
+    if lacking := missing(folders):
+        return _note(
+            "headers",
+            f"{where}; {', '.join(lacking)} not found: kernels that include such headers do not compile",
+            "pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl, or set CUDA_HOME to a CUDA toolkit",
+        )
+    return _ok("headers", where)
 
 
 def _heuristics() -> Diagnosis:

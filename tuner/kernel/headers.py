@@ -46,6 +46,12 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path], *, templates: b
     return sorted(headers)
 
 
+def included_names(texts: Iterable[str]) -> list[str]:
+    """Return the names that texts include, each once, in any branch of the preprocessor."""
+    found = (quoted or angled for text in texts for quoted, angled, _ in _INCLUDE.findall(text))
+    return list(dict.fromkeys(name for name in found if name))
+
+
 def _fitting(pattern: str, folders: Sequence[Path]) -> list[str]:
     """Return the names of headers that fit a pattern."""
     try:

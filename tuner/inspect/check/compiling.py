@@ -249,10 +249,12 @@ def _with_remedy(text: str) -> str:
     if missing is None:
         return text
     if missing["name"].startswith(_CUDAS_HEADERS):
-        return f"{text}; CUDA's headers come with nvidia-cuda-runtime, -crt and -cccl, or with a toolkit"
+        return (
+            f"{text}; it comes with a CUDA toolkit: set CUDA_HOME (tune doctor says which headers are found)"
+        )
     return (
-        f"{text}; NVRTC has no headers of the host: put such an include between #ifndef __CUDACC_RTC__ and"
-        " #endif; folders of your own are named in [compile] include"
+        f"{text}; name its folder in [compile] include; a header that only code of the CPU needs goes between "
+        "#ifndef __CUDACC_RTC__ and #endif"
     )
 
 

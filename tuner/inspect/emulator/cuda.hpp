@@ -3,6 +3,7 @@
 // PTX is not run: functions that hold it call those of namespace `ptx`, by their names.
 #pragma once
 
+#include <cfloat>
 #include <climits>
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS  // of <cmath>, for C++17: they cost each kernel 16 ms
 #include <cmath>
@@ -70,6 +71,9 @@ void __nanosleep(unsigned int);
 inline void __threadfence() {}
 
 namespace emulator {
+
+[[noreturn]] void stop(const char* why);
+#define assert(holds) ((holds) ? void(0) : emulator::stop("assert(" #holds ") does not hold"))
 
 __shared__ unsigned char something;  // the segment must exist
 

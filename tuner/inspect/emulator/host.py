@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.cubin import function_name
+from tuner.children.headers import hosts_of_cuda
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import Value, digest
@@ -177,7 +178,11 @@ class HostKernel:
         folder.mkdir(parents=True, exist_ok=True)
         file, library = folder / "kernel.cpp", folder / "kernel.so"
         file.write_text(text)
-        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include")]
+        for name in hosts_of_cuda(source, include):
+            empty = folder / "empty" / name
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            empty.touch()
+        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
         _compile(*LINKED, *folders, "-o", library, file, *objects, machine() / "machine.so", "-lgcc")
         self._library = ctypes.CDLL(str(library))
         self._library.launch.restype = ctypes.c_char_p

@@ -122,6 +122,8 @@ static sigjmp_buf escape;
     siglongjmp(escape, 1);
 }
 
+void stop(const char* why) { fail(why); }
+
 static void on_signal(int number) {
     fail(number == SIGILL   ? "an address that is no multiple of its access"
          : number == SIGFPE ? "a division of integers by zero"

@@ -1,0 +1,1 @@
+// cuda.hpp has assert, which ends a run and not the process.
