@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tuner.core.model import digest
 from tuner.kernel.headers import included_names, own_headers, read_source
-from tuner.kernel.source.tokens import scan
+from tuner.kernel.source.preprocessor import preprocessed
 
 NAMES, FIRST = "names_of_the_host.h", "headers_of_cuda.h"
 """What NVRTC calls the names that a source is given, and the headers of CUDA's that come before its macros."""
@@ -178,10 +178,9 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "") -> Headers
         _words().intersection(_WORD.findall(text)) for text in texts
     ):
         return Headers(cuda[:1])
-    scanned = [scan(text) for text in texts]
-    macros = {name: macro.value for _, of, _ in scanned for name, macro in of.items()}
-    code = " ".join(token.text for tokens, _, _ in scanned for token in tokens)
-    code += "".join(f" ; {' '.join(_TOKEN.findall(value))}" for value in macros.values())
+    parts = [preprocessed(text) for text in texts]
+    macros = {name: macro.value for part in parts for name, macro in part.macros.items()}
+    code = " ".join(_TOKEN.findall(" ; ".join((*(part.text for part in parts), *macros.values()))))
     given = {name: "" for name in names if _is_the_hosts(name, code, cuda)}
     if _CUB in names and (text := _device_part_of_cub(cuda)):
         given[_CUB] = text
@@ -229,7 +228,7 @@ def _names_given(code: str, macros: Mapping[str, str], of_libcuxx: Sequence[str]
     """Return declarations of the host's names that a source uses and does not declare; empty if there are none.
 
     Args:
-        code: its tokens, with a space between each two.
+        code: its words and marks, with a space between each two.
         macros: that it defines.
         of_libcuxx: names of ``std`` that it uses and libcu++ has.
     """
