@@ -21,7 +21,7 @@ from tests.cpp_interface import (
     sanitized,
 )
 from tests.fake_driver import include_options
-from tests.runtime.manifests import NAME, product_manifest, write_bundle
+from tests.runtime.manifests import NAME, write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -202,7 +202,8 @@ def without_a_warning(command: list[str], folder: Path) -> None:
 
 def test_the_namespace_is_of_this_version() -> None:
     from tuner import __version__
+    from tuner.runtime.manifest import VERSION
 
     text = (INCLUDE / "kernel_tune" / "version.hpp").read_text()
     assert f"#define KERNEL_TUNE_NAMESPACE v{__version__.replace('.', '_')}\n" in text
-    assert f"kFormatVersion = {product_manifest()['version']};" in text
+    assert f"kFormatVersion = {VERSION};" in text

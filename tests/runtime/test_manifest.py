@@ -177,8 +177,8 @@ def test_what_is_no_manifest(data: bytes, said: str) -> None:
 
 
 def test_a_newer_version_says_so() -> None:
-    newer = manifest_with(("version", 2), ("kernel", None), ("surprise", 1))
-    with pytest.raises(BundleError, match="version 2 of the format, and this kernel-tune reads up to 1"):
+    newer = manifest_with(("version", 3), ("kernel", None), ("surprise", 1))
+    with pytest.raises(BundleError, match="version 3 of the format, and this kernel-tune reads up to 2"):
         read_manifest(newer)
 
 

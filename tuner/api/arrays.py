@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ from numpy.typing import NDArray
 from tuner.core.errors import UsageError, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import first_line
-from tuner.kernel.source.types import CType
-from tuner.runtime.dtypes import ITEMSIZE
-from tuner.runtime.launch_limits import INTEGER_RANGES
+from tuner.kernel.source.types import DTYPE_OF, CType
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE, PARTS
 
 
 def is_array(value: object) -> bool:
@@ -70,8 +70,6 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
         raise UsageError(
             f"{name} has no elements: its shape is {values.shape}", "pass an array with elements"
         )
-    if values.dtype.kind == "c":  # pairs of floats, as float2 has them
-        values = values.view(values.real.dtype).reshape(*values.shape, 2)
     if (dtype := dtype or values.dtype.name) not in ITEMSIZE:
         raise UsageError(f"{name} is {dtype}", f"pass one of {', '.join(ITEMSIZE)}")
     return values, dtype
@@ -81,17 +79,49 @@ def _refuse_gaps(name: str, remedy: str) -> None:
     raise UsageError(f"{name} is not contiguous, and a kernel gets its address alone", f"pass {remedy}")
 
 
-def require_pointer(name: str, array: NDArray[Any], dtype: str, of: CType) -> None:
-    """Refuse an array that is not what a kernel's pointer points to.
+def pointed_to(name: str, array: NDArray[Any], dtype: str, of: CType) -> tuple[NDArray[Any], str]:
+    """Return an array and its dtype as a kernel's pointer points to them: complex numbers to float* are pairs.
 
     Raises:
-        UsageError: that.
+        UsageError: it points to something else.
     """
+    if (part := PARTS.get(dtype)) is not None and of.dtype == part:
+        if of.lanes == 2:
+            return array, dtype
+        array, dtype = array.view(part).reshape(*array.shape, 2), part
     if of.dtype is not None and of.dtype != dtype:
         remedy = f"pass {name}.astype({of.dtype!r})" if of.dtype != "bfloat16" else "pass a bfloat16 tensor"
         raise UsageError(f"{name} is {dtype}, and the kernel takes {of.text}", remedy)
     if array.size % of.lanes:
         raise UsageError(f"{name} has {array.size} numbers, which are no whole {of.base}", "pass whole ones")
+    return array, dtype
+
+
+def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
+    """Return dtype and value of each member of a struct by value: a vector of CUDA's, or one of NumPy's structs.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, np.void) and value.dtype.names:
+        found = {}
+        for member in value.dtype.names:
+            dtype = value[member].dtype.name if isinstance(value[member], np.generic) else "an array"
+            if dtype not in ITEMSIZE or DTYPES[dtype].kind == "complex":
+                raise UsageError(f"{name}[{member!r}] is {dtype}", "pass members that are numbers")
+            found[f"{name}_{member}"] = (dtype, value[member].item())
+        return found
+    dtype = DTYPE_OF.get(of.base)
+    if of.lanes == 1 or dtype is None:
+        remedy = "pass a struct of NumPy's: np.array((1, 0.5), [('count', 'i4'), ('factor', 'f4')])[()]"
+        raise UsageError(f"{name} is passed as {of.text}, whose members are not known", remedy)
+    if np.shape(value) != (of.lanes,):
+        raise UsageError(
+            f"{name} is {_what(value)}, and the kernel takes {of.text}", f"pass {of.lanes} numbers"
+        )
+    one = replace(of, lanes=1, text=of.base)
+    letters = zip("xyzw", value, strict=False)
+    return {f"{name}_{letter}": number(f"{name}.{letter}", part, one) for letter, part in letters}
 
 
 def number(name: str, value: Any, of: CType) -> tuple[str, Value]:
@@ -110,10 +140,12 @@ def number(name: str, value: Any, of: CType) -> tuple[str, Value]:
         raise UsageError(
             f"{name} is passed as {of.text}, which cannot be passed by value", "pass a number or a pointer"
         )
-    if dtype.startswith(("int", "uint")):
+    if DTYPES[dtype].whole:
         if plain != int(plain):
             raise UsageError(f"{name} is {plain}, and the kernel takes {of.text}", "pass a whole number")
-        low, high = INTEGER_RANGES[dtype]
+        if dtype == "int64" and of.base in DTYPE_OF and plain >= 2**63:
+            dtype = DTYPE_OF[of.base]
+        low, high = DTYPES[dtype].limits
         if not low <= plain <= high:
             raise UsageError(
                 f"{name} is {plain}, which {of.text} does not hold", "take a wider type in the kernel"

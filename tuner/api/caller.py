@@ -121,7 +121,7 @@ def _part(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biufc":
         raise TypeError(f"it returns {array.dtype} values: return an array of numbers")
     return array.dtype.str, array.shape, array.ravel().view(np.uint8).data
 

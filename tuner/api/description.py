@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.api.arrays import number, on_host, require_pointer
+from tuner.api.arrays import members, number, on_host, pointed_to
 from tuner.api.call import Call, Texts, file_names, reference_of, require, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError, suggestion
@@ -80,6 +80,8 @@ class _Reader:
         self.symbols = {self.names[symbol]: symbol for symbol in call.constants}
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
+        self.members: dict[str, dict[str, tuple[str, Value]]] = {}
+        """Of structs by value."""
         self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
         self.files: dict[str, bytes | NDArray[Any]] = {}
         self.given: dict[str, str] = {}
@@ -162,11 +164,13 @@ class _Reader:
                 if name not in said:
                     where = "shapes" if of.pointers else "sizes"
                     raise UsageError(f"args has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}")
+            elif not of.pointers and of.dtype is None:
+                self.members[name] = members(name, args[name], of)
+                self.numbers |= self.members[name]
             elif not of.pointers:
                 self.numbers[name] = number(name, args[name], of)
             else:
-                self.arrays[name] = on_host(name, args[name])
-                require_pointer(name, *self.arrays[name], of)
+                self.arrays[name] = pointed_to(name, *on_host(name, args[name]), of)
         for name, array in self.call.constants.items():
             self.arrays[name] = on_host(name, np.atleast_1d(array))
         require(
@@ -201,7 +205,7 @@ class _Reader:
             assert array is not None
             if name in self.call.constants:  # its extents are those of the source
                 return [str(extent) for extent in array.shape]
-            lanes = self.types[name].lanes
+            lanes = 1 if array.dtype.kind == "c" else self.types[name].lanes
             inner = [str(lanes)] if lanes > 1 and array.shape[-1] == lanes else []
             return [
                 *(self._extent(name, extent) for extent in array.shape[: array.ndim - len(inner)]),
@@ -277,16 +281,16 @@ class _Reader:
 
         At other sizes floats are those of the call, cut or repeated.
         """
-        if array.dtype.kind == "f" and np.isnan(array).any():
+        if array.dtype.kind in "fc" and np.isnan(array).any():
             remedy = f", or outputs=[{name!r}] if {self.name} writes all of it" if role == "inout" else ""
             raise UsageError(f"{name} has NaN", f"pass numbers{remedy}")
         first = array.flat[0].item()
-        if (array == array.flat[0]).all():
-            return first if first else "zeros"
+        if (array == array.flat[0]).all() and not (first and isinstance(first, complex)):
+            return int(first) if isinstance(first, bool) and first else first if first else "zeros"
         self.files[f"{name}.npy"] = array
         sizes = [size for size in self.sizes if any(re.search(rf"\b{size}\b", text) for text in shape)]
         plain = all(re.fullmatch(r"[\w\s+*/-]+", text) for text in shape)
-        if self.fixed or not sizes or not plain or array.dtype.kind != "f":
+        if self.fixed or not sizes or not plain or array.dtype.kind not in "fc":
             return f"{name}.npy"  # whole numbers may be places in other arrays, which have them at this size alone
         self.given[name] = _INPUT.format(
             name=name, sizes=", ".join(sizes), shape=", ".join(shape), digest=digest(array.tobytes())
@@ -295,9 +299,15 @@ class _Reader:
 
     def _argument(self, name: str) -> Any:
         of = self.types[name]
+        if name in self.members:
+            return {"fields": [self._member(one) for one in self.members[name]]}
         if not of.pointers and name in self.sizes and of.dtype != "int32":
             return {"value": name, "dtype": of.dtype}
         return name
+
+    def _member(self, name: str) -> Any:
+        dtype = self.numbers[name][0]
+        return {"value": name, "dtype": dtype} if name in self.sizes and dtype != "int32" else name
 
     def _texts(self, what: str, given: Texts | None) -> list[str]:
         """Return numbers of a launch as expressions."""

@@ -1,9 +1,9 @@
 """NumPy expressions for references on the CPU: correct values, and magnitudes that bound rounding errors.
 
-A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated in float64, and what is made of integers
-alone in int64; and for its magnitudes, in which every term is positive and every difference a sum
-(``tuner.expressions.magnitudes`` has the rules). Rounding errors are proportional to the magnitude: a sum that cancels
-to nearly zero still has its large terms' errors.
+A reference expression such as ``"alpha * x + y"`` or ``"a @ b"`` is evaluated in float64 or complex128, and what is
+made of integers alone in int64 or uint64; and for its magnitudes, in which every term is positive and every difference
+a sum (``tuner.expressions.magnitudes`` has the rules). Rounding errors are proportional to the magnitude: a sum that
+cancels to nearly zero still has its large terms' errors.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ class ArrayExpression:
         """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
 
         Args:
-            names: values by name; arrays of integers are int64.
-            whole: whether integers are wanted: then results of integers are int64, wrapped. All others are float64.
+            names: values by name; arrays of integers are int64 or uint64.
+            whole: whether integers are wanted: then results of integers are such ones, wrapped. All others are float64
+                or complex128.
             word: size of integers up to which arithmetic on them is known not to wrap.
             largest: number that a kernel's arithmetic has.
 
@@ -128,7 +129,8 @@ class ArrayExpression:
             floats = {name: 1.0 * names[name] for name in self.names - self.whole}
             sized = self._sized({**names, **floats})
         value = np.asarray(sized.value)
-        value = value.astype(np.int64 if whole and value.dtype.kind in "biu" else np.float64, copy=False)
+        if value.dtype.kind != "c" and value.dtype != np.uint64:
+            value = value.astype(np.int64 if whole and value.dtype.kind in "bi" else np.float64, copy=False)
         if sized.exact:
             return value, np.zeros(value.shape)
         magnitude = np.asarray(sized.magnitude, np.float64)
@@ -161,7 +163,7 @@ class ArrayExpression:
 
     def _check(self, node: ast.expr) -> set[str]:
         match node:
-            case ast.Constant(value=int() | float()):
+            case ast.Constant(value=int() | float() | complex()):
                 return set()
             case ast.Name(id=name):
                 return {name}

@@ -48,7 +48,7 @@ class Plain:
             ExpressionError: a result would be too large, or a bound is no whole number.
         """
         match node:
-            case ast.Constant(value=int() | float() as value):
+            case ast.Constant(value=int() | float() | complex() as value):
                 return self._constant(value)
             case ast.Name(id=name):
                 return self._name(self._names[name])
@@ -185,7 +185,7 @@ class Plain:
     def _value(self, number: Any) -> Any:
         return number
 
-    def _constant(self, value: float) -> Any:
+    def _constant(self, value: complex) -> Any:
         return value
 
     def _name(self, value: Any) -> Any:

@@ -36,6 +36,7 @@ class MagnitudeRule(Enum):
     MOVED = "the function itself moves them"
     ADDED = "sums of them"
     LARGEST = "the largest of them"
+    KEPT = "those of the argument"
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ FUNCTIONS: dict[str, ArrayFunction] = {
     "cumsum": ArrayFunction(np.cumsum, {**_A, "axis": _W}, rule=MagnitudeRule.ADDED),
     "max": ArrayFunction(_reduction(np.max), _REDUCED, rule=MagnitudeRule.LARGEST),
     "min": ArrayFunction(_reduction(np.min), _REDUCED, rule=MagnitudeRule.LARGEST),
+    "real": ArrayFunction(lambda a: np.real(a), _A, rule=MagnitudeRule.KEPT),
+    "imag": ArrayFunction(lambda a: np.imag(a), _A, rule=MagnitudeRule.KEPT),
+    "conj": ArrayFunction(lambda a: np.conj(a), _A, rule=MagnitudeRule.KEPT),
     "transpose": ArrayFunction(np.transpose, {**_A, "axes": _W}),
     "reshape": ArrayFunction(lambda a, shape: np.reshape(a, shape), {**_A, "shape": _W}, 2),
     "flip": ArrayFunction(lambda a, axis=None: np.flip(a, axis), {**_A, "axis": _W}),

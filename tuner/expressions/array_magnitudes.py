@@ -1,4 +1,4 @@
-"""Evaluates the checked tree of a NumPy reference with magnitudes: integers exactly, other numbers in float64."""
+"""Evaluates the checked tree of a NumPy reference with magnitudes: integers exactly, others as float64 or complex."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from tuner.expressions.elementwise import SIGNS
 from tuner.expressions.magnitudes import NUMPY, Sized
 from tuner.expressions.parsing import shown
 
-INT64 = 2.0**63
-"""Numbers of this size and more are beyond int64."""
+INT64, UINT64 = 2.0**63, 2.0**64
+"""Numbers of this size and more are beyond int64, and beyond uint64."""
 FLOAT64_INTEGERS = 2.0**53
 """Up to here float64 has every integer."""
 EXACT = ("abs", "maximum", "minimum")
 """Element-wise functions whose result is an integer where the arguments are."""
+OF_COMPLEX = ("abs", "exp", "log", "sqrt")
+"""Those whose rule for magnitudes is true of complex numbers, too."""
 
 
 class BeyondIntegersError(ExpressionError):
@@ -32,11 +34,11 @@ class BeyondIntegersError(ExpressionError):
 
 
 class WithMagnitudes(Plain):
-    """Values with their magnitudes: integers as int64, which wraps as in C, other numbers as float64.
+    """Values with their magnitudes: integers as int64 or uint64, which wrap as in C, others as float64 or complex128.
 
     Args:
         text: the expression, for errors.
-        names: values by name; arrays of integers are int64.
+        names: values by name; arrays of integers are int64 or uint64.
         whole: whether the result must be exact: no integer above 2^53 may become a float on the way.
         word: the size of numbers from which on arithmetic on integers may have wrapped. Sums and products may: their
             lowest bits are right all the same. A comparison, a quotient or a maximum of such numbers has no value.
@@ -97,36 +99,54 @@ class WithMagnitudes(Plain):
         if _is_whole(a.value) and np.size(a.magnitude):
             # The magnitude bounds what is on the way to a number as well. At int64's limit it is rounded itself. Inputs
             # are as wide as they are: of them a number as large as a word is the lowest without its sign.
+            word = UINT64 if np.asarray(a.value).dtype == np.uint64 else self._word
             largest = np.max(a.magnitude)
-            beyond = self._word == INT64 or np.max(a.value) == largest
+            beyond = word >= INT64 or np.max(a.value) == largest
             if a.exact:
-                wrapped = self._word < INT64 and bool(np.any(a.value == self._word))
+                wrapped = word < INT64 and bool(np.any(a.value == word))
             else:
-                wrapped = bool(largest > self._word or (largest == self._word and beyond))
+                wrapped = bool(largest > word or (largest == word and beyond))
             if wrapped:
                 raise BeyondIntegersError(
-                    f"{what} in reference {shown(self._text)} gets integers of {self._word:.3g} or more, "
+                    f"{what} in reference {shown(self._text)} gets integers of {word:.3g} or more, "
                     "which may have wrapped",
                     "have smaller inputs by init = { uniform = [a, b] }, or write a Python reference",
                 )
         return a
 
     def _alike(self, what: str, *numbers: Sized) -> list[Sized]:
-        """Return numbers as they are where all are integers or none is, and else as floats."""
+        """Return numbers as they are where all are integers or none is, and else as floats.
+
+        Beside uint64, other integers become such ones, as in C.
+        """
         if len({_is_whole(number.value) for number in numbers}) < 2:
+            if any(np.asarray(number.value).dtype == np.uint64 for number in numbers):
+                return [
+                    replace(number, value=np.asarray(number.value).astype(np.uint64)) for number in numbers
+                ]
             return list(numbers)
         return [self.floating(number, what) for number in numbers]
+
+    def _refuse_complex(self, what: str, *numbers: Sized) -> None:
+        if any(_is_complex(number.value) for number in numbers):
+            raise ExpressionError(
+                f"{what} of complex numbers in reference {shown(self._text)}", "use abs, real or imag of them"
+            )
 
     def _value(self, number: Sized) -> Any:
         return number.value
 
-    def _constant(self, value: float) -> Sized:
+    def _constant(self, value: complex) -> Sized:
+        if isinstance(value, complex):
+            part = magnitudes.constant(value.imag, NUMPY)
+            return replace(part, value=value)
         number = magnitudes.constant(float(value), NUMPY)
         # That an integer may be rounded to float32 counts where it becomes a float.
         return replace(number, value=value, magnitude=abs(value)) if isinstance(value, int) else number
 
     def _name(self, value: Any) -> Sized:
-        return Sized(value, np.abs(np.asarray(value, np.float64)), True)
+        array = np.asarray(value)
+        return Sized(value, np.abs(array if _is_complex(array) else array.astype(np.float64)), True)
 
     def _negated(self, a: Sized) -> Sized:
         return magnitudes.negated(a)
@@ -135,7 +155,7 @@ class WithMagnitudes(Plain):
         whole = _is_whole(a.value) and exponent >= 0.0 and exponent.is_integer()
         power = magnitudes.powered(a if whole else self.floating(a, "**"), exponent, NUMPY)
         if whole:
-            power = replace(power, value=np.asarray(a.value) ** np.int64(exponent))
+            power = replace(power, value=np.asarray(a.value) ** int(exponent))
         if exponent == 0.0:  # which the rules take for a number
             return replace(power, value=np.broadcast_to(power.value, np.shape(a.value)))
         return power
@@ -157,6 +177,8 @@ class WithMagnitudes(Plain):
         return Sized(value, magnitude, False, operations)
 
     def _compared(self, compare: Compare, a: Sized, b: Sized) -> Sized:
+        if compare not in (operator.eq, operator.ne):
+            self._refuse_complex("a comparison", a, b)
         a, b = (self._settled(side, "a comparison") for side in self._alike("a comparison", a, b))
         holds = compare(a.value, b.value)
         return Sized(holds, holds, True)
@@ -170,6 +192,12 @@ class WithMagnitudes(Plain):
         if name == "where":
             condition, zero = arguments[0], Sized(0, 0.0, True)
             return self._chosen(operator.ne, condition, zero, *arguments[1:])
+        if name not in OF_COMPLEX:
+            self._refuse_complex(name, *arguments)
+        if name == "abs" and _is_complex(arguments[0].value):
+            size, a = np.abs(arguments[0].value), arguments[0]
+            own = 3.0 * size  # hypotf is off by 3 ulp at most
+            return Sized(size, own + (0.0 if a.exact else a.magnitude), False, a.operations + 1)
         if name in EXACT:
             arguments = tuple(self._settled(argument, name) for argument in self._alike(name, *arguments))
         else:
@@ -190,7 +218,10 @@ class WithMagnitudes(Plain):
     def _reduced(
         self, rule: MagnitudeRule, run: Callable[[Any], Any], arguments: Mapping[str, Any], a: Sized, /
     ) -> Sized:
+        if rule is MagnitudeRule.KEPT:
+            return replace(a, value=run(a.value))
         if rule is MagnitudeRule.LARGEST:
+            self._refuse_complex("max or min", a)
             a = self._settled(a, "max or min")
         value = run(a.value)
         if not _is_whole(value):
@@ -206,6 +237,10 @@ class WithMagnitudes(Plain):
 def _is_whole(value: Any) -> bool:
     """Return whether a number or an array has integers or truth values."""
     return np.asarray(value).dtype.kind in "biu"
+
+
+def _is_complex(value: Any) -> bool:
+    return np.asarray(value).dtype.kind == "c"
 
 
 def _summands(before: Any, after: Any) -> float:

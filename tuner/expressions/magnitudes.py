@@ -45,7 +45,7 @@ class Sized:
     """A value of an expression with its magnitude.
 
     Attributes:
-        value: in float64, or a C variable.
+        value: in float64 or complex128, or a C variable.
         magnitude: likewise.
         exact: whether float32 arithmetic has exactly this value: inputs, and selections among them.
         operations: number of roundings in it.
@@ -189,7 +189,8 @@ def chosen(holds: Any, left: Sized, right: Sized, a: Sized, b: Sized, functions:
 
 
 def _numpy_power(base: Any, exponent: float) -> Any:
-    return np.asarray(base, np.float64) ** exponent
+    base = np.asarray(base)
+    return (base if base.dtype.kind == "c" else base.astype(np.float64)) ** exponent
 
 
 NUMPY: Functions = {

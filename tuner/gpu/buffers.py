@@ -16,7 +16,8 @@ from cuda.bindings import driver as cu
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
 from tuner.gpu.driver import Context, Graph, fill_bytes
-from tuner.kernel.contents import INITS, encoded, from_bfloat16, is_integer
+from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_integer
+from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import ITEMSIZE
@@ -305,7 +306,7 @@ class ProblemData:
         ]
         for tensor in self.outputs:
             constant += [
-                (f"{tensor.name} expected", 8 * tensor.count),
+                (f"{tensor.name} expected", ITEMSIZE[expected_dtype(tensor)] * tensor.count),
                 (f"{tensor.name} magnitude", 4 * tensor.count),
             ]
             constant.append((f"{tensor.name}_initial", tensor.size_bytes))
@@ -364,26 +365,24 @@ class ProblemData:
                 check(cu.cuMemsetD8Async(base, 0xFF, stride * (self.copies - 1), stream))
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[Any]:
-        """Copy a tensor to the host as float64 or int64, in the shape that the kernel means."""
+        """Copy a tensor to the host, in the dtype that has all of its numbers and the shape that the kernel means."""
         array = self._read(tensor, self.memory.addresses[name or tensor.name], tensor.count).reshape(
             tensor.shape
         )
         return array.T if tensor.transposed else array
 
-    def element(self, tensor: Buffer, index: int, copy: int = 0) -> float | int:
+    def element(self, tensor: Buffer, index: int, copy: int = 0) -> complex:
         """Read one element of an output."""
         address = self.address(tensor.name, copy) + index * ITEMSIZE[tensor.dtype]
-        element: float | int = self._read(tensor, address, 1)[0].item()
+        element: complex = self._read(tensor, address, 1)[0].item()
         return element
 
     @staticmethod
     def _read(tensor: Buffer, address: int, count: int) -> npt.NDArray[Any]:
-        """Copy elements of a tensor's dtype to the host, as float64 or int64."""
-        host = np.empty(count, "uint16" if tensor.dtype == "bfloat16" else tensor.dtype)
+        """Copy elements of a tensor's dtype to the host, in the dtype that has all of its numbers."""
+        host = np.empty(count, in_memory(tensor.dtype))
         check(cu.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
-        if tensor.dtype == "bfloat16":
-            host = from_bfloat16(host)
-        return host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
+        return decoded(host, tensor.dtype)
 
     def close(self) -> None:
         """Free everything."""
@@ -393,5 +392,5 @@ class ProblemData:
 def _limits(tensor: Buffer) -> list[tuple[str, Any]]:
     """Return the arguments that say between which numbers a tensor is filled: as integers, and as floats."""
     low, high = tensor.between or (0, 0)
-    integers = (int(low), int(high)) if is_integer(tensor) else (0, 0)
-    return [*(("int64", number) for number in integers), ("float64", float(low)), ("float64", float(high))]
+    integers = (int(low) % 2**64, int(high) % 2**64) if is_integer(tensor) else (0, 0)
+    return [*(("uint64", number) for number in integers), ("float64", float(low)), ("float64", float(high))]

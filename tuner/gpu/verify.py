@@ -1,5 +1,5 @@
-"""Is the output right? Every element against a reference in float64 or int64, on the GPU, in a fraction of a
-millisecond."""
+"""Is the output right? Every element against a reference in float64, complex128 or wide integers, on the GPU, in a
+fraction of a millisecond."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from tuner.kernel.reference import (
     wrong_text,
 )
 from tuner.runtime.driver import check
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer
 
@@ -244,9 +245,9 @@ class Verifier:
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
-        expected = np.frombuffer(self._read(f"{tensor.name} expected", first * 8, 8), expected_dtype(tensor))[
-            0
-        ]
+        dtype = expected_dtype(tensor)
+        raw = self._read(f"{tensor.name} expected", first * ITEMSIZE[dtype], ITEMSIZE[dtype])
+        expected = np.frombuffer(raw, dtype)[0]
         index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
         return f"{tensor.name}[{index}] {wrong_text(got, expected, mismatches, tensor.count)}"
 
@@ -256,7 +257,8 @@ class Verifier:
         return bytes(raw)
 
     def _allocate(self, tensor: Buffer) -> tuple[int, int]:
-        expected = self._data.memory.allocate(f"{tensor.name} expected", tensor.count * 8)
+        size_bytes = tensor.count * ITEMSIZE[expected_dtype(tensor)]
+        expected = self._data.memory.allocate(f"{tensor.name} expected", size_bytes)
         magnitude = self._data.memory.allocate(f"{tensor.name} magnitude", tensor.count * 4)
         return expected, magnitude
 
@@ -308,7 +310,7 @@ class Verifier:
         for tensor in self._data.outputs:
             expected, magnitude = self._allocate(tensor)
             addresses[tensor.name], addresses[f"{tensor.name}_magnitude"] = expected, magnitude
-            fill_bytes(expected, 0xFF, tensor.count * 8)
+            fill_bytes(expected, 0xFF, tensor.count * ITEMSIZE[expected_dtype(tensor)])
             fill_bytes(magnitude, 0xFF, tensor.count * 4)
             self._expected.add(tensor.name)
         module = check(cu.cuModuleLoadData(reference.cubin))
@@ -322,7 +324,7 @@ class Verifier:
             graph.close()
             cu.cuModuleUnload(module)
         for tensor in self._data.outputs:
-            if expected_dtype(tensor) == "int64":
+            if DTYPES[tensor.dtype].whole:
                 self._make_integers(tensor)
 
     def _make_integers(self, tensor: Buffer) -> None:
@@ -365,7 +367,8 @@ class Verifier:
     def _expected_there(self, name: str) -> npt.NDArray[Any]:
         """Return what is expected of an output, in the shape that the kernel means."""
         tensor = self._outputs[name]
-        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * 8), expected_dtype(tensor))
+        dtype = expected_dtype(tensor)
+        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * ITEMSIZE[dtype]), dtype)
         return as_meant(there.reshape(tensor.shape), tensor)
 
     def _cross_check(self, name: str, expected: Expected) -> None:

@@ -9,7 +9,7 @@ b] }`` none leaves the range.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import TunerError
 from tuner.expressions.array_magnitudes import BeyondIntegersError
-from tuner.kernel.reference import UNIT_ROUNDOFF
+from tuner.runtime.dtypes import DTYPES, PARTS
 from tuner.runtime.launches import Buffer
 
 Array = npt.NDArray[Any]
@@ -66,13 +66,13 @@ def is_random(tensor: Buffer) -> bool:
 
 def is_integer(tensor: Buffer) -> bool:
     """Return whether a tensor has integers."""
-    return tensor.dtype not in UNIT_ROUNDOFF
+    return DTYPES[tensor.dtype].whole
 
 
 def drawn(
     tensor: Buffer, rng: np.random.Generator, content: Content = Content.USUAL, number: int = 0
 ) -> Array:
-    """Return numbers as a tensor's dtype has them, in float64 or int64, as they lie in memory.
+    """Return numbers as a tensor's dtype has them, in the dtype that has all of them, as they lie in memory.
 
     Args:
         tensor: an input.
@@ -81,6 +81,10 @@ def drawn(
         number: of the tensor in its problem.
     """
     count = tensor.count
+    if (of_parts := PARTS.get(tensor.dtype)) is not None:
+        part = replace(tensor, dtype=of_parts)
+        real = drawn(part, rng, content, number)
+        return real + 1j * (drawn(part, rng, content, number) if tensor.init in RANDOM else np.zeros(()))
     if tensor.init == "range" and tensor.between is not None:
         numbers: Array = tensor.between[0] + tensor.between[1] * np.arange(count)
         return rounded(numbers, tensor.dtype).reshape(tensor.shape)
@@ -114,17 +118,18 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
 
 
 def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number: int) -> Array:
-    count, limits = tensor.count, np.iinfo(tensor.dtype)
-    half = 2 ** ((limits.bits - 1) // 2)
+    count, dtype = tensor.count, DTYPES[tensor.dtype]
+    lowest, highest = dtype.limits
+    half = 2 ** ((8 * dtype.size_bytes - 1) // 2)
     if content is Content.EQUAL:
         numbers: Array = np.full(count, int(4 * EQUAL[number % len(EQUAL)]))
     elif content is Content.LARGE:
         numbers = rng.choice((-1, 1), count) * (half ** rng.random(count)).astype(np.int64)
     elif content in WIDE or tensor.between is not None:
-        most = half - 1 if content is Content.HALF else int(limits.max)
-        least = int(limits.min) if content is Content.WHOLE or not limits.min else -most
+        most = min(half - 1, highest) if content is Content.HALF else highest
+        least = lowest if content is Content.WHOLE or not lowest else -most
         low, high = map(int, tensor.between or (least, most))
-        numbers = rng.integers(low, high, count, np.int64, endpoint=True)
+        numbers = rng.integers(low, high, count, dtype.exact, endpoint=True)
         if content in WIDE:
             numbers = np.where(rng.random(count) < ENDS, rng.choice((low, high), count), numbers)
     else:
@@ -133,19 +138,28 @@ def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number
         numbers = np.rint(np.clip(usual * 15.0, 0.0, 127.0)).astype(np.int64)
     if content is Content.NEGATIVE:
         numbers = -1 - np.abs(numbers)
-    return numbers if limits.min else np.abs(numbers)
+    numbers = numbers if lowest else np.abs(numbers)
+    return numbers % 2 if dtype.kind == "bool" else numbers
 
 
 def rounded(numbers: Array, dtype: str) -> Array:
-    """Return numbers as a dtype has them, in float64 or int64."""
-    bits = encoded(numbers, dtype)
-    exact = from_bfloat16(bits) if dtype == "bfloat16" else bits
-    return exact.astype(np.float64 if dtype in UNIT_ROUNDOFF else np.int64)
+    """Return numbers as a dtype has them, in the dtype that has all of them."""
+    return decoded(encoded(numbers, dtype), dtype)
 
 
 def encoded(numbers: Array, dtype: str) -> Array:
     """Return numbers in a dtype, contiguous; bfloat16 as its bits."""
     return to_bfloat16(numbers) if dtype == "bfloat16" else np.ascontiguousarray(numbers, dtype)
+
+
+def decoded(array: Array, dtype: str) -> Array:
+    """Return what memory of a dtype holds, as :func:`in_memory` has it, in the dtype that has all of its numbers."""
+    return (from_bfloat16(array) if dtype == "bfloat16" else array).astype(DTYPES[dtype].exact)
+
+
+def in_memory(dtype: str) -> str:
+    """Return the dtype in which NumPy sees memory: of bfloat16 the bits, of bool the bytes, which may be any."""
+    return {"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)
 
 
 def as_meant(array: Array, tensor: Buffer) -> Array:
@@ -212,7 +226,7 @@ def further_contents(
     inputs = [tensor for tensor in tensors if tensor.role != "output"]
     whole = [tensor for tensor in inputs if is_random(tensor) and is_integer(tensor)]
     floats = any(is_random(tensor) and not is_integer(tensor) for tensor in inputs)
-    signed = floats or any(np.iinfo(tensor.dtype).min for tensor in whole)
+    signed = floats or any(DTYPES[tensor.dtype].limits[0] for tensor in whole)
     vary = integers and bool(whole)
     for turn, content in enumerate(Content):
         if content is Content.WHOLE:

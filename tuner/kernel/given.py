@@ -13,7 +13,15 @@ import numpy as np
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Value
-from tuner.kernel.contents import Array, as_meant, drawn, encoded, from_bfloat16, is_integer
+from tuner.kernel.contents import (
+    Array,
+    as_meant,
+    decoded,
+    drawn,
+    encoded,
+    from_bfloat16,
+    is_integer,
+)
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.python_reference import ArrayFunction, limited
 from tuner.kernel.reference import in_full
@@ -61,9 +69,9 @@ def _require_fitting(tensor: Buffer, file: Path) -> None:
     # NumPy has no bfloat16: its numbers come as float32, or as their bits.
     own = np.dtype("float32" if tensor.dtype == "bfloat16" else tensor.dtype)
     if dtype == BFLOAT16_BITS:
-        fits = not is_integer(tensor) and tensor.dtype != "float16"
+        fits = tensor.dtype in ("bfloat16", "float32", "float64")
     else:
-        fits = dtype.kind in "biuf" and np.can_cast(dtype, own, "safe")
+        fits = dtype.kind in "biufc" and np.can_cast(dtype, own, "safe")
     if not fits:
         raise KernelError(
             f"{file.name} has {dtype}, and this problem {tensor.dtype}", f"save array.astype({str(own)!r})"
@@ -129,11 +137,8 @@ def _called(
         call.require_same(tensor.name, array, result())
     with np.errstate(all="ignore"):
         own = encoded(array, tensor.dtype)
-    if is_integer(tensor):
-        wrong = own != array
-    else:
-        floats = from_bfloat16(own) if tensor.dtype == "bfloat16" else own
-        wrong = np.isinf(floats) & np.isfinite(array)
+    beyond = np.isinf(decoded(own, tensor.dtype)) & np.isfinite(array)
+    wrong = own != array if is_integer(tensor) else beyond
     if wrong.any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         call.refuse(

@@ -19,7 +19,8 @@ from tuner.expressions.ranges import range_of
 from tuner.kernel.rules import threads_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
-from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS, INTEGER_RANGES
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
+from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS
 
 
 def unlaunchable(
@@ -89,11 +90,12 @@ def _of_launch(
         yield "a cluster, a tensor map or a programmatic launch, which need compute capability 9.0", "cc < 90"
     for grid, cluster in zip(launch.grid, launch.cluster, strict=False):
         yield "a grid that is no multiple of its cluster", f"({grid.text}) % ({cluster.text}) != 0"
-    for argument in launch.arguments:
+    for argument in (leaf for one in launch.arguments for leaf in one.leaves):
         text = argument.value.text if argument.value is not None else argument.name
         whole = text in variant.parameters and all(
             isinstance(v, int) for v in variant.parameters[text].values
         )
-        if (argument.value is not None or text in kernel.sizes or whole) and argument.dtype in INTEGER_RANGES:
-            low, high = INTEGER_RANGES[argument.dtype]
+        narrow = DTYPES[argument.dtype].whole and ITEMSIZE[argument.dtype] < 8
+        if (argument.value is not None or text in kernel.sizes or whole) and narrow:
+            low, high = DTYPES[argument.dtype].limits
             yield f"{text} beyond {argument.dtype}", f"({text}) > {high} or ({text}) < {low}"

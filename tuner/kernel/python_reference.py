@@ -38,6 +38,7 @@ from tuner.kernel.reference import (
     word_of,
 )
 from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
+from tuner.runtime.dtypes import DTYPES
 from tuner.runtime.launches import Buffer
 
 LIMIT_S = 240.0
@@ -72,11 +73,11 @@ def run_function(
 ) -> dict[str, Expected]:
     """Return what a function expects of some outputs.
 
-    It gets what its parameters name: tensors as arrays that it cannot write to (float64; int64 where the tensor has
-    integers), sizes and scalars. It returns an array, or a table of arrays by output; in place of each array perhaps a
-    pair of the array and its magnitude. It is called once more with the same inputs. Where a magnitude is missing, it
-    is called with inputs that are off by a rounding error of float32: :data:`PROBES` times, and up to three times for
-    the terms, unless that takes long.
+    It gets what its parameters name: tensors as arrays that it cannot write to (float64 or complex128; int64, uint64 or
+    bool where the tensor has these), sizes and scalars. It returns an array, or a table of arrays by output; in place
+    of each array perhaps a pair of the array and its magnitude. It is called once more with the same inputs. Where a
+    magnitude is missing, it is called with inputs that are off by a rounding error of float32: :data:`PROBES` times,
+    and up to three times for the terms, unless that takes long.
 
     Args:
         function: in the user's file, which is run.
@@ -128,7 +129,7 @@ def run_function(
             )
             for name in missing:
                 with np.errstate(all="ignore"):
-                    squares[name] += ((probed[name][0] - first[name][0]) / UNIT) ** 2
+                    squares[name] += np.abs((probed[name][0] - first[name][0]) / UNIT) ** 2
             for name in integers:
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
@@ -142,7 +143,7 @@ def run_function(
     for name, (value, magnitude) in first.items():
         more = 0
         if magnitude is None:
-            magnitude = np.abs(value.astype(np.float64))
+            magnitude = np.abs(value if value.dtype.kind == "c" else value.astype(np.float64))
             if name in missing and probes:
                 square = squares[name] / probes
                 if probes == 1:  # it says little of one element
@@ -191,7 +192,7 @@ class ArrayFunction:
         if np.array_equal(first, second):
             return
         finite = np.abs(first[np.isfinite(first)])
-        near = REPEATABLE * float(finite.max()) if finite.size and first.dtype.kind == "f" else 0.0
+        near = REPEATABLE * float(finite.max()) if finite.size and first.dtype.kind in "fc" else 0.0
         if first.dtype.kind != second.dtype.kind or not np.isclose(first, second, 0.0, near).all():
             self.refuse(f"returns another {name} for the same inputs", "seed its random numbers")
 
@@ -220,15 +221,17 @@ class ArrayFunction:
         return self._array(name, item), None
 
     def _array(self, name: str, item: Any) -> npt.NDArray[Any]:
-        """Return an output as float64, or the integers that it is."""
+        """Return an output as float64 or complex128, or the integers that it is."""
         try:
             array = np.asarray(item)
         except Exception as error:  # noqa: BLE001 - the array of another library
             self.refuse(f"returns {type(item).__name__} for {name}: {first_line(error)}", "return an array")
-        shape = self._wanted[name].meant_shape
-        if item is None or array.dtype.kind not in "biuf":
+        shape, dtype = self._wanted[name].meant_shape, self._wanted[name].dtype
+        if item is None or array.dtype.kind not in "biufc":
             what = "None" if item is None else f"{array.dtype} values"
             self.refuse(f"returns {what} for {name}", "return an array of numbers")
+        if array.dtype.kind == "c" and DTYPES[dtype].kind != "complex":
+            self.refuse(f"returns {array.dtype} values for {name}, which has {dtype}", "return their .real")
         if array.shape != shape:
             self.refuse(f"returns shape {array.shape} for {name}", f"this problem needs {shape}")
         wrong = np.argwhere(np.isnan(array))
@@ -238,7 +241,9 @@ class ArrayFunction:
                 f"returns NaN in {len(wrong)} of {array.size} elements of {name} ([{index}])",
                 "it must be defined for its inputs: change the function, or the inputs' init",
             )
-        return array if array.dtype.kind in "biu" else array.astype(np.float64)
+        if array.dtype.kind in "biu":
+            return array
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
     def refuse(self, problem: str, remedy: str) -> NoReturn:
         """Raise an error that names the function with its file and line."""
@@ -249,7 +254,7 @@ class ArrayFunction:
 
 def _read_only(array: npt.NDArray[Any], dtype: str) -> Any:
     """Return an input as a function gets it."""
-    given = array.astype(np.float64 if dtype in UNIT_ROUNDOFF else np.int64)
+    given = array.astype("bool" if dtype == "bool" else DTYPES[dtype].exact)
     given.flags.writeable = False
     return given
 
@@ -285,8 +290,8 @@ def expected_on_host(
     Args:
         reference: of one problem, see :func:`tuner.kernel.reference.settle_reference`.
         tensors: of the problem, see :func:`tuner.kernel.plan.tensors_of`.
-        inputs: values of the inputs and inouts before the run, as rounded to their dtypes, in float64 or of integers in
-            int64, in the shape that the kernel means (of a transposed tensor not the one in memory).
+        inputs: values of the inputs and inouts before the run, as rounded to their dtypes, each in the dtype that has
+            all of its numbers, in the shape that the kernel means (of a transposed tensor not the one in memory).
         numbers: the problem's sizes, and its scalars as rounded to their dtypes.
         wanted: outputs; a function gives the others, too. None for all.
         further: whether this is a further content of the inputs: two calls of a Python function have to do, and
@@ -377,7 +382,7 @@ def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict
     for output, file in files.items():
         try:
             value = np.load(file, allow_pickle=False)
-            magnitude = np.abs(value.astype(np.float64))
+            magnitude = np.abs(value if value.dtype.kind == "c" else value.astype(np.float64))
         except (OSError, ValueError) as error:
             raise KernelError(f"golden file {file}: {error}") from None
         shape, dtype = outputs[output].meant_shape, outputs[output].dtype

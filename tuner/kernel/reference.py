@@ -17,8 +17,9 @@ from tuner.core.errors import KernelError
 from tuner.core.messages import Record
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
-from tuner.expressions.array_magnitudes import INT64, BeyondIntegersError
+from tuner.expressions.array_magnitudes import INT64, UINT64, BeyondIntegersError
 from tuner.kernel.functions import PythonFunction
+from tuner.runtime.dtypes import DTYPES, PARTS
 from tuner.runtime.launches import Buffer
 
 if TYPE_CHECKING:  # the measuring process has tolerances, and no kernels
@@ -39,7 +40,7 @@ class Expected:
     """The expected values of one output, in the shape that the kernel means."""
 
     value: npt.NDArray[Any]
-    """float64; of an output of integers int64."""
+    """In the dtype that has all of its numbers: float64, complex128, and of integers int64 or uint64."""
     magnitude: Array
     """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
     probes: int = 0
@@ -139,7 +140,7 @@ def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Ex
     Args:
         name: of the output.
         dtype: the output's.
-        value: float64 or int64.
+        value: in the dtype that has all of its numbers.
         terms: of a sum.
 
     Raises:
@@ -166,19 +167,23 @@ def as_output(
     Args:
         name: of the output.
         dtype: the output's.
-        value: of any real dtype.
+        value: of any dtype.
         magnitude: what rounding errors are proportional to; of integers nothing.
         what: names the reference.
         wraps: whether they may.
 
     Raises:
         BeyondIntegersError: they wrap, and may not.
-        KernelError: the output has integers, and an element is none, or a float that may have been rounded to one.
+        KernelError: the output has integers, and an element is none, or a float that may have been rounded to one; or
+            it has real numbers, and the reference has complex ones.
     """
+    exact = DTYPES[dtype].exact
+    if value.dtype.kind == "c" and exact != "complex128":
+        raise KernelError(f"{what} of {name} has complex numbers, and {name} has {dtype}", "take real(...)")
     if dtype in UNIT_ROUNDOFF:
-        return Expected(value.astype(np.float64, copy=False), magnitude)
+        return Expected(value.astype(exact, copy=False), magnitude)
     if value.dtype.kind in "biu":
-        whole = value.astype(dtype).astype(np.int64)
+        whole = value.astype(dtype).astype(exact)
         if not wraps and (whole != value).any():
             raise BeyondIntegersError(f"{what} of {name} is beyond {dtype}", "have smaller inputs")
         return Expected(whole, np.zeros(whole.shape))
@@ -203,7 +208,7 @@ def as_output(
             raise KernelError(
                 f"{what} of {name} is {wrong} in {count} of {right.size} elements ([{index}])", remedy
             )
-    return Expected(value.astype(np.int64), np.zeros(value.shape))
+    return Expected(value.astype(np.int64).astype(exact), np.zeros(value.shape))
 
 
 def _reduction(terms: float) -> int:
@@ -220,6 +225,9 @@ SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "b
 """Smallest positive number: rounding errors of smaller results have no relative bound."""
 OVERFLOW = {"float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}
 """From where on rounding to nearest gives infinity."""
+for _complex, _part in PARTS.items():  # complex numbers are rounded part by part
+    UNIT_ROUNDOFF[_complex], SMALLEST[_complex] = UNIT_ROUNDOFF[_part], SMALLEST[_part]
+    OVERFLOW[_complex] = OVERFLOW.get(_part, math.inf)
 
 
 @dataclass(frozen=True)
@@ -277,11 +285,12 @@ def tolerance(
 def disagreement(bound: Tolerance, cuda: npt.NDArray[Any], other: Expected) -> tuple[int, ...] | None:
     """Return the index of the first element in which two references disagree; None if they agree.
 
-    Both are float64: a tenth of the kernel's allowance is far beyond their rounding. Integers must be equal.
+    Both are float64 or complex128: a tenth of the kernel's allowance is far beyond their rounding. Integers must be
+    equal.
     """
     value = other.value
     near = np.zeros(value.shape, bool)
-    if value.dtype.kind == "f":
+    if value.dtype.kind in "fc":
         with np.errstate(all="ignore"):
             allowed = 0.1 * bound.coefficient * other.magnitude + 1e-9 * np.abs(value) + 1e-300
             near = np.abs(cuda - value) <= allowed
@@ -291,7 +300,12 @@ def disagreement(bound: Tolerance, cuda: npt.NDArray[Any], other: Expected) -> t
 
 def expected_dtype(tensor: Buffer) -> str:
     """Return the dtype in which an output's expected values lie in memory."""
-    return "float64" if tensor.dtype in UNIT_ROUNDOFF else "int64"
+    return DTYPES[tensor.dtype].exact
+
+
+def written_dtype(tensor: Buffer) -> str:
+    """Return the dtype in which a CUDA reference writes an output."""
+    return "complex128" if DTYPES[tensor.dtype].kind == "complex" else "float64"
 
 
 def norm_allowance(count: int) -> float:
@@ -305,7 +319,8 @@ def word_of(output: Buffer, tensors: Iterable[Buffer]) -> float:
     C computes in 32 bits at least, and a kernel in no more than its output needs, or with floats its inputs.
     """
     dtypes = [output.dtype] if output.dtype not in UNIT_ROUNDOFF else [tensor.dtype for tensor in tensors]
-    return max({"int64": INT64, "uint32": 2.0**32}.get(dtype, 2.0**31) for dtype in dtypes)
+    wide = {"int64": INT64, "uint64": UINT64, "uint32": 2.0**32}
+    return max(wide.get(dtype, 2.0**31) for dtype in dtypes)
 
 
 def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
@@ -315,5 +330,5 @@ def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
 
 
 def in_full(number: Any, digits: int = 6) -> str:
-    """Return a number of a message: of an integer all digits, of a float so many."""
+    """Return a number of a message: of an integer all digits, of others so many."""
     return str(int(number)) if isinstance(number, int | np.integer) else f"{number:.{digits}g}"

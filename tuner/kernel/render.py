@@ -35,6 +35,7 @@ from tuner.kernel.templates import (
     template_name,
     text_of,
 )
+from tuner.runtime.dtypes import DTYPES
 
 if TYPE_CHECKING:  # the measuring process renders the tuner's own kernels alone
     from tuner.kernel.spec import KernelSpec
@@ -194,7 +195,8 @@ def source_digest(source: str) -> str:
 
 def render_helpers() -> str:
     """Return the source of the tuner's own kernels."""
-    return environment_of(paths.templates()).get_template("common/helpers.cu.j2").render()
+    template = environment_of(paths.templates()).get_template("common/helpers.cu.j2")
+    return template.render(dtypes={name: dtype.whole for name, dtype in DTYPES.items()})
 
 
 def render_ceilings(cc: int) -> str:

@@ -30,19 +30,9 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.kernel.line_map import LineMarks
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 
-C_TYPES = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half_t",
-    "bfloat16": "bf16_t",
-    "int64": "long long",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-}
+C_TYPES = {name: dtype.c_type for name, dtype in DTYPES.items()}
 ENCODING = "utf-8-sig"
 """Of templates: UTF-8, whose byte order mark, as Visual Studio writes it, no compiler takes."""
 MAX_SOURCE_BYTES = 4 << 20

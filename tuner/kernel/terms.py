@@ -101,8 +101,12 @@ def rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) 
     """
     if dtype not in UNIT_ROUNDOFF:
         return array
-    given = array * (1.0 + UNIT * random.standard_normal(array.shape))
-    given += (SMALLEST["float32"] if tied else 0.0) * random.standard_normal(array.shape)
+    if array.dtype.kind == "c":
+        real, imag = (rounded(part, "float32", random, tied=tied) for part in (array.real, array.imag))
+        given = real + 1j * imag
+    else:
+        given = array * (1.0 + UNIT * random.standard_normal(array.shape))
+        given += (SMALLEST["float32"] if tied else 0.0) * random.standard_normal(array.shape)
     given.flags.writeable = False
     return given
 

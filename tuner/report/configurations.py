@@ -17,6 +17,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import duration, picked
 from tuner.runtime.launches import Buffer, Launch
+from tuner.runtime.structs import leaves, size_of
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,8 @@ def _argument(kind: str, name: str, value: Value) -> str:
         return name
     if kind == "map":
         return f"tensor map of {name}"
+    if kind == "struct":
+        return f"{{{', '.join(_argument(*leaf[2:]) for leaf in leaves([(kind, name, value)]))}}}"
     return f"order of clusters, by {value}" if kind == "cluster_order" else f"{name} {value}"
 
 
@@ -196,6 +199,10 @@ def _argument_record(kind: str, name: str, value: Value) -> dict[str, Any]:
         return {"kind": kind, "name": name, "map": json.loads(str(value))}
     if kind == "cluster_order":
         return {"kind": "cluster_order", "size": value}
+    if kind == "struct":
+        parts = list(leaves([(kind, name, value)]))
+        fields = [{**_argument_record(*leaf[2:]), "offset": leaf.offset} for leaf in parts]
+        return {"kind": kind, "size_bytes": size_of((kind, name, value)), "fields": fields}
     return {"kind": kind, "dtype": name, "value": value}
 
 

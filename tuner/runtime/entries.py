@@ -5,7 +5,7 @@ Kernel files and manifests are read into the same entries, of which ``plans.py``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,18 +97,33 @@ class ArgumentEntry:
     one_of: tuple[str, ...] = ()
     """Tensors and scratch memory, of which ``index`` says which is passed."""
     index: Expression | None = None
+    fields: tuple[ArgumentEntry, ...] = ()
+    """Pass a struct of these by value."""
+    alignment: int = 1
+    """Of a struct: bytes that its type asks for beyond what its fields do."""
+
+    @property
+    def leaves(self) -> Iterator[ArgumentEntry]:
+        """What is passed: itself, or each field of a struct."""
+        for field in self.fields:
+            yield from field.leaves
+        if not self.fields:
+            yield self
 
     @property
     def buffers(self) -> tuple[str, ...]:
         """Each name that it may be passed by."""
         instead = self.map.instead if self.map is not None else ()
-        return (*((self.name,) if self.name else ()), *instead, *self.one_of)
+        inner = (name for field in self.fields for name in field.buffers)
+        return (*((self.name,) if self.name else ()), *instead, *self.one_of, *inner)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
         """All that decide what is passed."""
         cut = (*self.map.box, self.map.swizzle, self.map.promotion) if self.map is not None else ()
-        return (*cut, *(one for one in (self.value, self.cluster_order, self.index) if one is not None))
+        inner = (one for field in self.fields for one in field.expressions)
+        own = (self.value, self.cluster_order, self.index)
+        return (*cut, *(one for one in own if one is not None), *inner)
 
 
 @dataclass(frozen=True)
@@ -146,7 +161,7 @@ class LaunchEntry:
     source: str = ""
     """Names of files in a bundle."""
     constants: tuple[tuple[str, str], ...] = ()
-    """Variables of the code, each with the input that it is filled from before the launch; in no manifest."""
+    """Variables of the code, each with the input that it is filled from before the launch; in a manifest by symbol."""
     repeat: tuple[RepeatEntry, ...] = ()
     """The loops that it is in, the outermost first. Neighbours whose first loops have the same names share these."""
 

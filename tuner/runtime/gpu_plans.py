@@ -17,7 +17,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..core.errors import BundleError, DeviceError
+from ..core.errors import BundleError, CallError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .dispatch import Dispatched, dispatch
 from .driver import DriverFailure, PrimaryContext, check, failure, library, primary_context
@@ -25,9 +25,13 @@ from .dtypes import ITEMSIZE
 from .entries import Manifest
 from .interpret import ConcretePlan, Workspace
 from .kernel import Kernel, in_order
+from .structs import leaves
 
 MOST_PLANS = 4096
 """Plans that are kept ready; beyond it, the one that was prepared first goes."""
+
+Variable = tuple[int, str, int]
+"""Of a loaded cubin: its address, the tensor that fills it, and how many bytes."""
 
 _observed: dict[int, Observed] = {}
 """Where clusters run on each GPU, for all operations of the process."""
@@ -96,7 +100,7 @@ class GpuPlans:
                 concrete = self.choose(computation, sizes, policy).concrete
                 try:
                     with self.context.preparing():
-                        plan = PreparedPlan(concrete, self._kernels(concrete))
+                        plan = PreparedPlan(concrete, self._kernels(concrete), self._variables(concrete))
                 except DriverFailure as failure:
                     raise DeviceError(
                         f"{self._manifest.configurations[concrete.configuration]} cannot be prepared: {failure}"
@@ -133,6 +137,22 @@ class GpuPlans:
             )
             for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True)
         ]
+
+    def _variables(self, concrete: ConcretePlan) -> list[list[Variable]]:
+        """Return what each launch fills before it."""
+        every = []
+        for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True):
+            module, found = self._module(entry.cubin, launch.carveout), []
+            for symbol, tensor, size_bytes in launch.constants:
+                address, room = check(cu.cuModuleGetGlobal(module, symbol.encode()))
+                if room < size_bytes:
+                    raise CallError(
+                        f"{tensor} has {size_bytes} bytes, and the variable {symbol}, which it fills, {room}",
+                        "use smaller sizes",
+                    )
+                found.append((int(address), tensor, size_bytes))
+            every.append(found)
+        return every
 
     def _module(self, name: str, carveout: int | None = None) -> Any:
         """Return a loaded cubin. A carveout belongs to a loaded function: launches that differ in it have one each."""
@@ -174,19 +194,23 @@ class PreparedPlan:
     Args:
         concrete: what is launched.
         kernels: one for each of its launches.
+        variables: what each launch fills before it.
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
     """
 
-    def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel]) -> None:
+    def __init__(
+        self, concrete: ConcretePlan, kernels: Sequence[Kernel], variables: Sequence[Sequence[Variable]]
+    ) -> None:
         launches = concrete.plan.launches
-        self._kernels = kernels
+        self._kernels = list(zip(kernels, variables, strict=True))
+        self._copy = library().cuMemcpyDtoDAsync_v2
         self._workspace = concrete.workspace if concrete.plan.scratch else None
         self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
         self._memset = library().cuMemsetD8Async
         self._scalars = [
-            (name, kernels[launch], position, float(launches[launch].arguments[position][2]))
+            (name, kernels[launch], position, list(leaves(launches[launch].arguments))[position].value)
             for name, positions in concrete.scalar_positions.items()
             for launch, position in positions
         ]
@@ -233,7 +257,16 @@ class PreparedPlan:
                     raise failure(error)
         for name, kernel, position, own in self._scalars:
             kernel.set_scalar(position, scalars.get(name, own))
-        for kernel in self._kernels:
+        for kernel, variables in self._kernels:
+            for variable, name, size_bytes in variables:
+                error = self._copy(
+                    ctypes.c_ulonglong(variable),
+                    ctypes.c_ulonglong(addresses[name]),
+                    ctypes.c_size_t(size_bytes),
+                    ctypes.c_void_p(stream),
+                )
+                if error:
+                    raise failure(error)
             kernel.bind(addresses)
             kernel.launch(stream)
 

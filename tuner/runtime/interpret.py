@@ -94,7 +94,8 @@ def _concrete(
     steps = [(entry.launches[index], at) for index, at in maker.steps(entry.launches)]
     positions: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, (launch, at) in enumerate(steps):
-        for position, argument in enumerate(at.passed(launch)):
+        parts = (part for argument in at.passed(launch) for part in argument.leaves)
+        for position, argument in enumerate(parts):
             if argument.kind == "scalar":
                 positions[argument.name] = (*positions.get(argument.name, ()), (number, position))
     workspace = _workspace(maker.scratch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,25 +16,15 @@ from cuda.bindings import driver as cu
 
 from .driver import DriverFailure, LaunchAttribute, LaunchConfig, check, failure, library
 from .dtypes import ITEMSIZE
-from .launch_limits import rounded
+from .launch_limits import packed
 from .launches import MAX_CLUSTERS, Launch, TensorMap
+from .structs import leaves, size_of
 
 PORTABLE_CLUSTER = 8
 """Blocks of the largest cluster that every GPU with clusters has."""
 
 _F = cu.CUfunction_attribute
 _ATTRIBUTE = cu.CUlaunchAttributeID
-_C_TYPES: dict[str, Any] = {
-    "float64": ctypes.c_double,
-    "float32": ctypes.c_float,
-    "float16": ctypes.c_ushort,
-    "bfloat16": ctypes.c_ushort,
-    "int64": ctypes.c_longlong,
-    "int32": ctypes.c_int,
-    "uint32": ctypes.c_uint,
-    "int8": ctypes.c_byte,
-    "uint8": ctypes.c_ubyte,
-}
 
 
 def in_order(launch: Launch, _size: int) -> range:
@@ -96,22 +85,27 @@ class Kernel:
         self._maps: list[tuple[str, EncodedMap]] = []
         self._values: list[Any] = []
         pointers = []
-        for kind, name, value in launch.arguments:
+        for argument in launch.arguments:
+            kind, name, value = argument
             if kind == "map":
                 encoded = EncodedMap(TensorMap(**json.loads(str(value))))
                 self._maps.append((name, encoded))
                 self._values.append(encoded)
                 pointers.append(encoded.pointer)
                 continue
-            if kind == "buffer":
-                memory: Any = ctypes.c_void_p()
-                self._buffers.append((name, memory))
-            elif kind == "cluster_order":
-                memory = (ctypes.c_ubyte * MAX_CLUSTERS)(*cluster_order(launch, int(value)))
+            if kind == "cluster_order":
+                memory: Any = (ctypes.c_ubyte * MAX_CLUSTERS)(*cluster_order(launch, int(value)))
             else:
-                memory = _C_TYPES[name](_stored(value, name))
+                memory = (ctypes.c_ubyte * size_of(argument))()
             self._values.append(memory)
             pointers.append(ctypes.addressof(memory))
+        self._leaves = list(leaves(launch.arguments))
+        for number, (argument_number, offset, kind, name, value) in enumerate(self._leaves):
+            if kind == "buffer":
+                place = ctypes.c_void_p.from_buffer(self._values[argument_number], offset)
+                self._buffers.append((name, place))
+            elif kind == "scalar":
+                self.set_scalar(number, value)
         self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         self.arguments = ctypes.addressof(self._pointers)
         self._prepare_launch()
@@ -165,9 +159,12 @@ class Kernel:
         for name, encoded in self._maps:
             encoded.encode(addresses[name])
 
-    def set_scalar(self, position: int, value: float) -> None:
-        """Take another value of the scalar at a position of the launch's arguments; it must fit the dtype."""
-        self._values[position].value = _stored(value, self.settings.arguments[position][1])
+    def set_scalar(self, position: int, value: Any) -> None:
+        """Take another value of a scalar, by its position among the leaves of the launch's arguments; it must fit."""
+        leaf = self._leaves[position]
+        part = packed(value, leaf.name)
+        memory = ctypes.addressof(self._values[leaf.argument]) + leaf.offset
+        ctypes.memmove(memory, part, len(part))
 
     def launch(self, stream: int) -> None:
         """Launch it in a stream, with what is bound; 0 is the default stream.
@@ -179,14 +176,6 @@ class Kernel:
         error = self._call(*self._call_arguments)
         if error:
             raise failure(error)
-
-
-def _stored(value: Any, dtype: str) -> Any:
-    """Return what goes to the memory of a scalar: its bits if no type of C has its dtype."""
-    if dtype not in ("float16", "bfloat16"):
-        return value
-    bits = int.from_bytes(struct.pack("<e" if dtype == "float16" else "<f", rounded(value, dtype)), "little")
-    return bits if dtype == "float16" else bits >> 16
 
 
 BYTES, ALIGNMENT = 128, 128

@@ -10,9 +10,10 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ..core.errors import KernelError, TunerError
-from .dtypes import ITEMSIZE
+from .dtypes import DTYPES, ITEMSIZE
 from .launches import MAX_CLUSTERS, Buffer, Launch, TensorMap
 
 DEVICE_LIMITS = (
@@ -30,13 +31,6 @@ ALIGNMENT = 256
 NULL_POINTER = ("scalar", "int64", 0)
 MAX_SIZE = 2**62
 """Arithmetic with sizes, on NumPy arrays of 64-bit integers, must not overflow too easily."""
-INTEGER_RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "uint32": (0, 2**32 - 1),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-}
-"""Of the integers that are smaller than int64."""
 
 Triple = tuple[int, int, int]
 
@@ -172,13 +166,13 @@ def fits(value: float, dtype: str, what: str) -> float:
         KernelError: a fraction is to be an integer.
         ArgumentRangeError: the integer does not fit.
     """
-    if dtype in ("float64", *MAP_DTYPES):
+    if not DTYPES[dtype].whole:
         return float(value)
     if isinstance(value, float) and not value.is_integer():
         raise KernelError(
             f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
         )
-    low, high = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1))
+    low, high = DTYPES[dtype].limits
     if not low <= value <= high:
         raise ArgumentRangeError(
             f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
@@ -188,10 +182,10 @@ def fits(value: float, dtype: str, what: str) -> float:
 
 def rounded(value: float, dtype: str) -> float:
     """Return a number rounded to its dtype, ties to even; infinite where it is too large for it."""
-    if dtype not in ("float32", "float16", "bfloat16") or not math.isfinite(value):
+    kind = "<e" if dtype == "float16" else "<f"
+    if dtype not in (*MAP_DTYPES, "complex64") or not math.isfinite(value):
         return value
     try:
-        kind = "<e" if dtype == "float16" else "<f"
         packed = struct.pack(kind, value)
     except OverflowError:
         return math.copysign(math.inf, value)
@@ -201,3 +195,13 @@ def rounded(value: float, dtype: str) -> float:
         packed = bits.to_bytes(4, "little")
     (result,) = struct.unpack(kind, packed)
     return float(result)
+
+
+def packed(value: Any, dtype: str) -> bytes:
+    """Return a number as it lies in memory, rounded to its dtype."""
+    of = DTYPES[dtype]
+    if of.kind == "bfloat":
+        value = struct.unpack("<I", struct.pack("<f", rounded(value, dtype)))[0] >> 16
+    elif of.kind == "complex":
+        return struct.pack(f"<{of.packed}", *(rounded(part, dtype) for part in (value.real, value.imag)))
+    return struct.pack(f"<{of.packed}", int(value) if of.whole else rounded(value, dtype))

@@ -50,7 +50,8 @@ from .strict_json import (
 )
 
 FORMAT = "kernel-tune bundle"
-VERSION = 1
+VERSION = 2
+"""With structs by value, variables that launches fill, and the dtypes from int16 on; others are of format 1."""
 MAX_DIMENSIONS = 32
 MAX_MEMBERS, MAX_POINTS = 64, 4096
 """Of a portfolio."""
@@ -71,6 +72,11 @@ _default = record_of(DefaultEntry, computation=_index, cc=_cc, configuration=_in
 
 def _condition(reason: str, holds: Expression) -> tuple[str, Expression]:
     return reason, holds
+
+
+def _pair(value: Any, where: str) -> tuple[str, str]:
+    pair = list_of(text, 2, 2)(value, where)
+    return _entry(pair[0], where), _name(pair[1], where)
 
 
 def _transposed(value: Any, where: str) -> Expression | None:
@@ -172,11 +178,13 @@ class _Reader:
         flags = {"cooperative": False, "programmatic": False}
         absent = dict.fromkeys(("when", "carveout", "alignment", "resident"))
         return record_of(
-            LaunchEntry, {**absent, **flags, "shared_bytes": Expression(0), "cluster": (), "repeat": ()},
+            LaunchEntry,
+            {**absent, **flags, "shared_bytes": Expression(0), "cluster": (), "repeat": (), "constants": ()},
             repeat=list_of(self._loop, 0, MAX_LOOPS),  # first, for what follows may name the loops
             cubin=_sha, source=_sha, entry=_entry, when=expression, grid=sides, block=sides,
             shared_bytes=expression, cluster=list_of(expression, 0, 3), cooperative=flag, programmatic=flag,
             carveout=expression, alignment=expression, resident=expression, arguments=list_of(self._argument),
+            constants=list_of(_pair),
         )  # fmt: skip
 
     def _launch(self, value: Any, where: str) -> LaunchEntry:
@@ -220,8 +228,14 @@ class _Reader:
         if table.has("one_of"):
             several = table.take("one_of", list_of(_name, 1))
             return table.done(ArgumentEntry(one_of=several, index=table.take("index", self._expression)))
+        if table.has("fields"):
+            fields = table.take("fields", list_of(self._field, 1))
+            alignment = table.take("alignment", whole(1, 256), 1)
+            if alignment & (alignment - 1):
+                refuse(where, f"alignment {alignment} is no power of two")
+            return table.done(ArgumentEntry(fields=fields, alignment=alignment))
         if not table.has("map"):
-            refuse(where, "it must have tensor, scratch, scalar, value, one_of, map or cluster_order")
+            refuse(where, "it must have tensor, scratch, scalar, value, one_of, fields, map or cluster_order")
         first, *instead = table.take("map", list_of(_name, 1))
         cut = MapEntry(
             table.take("box", list_of(self._expression, 2, 2)),
@@ -230,6 +244,12 @@ class _Reader:
             tuple(instead),
         )
         return table.done(ArgumentEntry(first, map=cut))
+
+    def _field(self, value: Any, where: str) -> ArgumentEntry:
+        field = self._argument(value, where)
+        if field.map or field.cluster_order or field.one_of:
+            refuse(where, "a field is a number, an address or a struct")
+        return field
 
     def _all_sizes(self, value: Any, where: str) -> dict[str, int]:
         sizes = mapping_of(_name, whole(1, MAX_SIZE))(value, where)
@@ -252,7 +272,10 @@ def _check_configurations(manifest: Manifest) -> None:
         both = tensors | scratch
         named = {"tensor": tensors, "scalar": scalars, "scratch": scratch, "map": both, "one_of": both}
         for index, launch in enumerate(configuration.launches):
-            for argument in launch.arguments:
+            for _, name in launch.constants:
+                if name not in tensors:
+                    refuse(f"{where}.launches[{index}]", f"there is no tensor {name}")
+            for argument in (leaf for one in launch.arguments for leaf in one.leaves):
                 kind = argument.kind or ("map" if argument.map else "one_of")
                 for name in argument.buffers:
                     if name not in named[kind]:

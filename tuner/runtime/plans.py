@@ -11,14 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from ..core.errors import KernelError
+from .dtypes import DTYPES
 from .entries import ArgumentEntry, LaunchEntry, ScalarEntry, ScratchEntry, TensorEntry
 from .expressions import MAX_INTEGER, Expression
 from .launch_limits import (
     ALIGNMENT,
     BLOCK_LIMITS,
     GRID_LIMITS,
-    INTEGER_RANGES,
     NULL_POINTER,
+    UnlaunchableError,
     check_launch,
     cluster_of,
     fits,
@@ -28,9 +29,12 @@ from .launch_limits import (
 )
 from .launches import Argument, Buffer, Launch, Plan
 from .repeats import Names, expanded
+from .structs import size_of, struct_argument
 
 MAX_FLOAT = 1e300
 """Of what tensors are filled with: a difference of two has room."""
+STRUCT_BYTES = 4096
+"""Of all structs of a launch: what every driver takes."""
 
 
 class PlanMaker:
@@ -72,7 +76,7 @@ class PlanMaker:
                 transposed = item.transposed is not None and self.true(item.transposed)
                 shape = shape[::-1] if transposed else shape
                 dtype = self._dtypes.get(item.dtype, item.dtype)
-                if item.init.endswith("inf") and "int" in dtype:
+                if item.init.endswith("inf") and DTYPES[dtype].whole:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
                 between = self._between(item, dtype, math.prod(shape)) if item.between else None
                 buffer = Buffer(item.name, shape, dtype, item.role, item.init, transposed)
@@ -158,6 +162,8 @@ class PlanMaker:
             code,
         )
         check_launch(launch, self._names)
+        if sum(-(-size_of(one) // 16) * 16 for one in launch.arguments if one[0] == "struct") > STRUCT_BYTES:
+            raise UnlaunchableError(f"structs of more than {STRUCT_BYTES} bytes", "pass an array")
         return launch
 
     def _constants(self, entry: LaunchEntry) -> tuple[tuple[str, str, int], ...]:
@@ -178,8 +184,8 @@ class PlanMaker:
         first, second = (expression.evaluate(self._names) for expression in item.between)
         steps = item.init == "range"
         low, high = sorted((first, first + second * (count - 1))) if steps else (first, second)
-        whole = "int" in dtype
-        least, most = INTEGER_RANGES.get(dtype, (-(2**63), 2**63 - 1)) if whole else (-MAX_FLOAT, MAX_FLOAT)
+        whole = DTYPES[dtype].whole
+        least, most = DTYPES[dtype].limits if whole else (-MAX_FLOAT, MAX_FLOAT)
         numbers = (
             first == int(first) and second == int(second)
             if whole
@@ -200,6 +206,8 @@ class PlanMaker:
             return "scalar", argument.dtype, _fits(number, argument.dtype, argument.value.text or "value")
         if argument.cluster_order is not None:
             return "cluster_order", "uint8", self._whole(argument.cluster_order, "cluster_order")
+        if argument.fields:
+            return struct_argument([self._argument(field) for field in argument.fields], argument.alignment)
         if argument.map is not None:
             return self._map(argument)
         if (present := self._present.get(name)) is not None:

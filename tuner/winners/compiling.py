@@ -146,9 +146,15 @@ def _compiled(
     """
     resources = checked_resources(bundled, compilation)
     launches = {
-        number: CompiledLaunch(_keep(cubin, result.cubins), _keep(source.encode(), result.sources), entry)
-        for number, cubin, source, entry in zip(
-            bundled.launches, compilation.cubins, compilation.sources, compilation.entries, strict=True
+        number: CompiledLaunch.of(
+            _keep(cubin, result.cubins), _keep(source.encode(), result.sources), entry, launch, cubin
+        )
+        for (number, launch), cubin, source, entry in zip(
+            bundled.launches.items(),
+            compilation.cubins,
+            compilation.sources,
+            compilation.entries,
+            strict=True,
         )
     }
     return CompiledConfiguration(launches, resources)
@@ -291,8 +297,8 @@ class CompiledOnUse:
     def configurations(self) -> list[CompiledConfiguration]:
         """Return the configurations with names for cubins that do not exist yet.
 
-        What the compiler would report is checked on first use. A kernel with a C++ name is compiled now: only the
-        compiler knows its symbol.
+        What the compiler would report is checked on first use. A kernel with a C++ name, or whose variables are filled,
+        is compiled now: only the compiler knows symbols.
 
         Raises:
             TunerError: such a kernel does not compile, or an entry cannot be rendered.
@@ -313,9 +319,10 @@ class CompiledOnUse:
                 entry = render_entry(bundled.kernel, launch, names)
             name = self._name(bundled, number)
             self._of_launch[name] = bundled
-            if not _is_symbol(entry, launch.template):
+            if launch.constants or not _is_symbol(entry, launch.template):
                 entry = self._compile(bundled)[list(bundled.launches).index(number)]
-            launches[number] = CompiledLaunch(name, name, entry)
+            code = self._cubins.get(name, b"")
+            launches[number] = CompiledLaunch.of(name, name, entry, launch, code)
         return CompiledConfiguration(launches, resources)
 
     def probes(self) -> dict[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, canonical_json
 from tuner.database.records import StoredWinner
 from tuner.kernel.default import default_configurations, default_order
@@ -60,17 +59,8 @@ class Contents:
         return list(self._computations).index(kind_of(bundled.problem))
 
     def add(self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> int:
-        """Add a configuration unless it is there; return its number.
-
-        Raises:
-            KernelError: a program cannot launch it.
-        """
+        """Add a configuration unless it is there; return its number."""
         bundled = BundledConfiguration(kernel, problem, gpu, configuration)
-        if any(launch.constants for launch in bundled.launches.values()):
-            raise KernelError(
-                f"{configuration.variant} of {kernel.name} has constants, which bundles and tuner.load do not fill",
-                f"take its code, and fill them in your program: tune render {kernel.name}",
-            )
         kind = kind_of(problem)
         self._computations.setdefault(kind, problem)
         baked = {name: problem.sizes[name] for name in baked_sizes(kernel, bundled.launches.values())}

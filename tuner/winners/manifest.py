@@ -1,4 +1,4 @@
-"""A manifest, format 1: what a program needs to call winners (``docs/bundles.md`` describes it)."""
+"""A manifest, format 2: what a program needs to call winners (``docs/bundles.md`` describes it)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.model import Resources
 from tuner.core.version import __version__
+from tuner.runtime.dtypes import FORMAT_1
 from tuner.runtime.entries import (
     ArgumentEntry,
     DefaultEntry,
@@ -140,8 +141,24 @@ def manifest(
     nvrtc_major: int,
 ) -> Record:
     """Return the manifest as JSON; arguments and errors as of :func:`manifest_of`."""
-    written: Record = json_of(manifest_of(contents, compiled, probes, nvrtc_major))
-    return {"format": FORMAT, "version": VERSION, **written}
+    made = manifest_of(contents, compiled, probes, nvrtc_major)
+    return {"format": FORMAT, "version": 1 if _as_before(made) else VERSION, **json_of(made)}
+
+
+def _as_before(made: Manifest) -> bool:
+    """Return whether launchers of format 1 can run it all."""
+    launches = [launch for one in made.configurations for launch in one.launches]
+    leaves = [leaf for launch in launches for argument in launch.arguments for leaf in argument.leaves]
+    dtypes = {leaf.dtype for leaf in leaves}
+    for one in made.computations:
+        dtypes |= {*one.dtypes.values(), *(item.dtype for item in one.tensors)}
+        dtypes |= {item.dtype for item in one.scalars}
+    for each in made.configurations:
+        dtypes |= {item.dtype for item in each.scratch}
+    arguments = [argument for launch in launches for argument in launch.arguments]
+    later = any(argument.fields or argument.one_of for argument in arguments)
+    later = later or any(launch.constants or launch.repeat for launch in launches)
+    return not later and dtypes <= set(FORMAT_1)
 
 
 def json_of(value: Any) -> Any:
@@ -179,4 +196,7 @@ def _argument(argument: ArgumentEntry) -> Record:
         return {"cluster_order": json_of(argument.cluster_order)}
     if argument.index is not None:
         return {"one_of": list(argument.one_of), "index": json_of(argument.index)}
+    if argument.fields:
+        aligned = {"alignment": argument.alignment} if argument.alignment > 1 else {}
+        return {"fields": [_argument(field) for field in argument.fields], **aligned}
     return {argument.kind: argument.name}

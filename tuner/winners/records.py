@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.children.cubin import filled_variable
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.folding import fold
@@ -63,6 +64,18 @@ class CompiledLaunch:
     cubin: str
     source: str
     entry: str
+    constants: tuple[tuple[str, str], ...] = ()
+    """Symbols of the variables that it fills, each with its tensor."""
+
+    @classmethod
+    def of(cls, cubin: str, source: str, entry: str, launch: LaunchSpec, code: bytes) -> CompiledLaunch:
+        """Return a launch with the symbols of its variables in the compiled code.
+
+        Raises:
+            KernelError: it has no such variable.
+        """
+        symbols = ((filled_variable(code, name, 0).symbol, tensor) for name, tensor in launch.constants)
+        return cls(cubin, source, entry, tuple(symbols))
 
 
 @dataclass(frozen=True)
@@ -212,7 +225,8 @@ def _launch(bundled: BundledConfiguration, launch: LaunchSpec, compiled: Compile
         launch.programmatic,
         compiled.cubin,
         compiled.source,
-        repeat=tuple(replace(loop, count=bundled.fold(loop.count)) for loop in launch.repeat),
+        compiled.constants,
+        tuple(replace(loop, count=bundled.fold(loop.count)) for loop in launch.repeat),
     )
 
 
@@ -228,6 +242,8 @@ def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> Argumen
         return replace(argument, cluster_order=bundled.fold(argument.cluster_order))
     if argument.index is not None:
         return replace(argument, index=bundled.fold(argument.index))
+    if argument.fields:
+        return replace(argument, fields=tuple(_argument(bundled, field) for field in argument.fields))
     if (cut := argument.map) is not None:
         sides, (swizzle, promotion) = _all(bundled, cut.box), _all(bundled, (cut.swizzle, cut.promotion))
         return replace(argument, map=MapEntry(sides, swizzle, promotion, cut.instead))

@@ -27,6 +27,7 @@ from tuner.kernel.reference import (
     as_results,
     expected_dtype,
     settle_reference,
+    written_dtype,
     wrong_text,
 )
 from tuner.kernel.spec import KernelSpec
@@ -100,12 +101,12 @@ class HostData:
         return memory
 
     def reference_memory(self) -> dict[str, HostArray]:
-        """Return new arrays for a CUDA reference: outputs are of float64, beside each its magnitude."""
+        """Return new arrays for a CUDA reference: outputs are of float64 or complex128, beside each its magnitude."""
         memory = self.memory()
         for tensor in self.outputs:
             if tensor.role == "inout":
                 memory[f"{tensor.name}_initial"] = memory[tensor.name]
-            memory[tensor.name] = HostArray(tensor.count, "float64", ALIGNMENT, tensor.name)
+            memory[tensor.name] = HostArray(tensor.count, written_dtype(tensor), ALIGNMENT, tensor.name)
             name = f"{tensor.name}_magnitude"
             memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)
         return memory
@@ -199,9 +200,8 @@ def difference(
             right |= np.abs(got - expected.value) <= allowed
             right |= np.isinf(expected.magnitude)
             large = np.abs(expected.value) + bound.coefficient * expected.magnitude
-            right |= (got == np.copysign(np.inf, expected.value)) & (
-                large >= OVERFLOW.get(tensor.dtype, np.inf)
-            )
+            same_sign = np.isinf(got) & (np.signbit(got.real) == np.signbit(expected.value.real))
+            right |= same_sign & (large >= OVERFLOW.get(tensor.dtype, np.inf))
     if right.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])

@@ -23,6 +23,7 @@ from tuner.inspect.emulator.host import (
     KernelFault,
     NotForHost,
     Schedule,
+    in_structs,
     launch_arguments,
 )
 from tuner.kernel.contents import REMEDY, further_contents
@@ -287,6 +288,8 @@ class _Runner:
             compiled.fill(variable, memory[tensor])
         schedule = Schedule(resident=1 << 20) if launch.resident else Schedule(0, RESIDENT, shuffled=True)
         compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *launch_arguments(launch, memory))
+        for array in in_structs(launch, memory):
+            array.check()
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)

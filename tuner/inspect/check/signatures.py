@@ -5,6 +5,7 @@ What a kernel takes is asked of the compiler itself, by a table behind the sourc
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +16,19 @@ from tuner.core.model import Configuration, Status, Value
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.plan import tensors_of
+from tuner.kernel.reference import written_dtype
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Launch
+from tuner.runtime.structs import size_of
 
 TENSOR_MAP_BYTES = 128
 FLOATS = ("float64", "float32")
+WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.whole)
+_TEXTURE = re.compile(r"\bcuda(?:Texture|Surface)Object_t\b")
 # Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
 # compiler would leave it out. Names are ones that no macro of a user has.
 _TABLE = """
@@ -82,7 +87,8 @@ class Parameter:
 
 
 def _said(kind: str, size_bytes: int) -> str:
-    bits = {"integer": f"a {8 * size_bytes}-bit integer", "float": f"a {8 * size_bytes}-bit float"}
+    article = "an" if size_bytes == 1 else "a"
+    bits = {kind: f"{article} {8 * size_bytes}-bit {kind}" for kind in ("integer", "float")}
     return bits.get(kind, f"an object of {size_bytes} bytes")
 
 
@@ -99,7 +105,9 @@ class PlannedCall:
     @property
     def passed(self) -> tuple[tuple[str, str], ...]:
         """Kind and dtype or name of each argument: calls with the same need no second look."""
-        return tuple((kind, name) for kind, name, _ in self.launch.arguments)
+        return tuple(
+            (kind, str(value) if kind == "struct" else name) for kind, name, value in self.launch.arguments
+        )
 
 
 def check_signatures(
@@ -165,7 +173,7 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
         passed = _misfit(argument, parameter, dtypes)
         if passed:
             problem = f"argument {number} of {entry} is {passed}, but the parameter is {parameter}"
-            report.add(key, problem, "correct the order, the dtype or the parameter")
+            report.add(key, problem, _remedy(argument, parameter, call.source))
 
 
 def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
@@ -173,7 +181,7 @@ def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
     problem, gpu = call.request.problem, call.request.gpu
     for tensor in tensors_of(kernel, problem, gpu):
         is_reference_output = call.request.reference and tensor.role != "input"
-        yield tensor.name, "float64" if is_reference_output else tensor.dtype
+        yield tensor.name, written_dtype(tensor) if is_reference_output else tensor.dtype
         yield f"{tensor.name}_magnitude", "float32"
         yield f"{tensor.name}_initial", tensor.dtype
     if not call.request.reference:
@@ -195,9 +203,29 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
         return "" if fits else f"a tensor map of {name}, of {TENSOR_MAP_BYTES} bytes"
     if kind == "cluster_order":
         return "" if parameter.kind == "other" else "a table of places"
-    wanted = "float" if name in FLOATS else "integer" if "int" in name else "other"
-    fits = parameter.kind == wanted and parameter.size_bytes == ITEMSIZE[name]
+    size_bytes = size_of(argument)
+    if kind == "struct":
+        fits = parameter.kind != "pointer" and parameter.size_bytes == size_bytes
+        return "" if fits else f"a struct of {size_bytes} bytes"
+    # The bytes of a number do for any class of as many, such as uchar4.
+    kinds = {"float": FLOATS, "integer": WHOLE}
+    wanted = next((kind for kind, dtypes in kinds.items() if name in dtypes), "other")
+    fits = parameter.kind in (wanted, "other") and parameter.size_bytes == size_bytes
     return "" if fits else f"a number of {name}"
+
+
+def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str) -> str:
+    """Return what to do about an argument that does not fit."""
+    if parameter.kind == "other":
+        return "pass a struct by value as { fields = [...] }: its members in order, each a name or a { value, dtype }"
+    if argument[0] == "buffer" and parameter.kind == "integer" and _TEXTURE.search(source):
+        return (
+            "texture and surface objects cannot be passed: let the kernel take a pointer, "
+            "const T* __restrict__, which is read through the same cache"
+        )
+    if parameter.kind == "integer" and parameter.size_bytes == 1 and argument[0] == "scalar":
+        return 'a bool is passed as { value = "...", dtype = "bool" }, or as a scalar of that dtype'
+    return "correct the order, the dtype or the parameter"
 
 
 def _points_to(parameter: Parameter, dtype: str) -> bool:

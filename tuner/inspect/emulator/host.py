@@ -3,7 +3,7 @@
 No GPU is needed, only g++. What is run is the template's own code, but for the bodies of functions that hold PTX, and
 what the kernel's file passes to its launches. This finds wrong indices, lost elements, accesses beside an array or not
 aligned, missing barriers and waits, and results that depend on the order of blocks; not what only a GPU can get wrong,
-such as a missing fence. Inputs are of float32, float16 and bfloat16.
+such as a missing fence.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from tuner.children.cubin import function_name
 from tuner.children.headers import hosts_of_cuda
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
-from tuner.core.model import Value, digest
-from tuner.kernel.contents import from_bfloat16, to_bfloat16
+from tuner.core.model import digest
+from tuner.kernel.contents import encoded, from_bfloat16, in_memory
 from tuner.runtime.launches import Launch
+from tuner.runtime.structs import leaves, stored
 
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
@@ -92,7 +93,7 @@ class HostArray:
 
     Args:
         count: number of elements, which start as NaNs.
-        dtype: of bfloat16, ``elements`` holds the bits.
+        dtype: ``elements`` holds the bits of bfloat16, and the bytes of bool.
         alignment: bytes of which the address is a multiple, and as a rule of no larger power of two.
         name: what a message calls it.
     """
@@ -102,7 +103,7 @@ class HostArray:
     def __init__(self, count: int, dtype: str, alignment: int = 1, name: str = "an array") -> None:
         self.dtype = dtype
         self.name = name
-        element = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+        element = np.dtype(in_memory(dtype))
         size = count * element.itemsize
         room = -(-(size + 256) // mmap.PAGESIZE) * mmap.PAGESIZE
         whole = np.frombuffer(mmap.mmap(-1, room + mmap.PAGESIZE), np.uint8)
@@ -123,7 +124,7 @@ class HostArray:
 
     def fill(self, numbers: npt.NDArray[Any]) -> None:
         """Store numbers, rounded to the dtype."""
-        self.elements[:] = to_bfloat16(numbers) if self.dtype == "bfloat16" else numbers
+        self.elements[:] = encoded(numbers, self.dtype)
 
     def check(self) -> None:
         """Require that nothing was written beside it.
@@ -242,17 +243,17 @@ class HostKernel:
 
 
 def launch_arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray | np.generic]:
-    """Return the arguments of a launch: tensors and scratch by name, and numbers of their dtypes."""
+    """Return the arguments of a launch: tensors and scratch by name, and the bytes of numbers and structs."""
+    addresses = {name: array.elements.ctypes.data for name, array in memory.items()}
     return [
-        memory[name] if kind == "buffer" else _scalar(name, value) for kind, name, value in launch.arguments
+        memory[argument[1]] if argument[0] == "buffer" else np.void(stored(argument, addresses))
+        for argument in launch.arguments
     ]
 
 
-def _scalar(dtype: str, value: Value) -> np.generic:
-    if dtype == "bfloat16":
-        return np.uint16(np.float32(value).view(np.uint32) >> np.uint32(16))  # the plan has rounded it
-    scalar: np.generic = np.dtype(dtype).type(value)
-    return scalar
+def in_structs(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray]:
+    """Return the arrays whose addresses are in structs that a launch passes."""
+    return [memory[leaf.name] for leaf in leaves(launch.arguments) if leaf.kind == "buffer"]
 
 
 def compile_object(source: Path, to: Path) -> Path:

@@ -18,6 +18,7 @@ from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name
+from tuner.runtime.dtypes import DTYPES
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
@@ -250,9 +251,10 @@ class _Tensors:
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:
         """Return role, init and a note of an array."""
-        init: Any = {"uniform": [0, 1]} if one.type.base == "bool" else None
+        init: Any = None
         if one.type.const or not (use.written or use.added or use.passed):
-            ranges = "int" in str(self._names.dtype(one.type)) and _bounds_loops(self._use, one.name)
+            dtype = DTYPES.get(str(self._names.dtype(one.type)))
+            ranges = dtype is not None and dtype.whole and _bounds_loops(self._use, one.name)
             return "input", init, "its elements bound a loop: is its init right?" if ranges else ""
         if use.passed:
             return "inout", init, "a function gets it: is it input, output or inout?"

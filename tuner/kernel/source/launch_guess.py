@@ -61,8 +61,8 @@ class LaunchGuess:
 
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
-        if name in self._names.sizes and one.type.dtype == "int64":
-            return {"value": name, "dtype": "int64"}
+        if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):
+            return {"value": name, "dtype": one.type.dtype}
         return name
 
     def _axis(self, axis: str) -> tuple[str, str, bool]:

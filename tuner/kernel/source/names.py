@@ -16,6 +16,7 @@ from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.types import PASSED_AS, CType
 from tuner.kernel.source.use import numbers_of
 from tuner.kernel.toml.table import is_name, name_for
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -24,6 +25,10 @@ _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
 )
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window)\w*")
+NO_TEXTURES = (
+    "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
+)
+STRUCTS = "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order"
 LEAST_SIZE = 64
 """A macro of at least so much is taken for a size that the source fixes."""
 
@@ -169,8 +174,8 @@ class SourceNames:
     def _take_numbers(self) -> None:
         """Tell sizes from other numbers among the parameters that are passed by value."""
         numbers = [one for one in self.kernel.parameters if not one.type.pointers and one.type.dtype]
-        whole = [one for one in numbers if "int" in (one.type.dtype or "")]
-        wide = (one for one in whole if "int8" not in str(one.type.dtype))
+        whole = [one for one in numbers if DTYPES[str(one.type.dtype)].whole]
+        wide = (one for one in whole if ITEMSIZE[str(one.type.dtype)] > 1)
         sizes = [one for one in wide if not _NO_SIZE.fullmatch(one.name)]
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
@@ -225,7 +230,7 @@ class SourceNames:
             return role
         if kind.base in self.options:
             return "float32"
-        return kind.dtype or ("uint8" if kind.base == "bool" else PASSED_AS.get(kind.base))  # the same bytes
+        return kind.dtype or PASSED_AS.get(kind.base)
 
     def _refuse(self) -> None:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
@@ -234,7 +239,8 @@ class SourceNames:
         for one in self.kernel.parameters:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
-                raise KernelError(problem, "let the kernel take numbers and arrays of numbers")
+                texture = one.type.base.startswith(("cudaTexture", "cudaSurface"))
+                raise KernelError(problem, NO_TEXTURES if texture else STRUCTS)
         if not any(one.type.pointers for one in self.kernel.parameters):
             problem = f"{where}: {name} takes no array, so it has no result to compare"
             raise KernelError(problem, "let it write into an array that it is given")

@@ -10,10 +10,15 @@ DTYPE_OF = {
     "float": "float32", "double": "float64",
     "half": "float16", "__half": "float16", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16",
     "char": "int8", "signed char": "int8", "unsigned char": "uint8", "uchar": "uint8",
+    "short": "int16", "unsigned short": "uint16", "ushort": "uint16", "bool": "bool",
     "int": "int32", "unsigned int": "uint32", "uint": "uint32",
-    "long": "int64", "long long": "int64",
-    "int8_t": "int8", "uint8_t": "uint8", "int32_t": "int32", "uint32_t": "uint32", "int64_t": "int64",
-    "ptrdiff_t": "int64", "ssize_t": "int64", "clock_t": "int64",
+    "long": "int64", "long long": "int64", "unsigned long": "uint64", "unsigned long long": "uint64",
+    "int8_t": "int8", "uint8_t": "uint8", "int16_t": "int16", "uint16_t": "uint16", "int32_t": "int32",
+    "uint32_t": "uint32", "int64_t": "int64", "uint64_t": "uint64",
+    "ptrdiff_t": "int64", "ssize_t": "int64", "clock_t": "int64", "size_t": "uint64",
+    "cuComplex": "complex64", "cuFloatComplex": "complex64", "cuDoubleComplex": "complex128",
+    "complex<float>": "complex64", "complex<double>": "complex128",
+    "thrust::complex<float>": "complex64", "thrust::complex<double>": "complex128",
 }  # fmt: skip
 """The dtype of each C type that a tensor's elements may have."""
 PASSED_AS = {
@@ -22,9 +27,12 @@ PASSED_AS = {
 }
 """The dtype as which a number of each C type is passed: eight bytes are the same whether signed or not."""
 _VECTOR = re.compile(
-    r"(?P<of>float|double|int|uint|char|uchar|longlong|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
+    r"(?P<of>float|double|u?(?:char|short|int|longlong)|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
 )
-_SHORT = {"longlong": "long long", "uchar": "unsigned char", "uint": "unsigned int"}
+_SHORT = {
+    "longlong": "long long", "ulonglong": "unsigned long long", "uchar": "unsigned char", "uint": "unsigned int",
+    "ushort": "unsigned short",
+}  # fmt: skip
 NUMBERS = frozenset(("signed", "unsigned", "char", "short", "int", "long", "float", "double", "bool"))
 NO_TYPE = frozenset(
     (

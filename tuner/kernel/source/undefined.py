@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _KNOWN = re.compile(
-    r"__\w+|cu(?:da|rand|blas|fft)\w*|CU[A-Z]*_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR"
+    r"__\w+|cu(?:da|rand|blas|fft)\w*|cuC\w+|cu\w*Complex\w*|CU[A-Z]*_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR"
     r"|UCHAR|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?"
     r"(?:_\w+)?|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim|warpSize|std|NULL"
     r"|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda|cooperative_groups|asm|volatile|inline"

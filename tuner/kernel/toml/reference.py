@@ -44,7 +44,7 @@ def read_reference(
     if table.has("cuda"):
         launch = table.table("cuda")
         cuda = read_launch(launch, folder, names, allow_magnitude=True)
-        given = {argument.name for argument in cuda.arguments}
+        given = {leaf.name for argument in cuda.arguments for leaf in argument.leaves}
         for tensor in tensors.values():
             for needed in (tensor.name, f"{tensor.name}_magnitude"):
                 if tensor.role != "input" and needed not in given:

@@ -39,6 +39,7 @@ from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.repeats import MAX_LOOPS
 
+_ALIGNMENTS = tuple(2**power for power in range(9))
 _SYMBOL = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*\Z")
 """A variable of C++, perhaps in a namespace, or mangled."""
 
@@ -266,8 +267,20 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
         return inner.done(ArgumentEntry(one_of=several, index=expression(inner, "index", names)))
     if "cluster_order" in item:
         return inner.done(ArgumentEntry(cluster_order=expression(inner, "cluster_order", names)))
+    if "fields" in item:
+        return _struct(inner, names, arguments)
     value = expression(inner, "value", names)
     return inner.done(ArgumentEntry(value=value, dtype=choice(inner, "dtype", tuple(ITEMSIZE), "int32")))
+
+
+def _struct(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
+    fields = tuple(_argument(table, item, names, arguments) for item in table.get("fields", list))
+    if not fields or any(field.map or field.cluster_order or field.one_of for field in fields):
+        table.fail("fields are the members of a struct", "give names, values or structs, in their order")
+    alignment = table.get("alignment", int, 1)
+    if alignment not in _ALIGNMENTS:
+        table.fail(f"alignment = {alignment}", "it is a power of two up to 256, as in alignas")
+    return table.done(ArgumentEntry(fields=fields, alignment=alignment))
 
 
 def _buffers(table: Table, key: str, names: Names, arguments: frozenset[str]) -> tuple[str, ...]:

@@ -49,11 +49,11 @@ inline std::uint16_t bfloat16_bits(double value) {
 }
 
 struct ArgumentBytes {
-    alignas(8) unsigned char bytes[8] = {};
+    alignas(16) unsigned char bytes[16] = {};
 
     template <typename T>
     void set(T value) {
-        static_assert(sizeof(T) <= sizeof(bytes), "an argument by value has at most eight bytes");
+        static_assert(sizeof(T) <= sizeof(bytes), "a number has at most sixteen bytes");
         std::memcpy(bytes, &value, sizeof value);
     }
 };
@@ -79,18 +79,23 @@ inline bool write_argument(const Number& value, const std::string& dtype, Argume
         std::memcpy(&rounded, single.bytes, sizeof rounded);
         return out.set(bfloat16_bits(static_cast<double>(rounded))), true;
     }
+    if (dtype == "complex64") return write_argument(value, "float32", out);  // a real number
+    if (dtype == "complex128") return write_argument(value, "float64", out);
+    const Dtype* const of = dtype_of(dtype);
+    if (!of) return false;
     std::int64_t whole = value.integer;
     if (!value.whole()) {
         if (std::floor(real) != real || real < -0x1p63 || real >= 0x1p63) return false;
         whole = static_cast<std::int64_t>(real);
     }
-    const auto within = [whole](std::int64_t least, std::int64_t most) { return whole >= least && whole <= most; };
-    if (dtype == "int64") return out.set(whole), true;
-    if (dtype == "int32" && within(INT32_MIN, INT32_MAX)) return out.set(static_cast<std::int32_t>(whole)), true;
-    if (dtype == "uint32" && within(0, UINT32_MAX)) return out.set(static_cast<std::uint32_t>(whole)), true;
-    if (dtype == "int8" && within(INT8_MIN, INT8_MAX)) return out.set(static_cast<std::int8_t>(whole)), true;
-    if (dtype == "uint8" && within(0, UINT8_MAX)) return out.set(static_cast<std::uint8_t>(whole)), true;
-    return false;
+    const bool is_signed = of->kind == Dtype::Kind::integer;
+    if (whole < 0 && !is_signed) return false;
+    // What is left of a number without the bits that the dtype has is 0, or -1 of a negative one.
+    const int bits = of->kind == Dtype::Kind::truth ? 1 : static_cast<int>(8 * of->bytes) - is_signed;
+    const std::int64_t left = bits < 63 ? whole >> bits : whole < 0 ? -1 : 0;
+    if (left != (whole < 0 ? -1 : 0)) return false;
+    std::memcpy(out.bytes, &whole, of->bytes);  // the lowest bytes come first
+    return true;
 }
 
 constexpr std::size_t kAlignment = 256;    // of buffers in a workspace, and of the workspace
@@ -98,6 +103,9 @@ constexpr std::int64_t kMaxClusters = 256;  // length of a table of cluster numb
 constexpr std::size_t kMaxArguments = 64;  // of a launch: run() has their addresses on the stack
 constexpr std::size_t kMaxMaps = 16;
 constexpr std::size_t kMaxLaunches = 4096;  // of a plan, with those that are left out and passes without any
+constexpr std::size_t kMaxStructBytes = 4096;  // of all that a launch passes by value
+
+inline std::size_t rounded_up(std::size_t size, std::size_t alignment) { return (size + alignment - 1) / alignment * alignment; }
 
 struct ScratchBuffer {
     bool present = false, zeroed = false, zeroed_once = false;
@@ -109,14 +117,27 @@ struct MapShape {
     std::string dtype;
     std::int64_t rows = 0, columns = 0, box_rows = 0, box_columns = 0, swizzle = 0, promotion = 0;
 };
+// A number or address in a struct that differs from call to call.
+struct Field {
+    std::size_t offset = 0;
+    bool is_scalar = false;
+    BufferIndex buffer;
+    std::size_t scalar = 0, bytes = 0;
+};
 struct Argument {
-    enum class Kind : unsigned char { constant, buffer, scalar, map, table };
+    enum class Kind : unsigned char { constant, buffer, scalar, map, table, fields };
     Kind kind = Kind::constant;
     BufferIndex buffer;
     std::size_t scalar = 0;
     ArgumentBytes constant;
     MapShape map;
     std::int64_t sharing = 0;  // clusters that share, of a table
+    std::vector<unsigned char> memory;  // of a struct
+    std::vector<Field> fields;
+};
+struct Filled {
+    std::string symbol;
+    std::size_t tensor = 0, bytes = 0;
 };
 struct Launch {
     std::string cubin, entry;
@@ -124,6 +145,7 @@ struct Launch {
     std::int64_t shared_bytes = 0, carveout = -1;
     bool clustered = false, cooperative = false, programmatic = false;
     std::vector<Argument> arguments;
+    std::vector<Filled> constants;
 
     std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
     std::int64_t members() const { return cluster[0] * cluster[1] * cluster[2]; }
@@ -302,7 +324,11 @@ private:
     }
 
     bool arguments(const LaunchSpec& spec, Launch& launch, std::size_t alignment) {
-        std::size_t maps = 0;
+        std::size_t maps = 0, struct_bytes = 0;
+        for (const FilledVariable& one : spec.constants) {
+            const TensorInfo& tensor = out_.tensors[one.tensor];
+            if (tensor.present) launch.constants.push_back({one.symbol, one.tensor, tensor.bytes});
+        }
         for (const ArgumentSpec& from : spec.arguments) {
             Argument argument;
             switch (from.kind) {
@@ -336,10 +362,58 @@ private:
                     if (argument.sharing == 0) continue;
                     if (launch.blocks() / launch.members() > kMaxClusters) return wrong("it has too many clusters for a table of them");
                     break;
+                case ArgumentSpec::Kind::fields: {
+                    argument.kind = Argument::Kind::fields;
+                    std::size_t largest = 1;
+                    if (!fields(from, alignment, argument, largest)) return false;
+                    break;
+                }
             }
             launch.arguments.push_back(argument);
+            struct_bytes += rounded_up(argument.memory.size(), 16);
         }
+        if (struct_bytes > kMaxStructBytes) return wrong("its structs are too large");
         return (launch.arguments.size() <= kMaxArguments && maps <= kMaxMaps) || wrong("it has too many arguments");
+    }
+
+    // Lay out a struct as C does; the last argument is its alignment.
+    bool fields(const ArgumentSpec& from, std::size_t alignment, Argument& out, std::size_t& largest) {
+        std::vector<unsigned char>& memory = out.memory;
+        largest = static_cast<std::size_t>(from.alignment);
+        for (const ArgumentSpec& field : from.fields) {
+            Argument inner;
+            ArgumentBytes bytes;
+            std::size_t size = 8, own = 0;  // of an address; 0 is a null pointer
+            Field one;
+            if (field.kind == ArgumentSpec::Kind::fields) {
+                if (!fields(field, alignment, inner, own)) return false;
+                size = inner.memory.size();
+            } else if (field.kind == ArgumentSpec::Kind::buffer) {
+                one.buffer = field.buffers[0];
+                align(one.buffer, alignment);
+            } else if (field.kind == ArgumentSpec::Kind::scalar) {
+                one.is_scalar = true;
+                one.scalar = field.scalar;
+                size = itemsize(out_.scalars[field.scalar].dtype);
+            } else {
+                size = itemsize(field.dtype);
+                if (!write_argument(field.value.evaluate(values_), field.dtype, bytes)) return wrong("an argument does not fit " + field.dtype);
+            }
+            own = own ? own : size;
+            largest = std::max(largest, own);
+            one.offset = rounded_up(memory.size(), own);
+            one.bytes = size;
+            memory.resize(one.offset + size);
+            if (field.kind == ArgumentSpec::Kind::fields) std::copy(inner.memory.begin(), inner.memory.end(), memory.begin() + static_cast<std::ptrdiff_t>(one.offset));
+            if (field.kind == ArgumentSpec::Kind::value) std::memcpy(&memory[one.offset], bytes.bytes, size);
+            for (Field& deeper : inner.fields) {
+                deeper.offset += one.offset;
+                out.fields.push_back(deeper);
+            }
+            if (one.is_scalar || (field.kind == ArgumentSpec::Kind::buffer && present(one.buffer))) out.fields.push_back(one);
+        }
+        memory.resize(rounded_up(memory.size(), largest));
+        return memory.size() <= kMaxStructBytes || wrong("its structs are too large");
     }
 
     bool present(const BufferIndex& buffer) const {

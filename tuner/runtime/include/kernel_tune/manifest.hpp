@@ -21,12 +21,29 @@ constexpr const char* kLimitNames[] = {
     "max_threads_per_sm", "max_blocks_per_sm", "max_threads_per_block"};
 constexpr std::size_t kLimits = sizeof(kLimitNames) / sizeof(kLimitNames[0]);
 
+// The dtypes: the twin of runtime/dtypes.py.
+struct Dtype {
+    enum class Kind : unsigned char { floating, complex, integer, natural, truth };
+    const char* name;
+    std::size_t bytes;
+    Kind kind;
+};
+constexpr Dtype kDtypes[] = {
+    {"float64", 8, Dtype::Kind::floating}, {"float32", 4, Dtype::Kind::floating}, {"float16", 2, Dtype::Kind::floating},
+    {"bfloat16", 2, Dtype::Kind::floating}, {"int64", 8, Dtype::Kind::integer}, {"int32", 4, Dtype::Kind::integer},
+    {"uint32", 4, Dtype::Kind::natural}, {"int8", 1, Dtype::Kind::integer}, {"uint8", 1, Dtype::Kind::natural},
+    {"int16", 2, Dtype::Kind::integer}, {"uint16", 2, Dtype::Kind::natural}, {"uint64", 8, Dtype::Kind::natural},
+    {"bool", 1, Dtype::Kind::truth}, {"complex64", 8, Dtype::Kind::complex}, {"complex128", 16, Dtype::Kind::complex}};
+
+inline const Dtype* dtype_of(const std::string& name) {
+    for (const Dtype& one : kDtypes)
+        if (name == one.name) return &one;
+    return nullptr;
+}
 // Bytes of an element; 0 for what is no dtype.
-inline std::size_t itemsize(const std::string& dtype) {
-    if (dtype == "float64" || dtype == "int64") return 8;
-    if (dtype == "float32" || dtype == "int32" || dtype == "uint32") return 4;
-    if (dtype == "float16" || dtype == "bfloat16") return 2;
-    return dtype == "int8" || dtype == "uint8" ? 1 : 0;
+inline std::size_t itemsize(const std::string& name) {
+    const Dtype* const dtype = dtype_of(name);
+    return dtype ? dtype->bytes : 0;
 }
 
 struct TensorSpec {
@@ -50,7 +67,7 @@ struct BufferIndex {
     std::size_t index = 0;
 };
 struct ArgumentSpec {
-    enum class Kind : unsigned char { buffer, one_of, scalar, value, map, cluster_order };
+    enum class Kind : unsigned char { buffer, one_of, scalar, value, map, cluster_order, fields };
     Kind kind = Kind::value;
     std::vector<BufferIndex> buffers;  // one, or several to choose from; of a map the first that is there counts
     std::size_t scalar = 0;
@@ -58,6 +75,12 @@ struct ArgumentSpec {
     std::string dtype;
     std::vector<Expression> box;
     Expression swizzle, l2_promotion;
+    std::vector<ArgumentSpec> fields;  // of a struct by value
+    std::int64_t alignment = 1;        // that its type asks for beyond what its fields do
+};
+struct FilledVariable {
+    std::string symbol;
+    std::size_t tensor = 0;
 };
 struct LoopSpec {
     std::string name;
@@ -70,6 +93,7 @@ struct LaunchSpec {
     bool has_carveout = false, cooperative = false, programmatic = false;
     std::vector<Expression> grid, block, cluster;
     std::vector<ArgumentSpec> arguments;
+    std::vector<FilledVariable> constants;
 };
 struct Condition {
     std::string reason;
@@ -439,7 +463,8 @@ private:
         std::string source;
         if (out.repeat.size() > kMaxLoops) return wrong("a launch is in too many loops");
         if (!object(json, "a launch", {"cubin", "source", "entry", "grid", "block", "arguments"},
-                    {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident", "repeat"}) ||
+                    {"when", "shared_bytes", "cluster", "cooperative", "programmatic", "carveout", "alignment", "resident", "repeat",
+                     "constants"}) ||
             !digest(*json.find("cubin"), out.cubin) || !digest(*json.find("source"), source) ||
             !entry(*json.find("entry"), out.entry) || !expressions(*json.find("grid"), "a grid", 1, 3, out.grid) ||
             !expressions(*json.find("block"), "a block", 1, 3, out.block) || !optional_expression(json, "when", 1, out.when) ||
@@ -452,9 +477,21 @@ private:
         out.has_carveout = json.find("carveout") != nullptr;
         const Json* cluster = json.find("cluster");
         if (cluster && !expressions(*cluster, "a cluster", 0, 3, out.cluster)) return false;
-        return list(json, "arguments", out.arguments, [&configuration](ManifestReader* reader, const Json& item, ArgumentSpec& one) {
-            return reader->argument(item, configuration, one);
-        });
+        const auto filled = [&configuration](ManifestReader* reader, const Json& item, FilledVariable& one) {
+            return reader->constant(item, configuration, one);
+        };
+        return list(json, "constants", out.constants, filled) &&
+               list(json, "arguments", out.arguments, [&configuration](ManifestReader* reader, const Json& item, ArgumentSpec& one) {
+                   return reader->argument(item, configuration, one);
+               });
+    }
+    bool constant(const Json& json, const Configuration& configuration, FilledVariable& out) {
+        if (!json.is(Kind::array) || json.items.size() != 2) return wrong("a constant is no pair of a variable and a tensor");
+        std::string tensor;
+        if (!entry(json.items[0], out.symbol) || !text(json.items[1], "a tensor", tensor)) return false;
+        const auto& tensors = manifest_.computations[configuration.computation].tensors;
+        out.tensor = position(tensors, tensor);
+        return out.tensor < tensors.size() || wrong("a constant is of the unknown tensor " + tensor.substr(0, 60));
     }
     bool argument(const Json& json, const Configuration& configuration, ArgumentSpec& out) {
         const Computation& computation = manifest_.computations[configuration.computation];
@@ -502,6 +539,19 @@ private:
                 if (!buffer(item, true, true)) return false;
             return expressions(*json.find("box"), "a box", 2, 2, out.box) && optional_expression(json, "swizzle", 0, out.swizzle) &&
                    optional_expression(json, "l2_promotion", 0, out.l2_promotion);
+        }
+        if (const Json* fields = json.find("fields")) {
+            out.kind = ArgumentSpec::Kind::fields;
+            const auto field = [&configuration](ManifestReader* reader, const Json& item, ArgumentSpec& one) {
+                return reader->argument(item, configuration, one) &&
+                       ((one.kind != ArgumentSpec::Kind::map && one.kind != ArgumentSpec::Kind::cluster_order &&
+                         one.kind != ArgumentSpec::Kind::one_of) ||
+                        reader->wrong("a field is no number, address or struct"));
+            };
+            const Json* alignment = json.find("alignment");
+            if (!object(json, "an argument", {"fields"}, {"alignment"}) || !items(*fields, "fields", out.fields, field)) return false;
+            if (alignment && !whole(*alignment, "an alignment", 1, 256, out.alignment)) return false;
+            return (!out.fields.empty() && !(out.alignment & (out.alignment - 1))) || wrong("a struct has no fields, or a wrong alignment");
         }
         out.kind = ArgumentSpec::Kind::cluster_order;
         if (!object(json, "an argument", {"cluster_order"}) || !expression(*json.find("cluster_order"), out.value)) return false;

@@ -87,6 +87,19 @@ public:
         return find(context, folder, launch, out);
     }
 
+    // Find a variable of a launch's code, which is loaded.
+    Status variable(unsigned long long context, const Launch& launch, const Filled& filled, CUdeviceptr& out) {
+        const std::lock_guard<std::mutex> guard(lock_);
+        const Driver& driver = Driver::get();
+        const CUmodule module = modules_.at(std::make_tuple(context, launch.cubin, launch.carveout));
+        std::size_t bytes = 0;
+        Status status = driver.check(driver.cuModuleGetGlobal(&out, &bytes, module, filled.symbol.c_str()), "cuModuleGetGlobal");
+        if (status.ok() && bytes < filled.bytes)
+            return {Code::invalid_argument, "the variable " + filled.symbol + " has " + std::to_string(bytes) + " bytes, and its tensor " +
+                                                std::to_string(filled.bytes)};
+        return status;
+    }
+
     // Number the clusters of a launch: a table of kMaxClusters bytes.
     Status table(unsigned long long context, const std::string& folder, const Probe& probe, int cc, CUstream stream,
                  const Launch& launch, std::int64_t sharing, std::vector<unsigned char>& out) {

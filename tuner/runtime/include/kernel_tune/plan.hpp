@@ -97,6 +97,7 @@ struct PreparedLaunch {
     LaunchConfig config;
     CUfunction function = nullptr;
     std::vector<std::vector<unsigned char>> tables{};  // by argument; empty for others
+    std::vector<CUdeviceptr> variables{};              // that are filled
 };
 
 // A list that others search without a lock while one adds to it. An item has a key, and the next one.
@@ -255,10 +256,11 @@ public:
         alignas(128) CUtensorMap maps[kMaxMaps];
         CUdeviceptr pointers[kMaxArguments];
         const void* arguments[kMaxArguments];
+        alignas(16) unsigned char structs[kMaxStructBytes];
         for (std::size_t l = 0; l < concrete.launches.size(); ++l) {
             const Launch& launch = concrete.launches[l];
             const PreparedLaunch& ready = prepared->launches[l];
-            std::size_t map_count = 0;
+            std::size_t map_count = 0, struct_bytes = 0;
             for (std::size_t i = 0; i < launch.arguments.size(); ++i) {
                 const Argument& argument = launch.arguments[i];
                 switch (argument.kind) {
@@ -284,7 +286,27 @@ public:
                         break;
                     }
                     case Argument::Kind::table: arguments[i] = ready.tables[i].data(); break;
+                    case Argument::Kind::fields: {
+                        unsigned char* const memory = structs + struct_bytes;
+                        struct_bytes += rounded_up(argument.memory.size(), 16);
+                        std::memcpy(memory, argument.memory.data(), argument.memory.size());
+                        for (const Field& field : argument.fields) {
+                            const std::size_t at = field.scalar;
+                            const CUdeviceptr address = field.is_scalar ? 0 : address_of(field.buffer);
+                            const void* from = &address;
+                            if (field.is_scalar)
+                                from = at < kMaxArguments && is_given[at] ? given[at].bytes : concrete.scalars[at].value.bytes;
+                            std::memcpy(memory + field.offset, from, field.bytes);
+                        }
+                        arguments[i] = memory;
+                        break;
+                    }
                 }
+            }
+            for (std::size_t i = 0; i < launch.constants.size(); ++i) {
+                const Filled& one = launch.constants[i];
+                status = driver.check(driver.cuMemcpyDtoDAsync(ready.variables[i], addresses[one.tensor], one.bytes, stream), "cuMemcpyDtoDAsync");
+                if (!status.ok()) return status;
             }
             const CUlaunchConfig config = ready.config.on(stream);
             const CUresult result = driver.cuLaunchKernelEx(&config, ready.function, const_cast<void**>(arguments), nullptr);
@@ -355,6 +377,9 @@ private:
             if (argument.kind == Argument::Kind::table)
                 status = modules.table(context, state_->folder, state_->probe, state_->cc, stream, launch, argument.sharing, ready.tables[i]);
         }
+        ready.variables.resize(launch.constants.size());
+        for (std::size_t i = 0; status.ok() && i < launch.constants.size(); ++i)
+            status = modules.variable(context, launch, launch.constants[i], ready.variables[i]);
         return status;
     }
 

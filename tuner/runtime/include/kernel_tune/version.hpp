@@ -15,7 +15,7 @@
 namespace kernel_tune {
 inline namespace KERNEL_TUNE_NAMESPACE {
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 
 }  // namespace KERNEL_TUNE_NAMESPACE
 }  // namespace kernel_tune
