@@ -27,6 +27,19 @@ static void print_value(const ArgumentBytes& bytes) {
     for (const unsigned char byte : bytes.bytes) std::printf("%02x", byte);
 }
 
+static void print_fields(const Concrete& plan, const Argument& argument) {
+    std::vector<unsigned char> memory = argument.memory;
+    for (const Field& field : argument.fields)
+        if (field.is_scalar) std::memcpy(&memory[field.offset], plan.scalars[field.scalar].value.bytes, field.bytes);
+    std::printf(" fields ");
+    for (const unsigned char byte : memory) std::printf("%02x", byte);
+    for (const Field& field : argument.fields) {
+        if (field.is_scalar) continue;
+        std::printf(" at %zu", field.offset);
+        print_buffer("", plan, field.buffer);
+    }
+}
+
 static void print_plan(const Concrete& plan) {
     for (const auto& tensor : plan.tensors) {
         if (!tensor.present) continue;
@@ -46,12 +59,14 @@ static void print_plan(const Concrete& plan) {
         print_triple("cluster", launch.cluster);
         std::printf(" shared");
         print_numbers({launch.shared_bytes, launch.carveout, launch.cooperative, launch.programmatic});
+        for (const Filled& one : launch.constants) std::printf(" fills %s from %s %zu", one.symbol.c_str(), plan.tensors[one.tensor].name.c_str(), one.bytes);
         for (const Argument& argument : launch.arguments) {
             const MapShape& map = argument.map;
             switch (argument.kind) {
                 case Argument::Kind::constant: print_value(argument.constant); break;
                 case Argument::Kind::scalar: print_value(plan.scalars[argument.scalar].value); break;
                 case Argument::Kind::buffer: print_buffer("buffer", plan, argument.buffer); break;
+                case Argument::Kind::fields: print_fields(plan, argument); break;
                 case Argument::Kind::table: std::printf(" table"), print_numbers({argument.sharing}); break;
                 case Argument::Kind::map:
                     print_buffer("map", plan, argument.buffer);

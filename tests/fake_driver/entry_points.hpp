@@ -140,6 +140,19 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
     *function = found;
     return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
+// A module has every variable, of 64 bytes.
+CUresult cuModuleGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) {
+    const Guard guard(lock);
+    static std::map<std::pair<CUmodule, std::string>, CUdeviceptr> variables;
+    CUdeviceptr& found = variables[{module, name}];
+    *bytes = 64;
+    if (!found) {
+        found = reinterpret_cast<CUdeviceptr>(std::calloc(1, *bytes));
+        memory[found] = {*bytes, module->context};
+    }
+    *address = found;
+    return CUDA_SUCCESS;
+}
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     const int most = device_of(function->module->context)[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
@@ -353,6 +366,7 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstre
     return submit_copy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes, false, true);
 }
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    write_line("{\"copied\":[" + std::to_string(from) + "," + std::to_string(bytes) + "]}");
     return submit_copy(stream, to, from, bytes, true, true);
 }
 

@@ -20,6 +20,8 @@ using namespace std;
 #define __device__
 struct half_t { unsigned short bits; };
 struct bf16_t { unsigned short bits; };
+struct float2 { float x, y; };
+struct double2 { double x, y; };
 static double to_double(double x) { return x; }
 static double to_double(float x) { return x; }
 static double to_double(long long x) { return static_cast<double>(x); }
@@ -27,6 +29,8 @@ static double to_double(int x) { return x; }
 static double to_double(unsigned x) { return x; }
 static double to_double(signed char x) { return x; }
 static double to_double(unsigned char x) { return x; }
+static double to_double(short x) { return x; }
+static double to_double(unsigned short x) { return x; }
 static double to_double(half_t x) {
     const int exponent = x.bits >> 10 & 31, digits = x.bits & 1023;
     const double size = exponent == 31 ? (digits ? NAN : INFINITY) : ldexp(exponent ? 1024 + digits : digits, (exponent ? exponent : 1) - 25);
@@ -55,6 +59,26 @@ INTEGERS: list[tuple[int, str, int, bool]] = [
     (-128, "signed char", 128, True),
     (255, "unsigned char", 255, False),
     (255, "unsigned char", -1, True),
+    (-300, "short", -300, False),
+    (65535, "unsigned short", 65535, False),
+    (65535, "unsigned short", -1, True),
+    (2**64 - 1, "unsigned long long", 2**64 - 1, False),
+    (2**64 - 1, "unsigned long long", 2**64 - 2, True),
+    (0, "unsigned long long", 2**64 - 1, True),
+]
+
+# Complex numbers: both parts, the same as expected, the magnitude, and whether it is wrong.
+COMPLEX = [
+    ("float2", (1.0, 2.0), (1.0, 2.0), 1.0, False),
+    ("float2", (1.0, 2.0), (1.0, -2.0), 1.0, True),
+    ("float2", (2.0, 1.0), (1.0, 2.0), 1.0, True),  # as large, but another number
+    ("float2", (1e-7, 4.0), (0.0, 4.0), 0.0, False),  # a rounding of the whole number
+    ("float2", (1e-7, 4e-7), (0.0, 4e-7), 0.0, True),
+    ("float2", (math.nan, 2.0), (1.0, 2.0), 1.0, True),
+    ("float2", (math.inf, 2.0), (1.0, 2.0), 1.0, True),
+    ("float2", (math.inf, 0.0), (1e39, 0.0), 1e39, False),  # too large for it
+    ("double2", (1.0, 2.0), (1.0, 2.0), 1.0, False),
+    ("double2", (1.0, 2.001), (1.0, 2.0), 1.0, True),
 ]
 
 HALF = {"inf": 0x7C00, "-inf": 0xFC00, "nan": 0x7E00, "65504": 0x7BFF, "1": 0x3C00, "untouched": 0xFFFF}
@@ -138,10 +162,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bool, float]]:
             ' printf("%llu %g\\n", r.mismatches, r.error_squares); }'
         )
     for number_there, kind, wanted, _ in INTEGERS:
+        wide, ending = ("unsigned long long", "ull") if kind == "unsigned long long" else ("long long", "ll")
         lines.append(
-            f"{{ const {kind} out = ({kind}){number_there}ll; const long long want = {wanted}ll;"
+            f"{{ const {kind} out = ({kind}){number_there}{ending}; const {wide} want = {wanted}{ending};"
             " const float weight = 1;"
             " Comparison r{0, ~0ull, 0, 0.0, 0.0}; compare(&out, &want, &weight, 1, 0.0, 0.0, 0.5, 1.0, &r);"
+            ' printf("%llu %g\\n", r.mismatches, r.error_squares); }'
+        )
+    for kind, got, right, weight, _ in COMPLEX:
+        there, wanted = (", ".join(map(number, pair)) for pair in (got, right))
+        lines.append(
+            f"{{ const {kind} out{{{there}}}; const double2 want{{{wanted}}};"
+            f" const float weight = {number(weight)}f; Comparison r{{0, ~0ull, 0, 0.0, 0.0}};"
+            f" compare(&out, &want, &weight, 1, {', '.join(map(str, FLOAT))}, 1.0, &r);"
             ' printf("%llu %g\\n", r.mismatches, r.error_squares); }'
         )
     (folder / "compare.cpp").write_text("\n".join([*lines, "}"]))
@@ -171,3 +204,8 @@ def test_in_a_distance_an_overflow_is_infinitely_far(found: list[tuple[bool, flo
 def test_integers_are_compared_as_integers(found: list[tuple[bool, float]], case: int) -> None:
     wrong, square = found[len(CASES) + case]
     assert wrong == INTEGERS[case][-1] == (square > 0)
+
+
+@pytest.mark.parametrize("case", range(len(COMPLEX)), ids=[" ".join(map(str, case)) for case in COMPLEX])
+def test_complex_numbers_are_compared_as_wholes(found: list[tuple[bool, float]], case: int) -> None:
+    assert found[len(CASES) + len(INTEGERS) + case][0] == COMPLEX[case][-1]

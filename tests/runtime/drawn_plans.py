@@ -72,7 +72,10 @@ def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
     """Return a manifest with configurations in this order, each with a computation of its own."""
     configurations = []
     for number, bundled in enumerate(one.bundled for one in drawn):
-        compiled = {launch: CompiledLaunch(SHA, SHA, f"entry_{launch}") for launch in bundled.launches}
+        compiled = {
+            number: CompiledLaunch(SHA, SHA, f"entry_{number}", launch.constants)
+            for number, launch in bundled.launches.items()
+        }
         configurations.append(json_of(configuration_of(bundled, number, compiled, None)))
     kernel = drawn[0].bundled.kernel
     data = {

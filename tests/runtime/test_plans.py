@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from tests.cpp_interface import sanitized
 from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import invalid_reason, make_plan, scalars_of, tensors_of
+from tuner.runtime import structs
 from tuner.runtime.entries import Manifest
 from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -56,8 +57,8 @@ def compare(bundled: BundledConfiguration, problem: Problem, gpu: Gpu, concrete:
     assert concrete.tensors == tuple(replace(tensor, init="normal") for tensor in tensors), case
     for name, positions in concrete.scalar_positions.items():
         for launch, position in positions:
-            argument = concrete.plan.launches[launch].arguments[position]
-            assert argument == ("scalar", *scalars_of(kernel, problem, gpu)[name]), case
+            leaf = list(structs.leaves(concrete.plan.launches[launch].arguments))[position]
+            assert leaf[2:] == ("scalar", *scalars_of(kernel, problem, gpu)[name]), case
     assert len(concrete.entries) == len(concrete.plan.launches)
     assert concrete.workspace.offsets.keys() == {buffer.name for buffer in concrete.plan.scratch}
 
@@ -85,14 +86,14 @@ def test_plans_are_those_of_the_tuner(name: str) -> None:
 
 LAYOUTS = {
     "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "uint32": "<I", "int8": "<b",
-    "uint8": "<B",
+    "uint8": "<B", "int16": "<h", "uint16": "<H", "uint64": "<Q", "bool": "<?",
 }  # fmt: skip
 
 
 def stored(value: float, dtype: str) -> str:
     """Return an argument's bytes; a bfloat16 is a float32 of which the first half is zero."""
     packed = struct.pack("<f", value)[2:] if dtype == "bfloat16" else struct.pack(LAYOUTS[dtype], value)
-    return packed.ljust(8, b"\0").hex()
+    return packed.ljust(16, b"\0").hex()
 
 
 def shown(numbers: Sequence[int]) -> str:
@@ -127,6 +128,7 @@ def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
         f" grid{shown(launch.grid)} block{shown(launch.block)} cluster{shown(launch.cluster or (1, 1, 1))}",
         f" shared{shown(settings)}",
     ]
+    parts += [f" fills {symbol} from {name} {size_bytes}" for symbol, name, size_bytes in launch.constants]
     for kind, name, value in launch.arguments:
         if kind == "map":
             given = json.loads(str(value))
@@ -136,6 +138,13 @@ def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
             parts.append(f" buffer {buffer(name)}")
         elif kind == "cluster_order":
             parts.append(f" table {value}")
+        elif kind == "struct":
+            there = structs.stored((kind, name, value), defaultdict(int))
+            addresses = [leaf for leaf in structs.leaves([(kind, name, value)]) if leaf.kind == "buffer"]
+            parts += [
+                f" fields {there.hex()}",
+                *(f" at {one.offset}  {buffer(one.name)}" for one in addresses),
+            ]
         else:
             parts.append(f" value {stored(float(value) if 'float' in name else int(value), name)}")
     return "".join(parts)

@@ -201,7 +201,7 @@ def packed(value: Any, dtype: str) -> bytes:
     """Return a number as it lies in memory, rounded to its dtype."""
     of = DTYPES[dtype]
     if of.kind == "bfloat":
-        value = struct.unpack("<I", struct.pack("<f", rounded(value, dtype)))[0] >> 16
-    elif of.kind == "complex":
+        return struct.pack("<f", rounded(value, dtype))[2:]
+    if of.kind == "complex":
         return struct.pack(f"<{of.packed}", *(rounded(part, dtype) for part in (value.real, value.imag)))
     return struct.pack(f"<{of.packed}", int(value) if of.whole else rounded(value, dtype))

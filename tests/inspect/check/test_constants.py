@@ -16,7 +16,6 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.winners.contents import Contents
 
 GPU = next(iter(ARCHITECTURES.values()))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -162,10 +161,6 @@ def test_variables_that_are_not_filled_and_those_that_cannot_be_are_found(
     assert all(found in line for line in said)
 
 
-def test_what_fills_a_variable_is_part_of_a_kernel_and_no_program_launches_it(tmp_path: Path) -> None:
+def test_what_fills_a_variable_is_part_of_a_kernels_code(tmp_path: Path) -> None:
     one, other = (KernelIdentity(read_kernel(written(tmp_path, constants=text))) for text in (FILLED, ""))
     assert one.computation == other.computation and one.code != other.code
-    kernel = read_kernel(written(tmp_path))
-    problem = kernel.problem()
-    with pytest.raises(KernelError, match="v of smooth has constants, which"):
-        Contents(kernel).add(kernel, problem, GPU, default_configuration(kernel, problem, GPU))
