@@ -80,8 +80,7 @@ class _Reader:
         self.symbols = {self.names[symbol]: symbol for symbol in call.constants}
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
-        self.members: dict[str, dict[str, tuple[str, Value]]] = {}
-        """Of structs by value."""
+        self.members: dict[str, dict[str, tuple[str, Value]]] = {}  # of structs by value
         self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
         self.files: dict[str, bytes | NDArray[Any]] = {}
         self.given: dict[str, str] = {}
@@ -298,15 +297,9 @@ class _Reader:
         return f"inputs.py:{name}"
 
     def _argument(self, name: str) -> Any:
-        of = self.types[name]
         if name in self.members:
-            return {"fields": [self._member(one) for one in self.members[name]]}
-        if not of.pointers and name in self.sizes and of.dtype != "int32":
-            return {"value": name, "dtype": of.dtype}
-        return name
-
-    def _member(self, name: str) -> Any:
-        dtype = self.numbers[name][0]
+            return {"fields": [self._argument(one) for one in self.members[name]]}
+        dtype = self.numbers[name][0] if name in self.numbers else self.types[name].dtype
         return {"value": name, "dtype": dtype} if name in self.sizes and dtype != "int32" else name
 
     def _texts(self, what: str, given: Texts | None) -> list[str]:
