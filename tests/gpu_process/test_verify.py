@@ -201,6 +201,83 @@ def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.M
     assert {name: addresses[name] for name in "yz"} == expected
 
 
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_doubles_of_a_cuda_reference_become_integers_or_are_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    n = Buffer("n", (6, 4), "int32", "output")
+    data, turned = Data((X, n)), list[Any]()
+
+    def run(kernel: str, grid: int, threads: int, arguments: Sequence[tuple[str, Any]]) -> None:
+        if kernel != "to_integers":
+            compare(kernel, grid, threads, arguments)
+            return
+        turned.append([value for _, value in arguments[:-1]])
+        packed = struct.pack("<QQddd", wrong, 5, 0.0, 0.0, 0.0)
+        ctypes.memmove(arguments[-1][1], packed, len(packed))
+        for name, size in (("n expected", 8), ("n magnitude", 4)):
+            ctypes.memset(data.memory.addresses[name], 0, n.count * size)
+
+    data.helpers.run, data.helpers.context = run, MagicMock()
+    driver = {"cuModuleLoadData": lambda cubin: "module", "cuModuleUnload": lambda module: None}
+    monkeypatch.setattr(verify, "cu", SimpleNamespace(**vars(verify.cu), **driver))
+    monkeypatch.setattr(verify, "fill_bytes", ctypes.memset)
+    monkeypatch.setattr(verify, "Graph", MagicMock())
+    monkeypatch.setattr(verify, "Kernel", MagicMock())
+    reference = CudaReference(b"cubin", "entry", MagicMock(constants=()))
+    if wrong:
+        with pytest.raises(KernelError, match=r"no integer up to 2\^53 in 2 of 24 elements \(\[1, 1\]\)"):
+            verifier_of(data, cuda=reference)
+    else:
+        assert verifier_of(data, cuda=reference).possible
+    assert turned == [[data.memory.addresses["n expected"], 24]]
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(256, 1), (257, 2), (2**20, 4096), (2**20 + 1, 4096)])
+def test_each_thread_compares_an_element_up_to_4096_blocks(count: int, blocks: int) -> None:
+    data, grids = (
+        Data((Buffer("x", (count,), "float32", "input"), Buffer("y", (count,), "float32", "output"))),
+        set(),
+    )
+
+    def run(kernel: str, grid: int, threads: int, arguments: Sequence[tuple[str, Any]]) -> None:
+        grids.add((kernel, grid, threads))
+        compare(kernel, grid, threads, arguments)
+
+    data.helpers.run = run
+    assert verifier_of(data, numpy={"y": f"arange({count})"}).is_small() is (count <= 2**20)
+    assert grids == {("compare_float64", blocks, 256)}
+
+
+@pytest.mark.parametrize(
+    ("found", "passed", "ratio"),
+    [
+        ({"y": (0, 0, 0.2, 0.0, 1.0), "z": (0, 0, 0.7, 0.0, 1.0)}, True, 0.7),
+        ({"y": (0, 0, 0.7, 0.0, 1.0), "z": (0, 0, 0.2, 0.0, 1.0)}, True, 0.7),
+        ({"y": (3, 0, 0.1, 0.0, 1.0), "z": (0, 0, 0.7, 0.0, 1.0)}, False, 0.1),
+        ({"y": (3, 0, math.inf, math.inf, 1.0), "z": (0, 0, 0.7, 0.0, 1.0)}, False, 1e300),
+    ],
+)
+def test_of_several_outputs_the_worst_is_said(found: dict[str, Any], passed: bool, ratio: float) -> None:
+    data = Data((X, Y, Z))
+    data.address, data.element = lambda name, copy: name, lambda *_: 1.0  # type: ignore[attr-defined]
+    verifier = verifier_of(data, numpy={"y": "x", "z": "x"}, reduction=1)
+    verifier._launch = lambda dtype, out, *_: found[out]  # type: ignore[method-assign,index]
+    verification = verifier.check()
+    assert (verification.passed, verification.worst_ratio) == (passed, ratio)
+    assert verification.mismatches == (0 if passed else 3)
+
+
+def test_a_slow_function_that_agrees_with_a_cuda_reference_is_asked_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    wait = f"__import__('time').sleep(0.07), open({str(calls)!r}, 'a').write('.')"
+    python = function(tmp_path, f"({wait}) and {{'y': 3 * x, 'z': 3 * x}}")
+    verifier = verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+    assert len(calls.read_text()) == 2 and verifier.host_s > 0.07
+
+
 @pytest.mark.parametrize("unknown", [12, 13])
 def test_of_half_of_an_output_a_reference_may_say_nothing(tmp_path: Path, unknown: int) -> None:
     """Where a magnitude is infinite, rounding alone decides; 10^300 is infinite in float32."""

@@ -7,10 +7,24 @@ import math
 import numpy as np
 import pytest
 
-from tuner.core.errors import ExpressionError
+from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF, Expected, disagreement, norm_allowance, tolerance
+from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.kernel.reference import (
+    SMALLEST,
+    UNIT_ROUNDOFF,
+    Expected,
+    as_output,
+    as_results,
+    disagreement,
+    in_full,
+    norm_allowance,
+    tolerance,
+    word_of,
+    wrong_text,
+)
 from tuner.runtime.launch_limits import rounded
+from tuner.runtime.launches import Buffer
 
 RNG = np.random.default_rng(0)
 
@@ -221,6 +235,66 @@ def test_tolerance_grows_with_the_terms_and_the_factor(dtype: str) -> None:
     twice = tolerance(100, "float32", dtype, 2.0)
     assert twice.coefficient == pytest.approx(2 * limits[2].coefficient)
     assert all(math.isfinite(v) for t in limits for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
+
+
+@pytest.mark.parametrize(
+    ("terms", "coefficient", "norm"),
+    [(1, 3.125, 4 + 1 / 16), (64, 64 + 8 + 2, 16 + 4 + 2), (100, 80 + 12.5 + 2, 20 + 6.25 + 2)],
+)
+def test_tolerance_is_what_the_page_says(terms: int, coefficient: float, norm: float) -> None:
+    u, r = 2.0**-24, 2.0**-11
+    limits = tolerance(terms, "float32", "float16", 3.0)
+    assert limits.coefficient == pytest.approx(3 * u * coefficient, rel=1e-12)
+    assert limits.norm_coefficient == pytest.approx(3 * (u * norm + 0.6 * r), rel=1e-12)
+    assert (limits.unit, limits.tiny, limits.reduction) == (3 * r * (1 + 2.0**-10), 2.0**-24, terms)
+    assert tolerance(terms, "int32", "float16").coefficient == 0.0
+
+
+def test_what_the_default_made_has_the_magnitude_of_a_sum_of_terms_of_either_sign() -> None:
+    expected = as_results("y", "float32", np.array([3.0, -4.0, np.inf, 0.0]), 16)
+    np.testing.assert_allclose(expected.magnitude, np.array([3, 4, 0, 0]) + 4 * math.sqrt(25 / 4))
+    assert (as_results("y", "float32", np.zeros(3), 16).magnitude == 0).all()
+    assert (as_results("y", "float64", np.full(2, 1e300), 4).magnitude == 3e300).all()
+    assert (as_results("y", "int32", np.array([5, -5]), 16).magnitude == 0).all()
+    with pytest.raises(KernelError, match=r"leaves NaN in 2 of 4 elements of y \(\[0, 1\]\)"):
+        as_results("y", "float32", np.array([[1.0, np.nan], [np.nan, 1.0]]), 16)
+
+
+def test_floats_are_integers_up_to_the_last_that_they_all_have() -> None:
+    value = np.array([2.0**53, -(2.0**53)])
+    assert as_output("y", "int64", value, value, "it").value.tolist() == [2**53, -(2**53)]
+    with pytest.raises(KernelError, match=r"a float above 2\^53 in 1 of 2 elements \(\[1\]\)"):
+        as_output("y", "int64", np.array([0.0, 2.0**53 + 2]), value, "it")
+    wrapped = np.array([128, -129])
+    assert as_output("y", "int8", wrapped, value, "it").value.tolist() == [-128, 127]
+    with pytest.raises(BeyondIntegersError):
+        as_output("y", "int8", wrapped, value, "it", wraps=False)
+    assert as_output("y", "int8", wrapped // 2, value, "it", wraps=False).value.tolist() == [64, -65]
+
+
+@pytest.mark.parametrize(
+    ("output", "inputs", "word"),
+    [
+        ("int64", [], 2.0**63),
+        ("uint32", ["int64"], 2.0**32),
+        ("int8", ["int64"], 2.0**31),
+        ("float32", ["int8", "uint32"], 2.0**32),
+        ("float32", ["float32"], 2.0**31),
+    ],
+)
+def test_from_where_on_integers_on_the_way_may_have_wrapped(
+    output: str, inputs: list[str], word: float
+) -> None:
+    tensors = [Buffer("x", (1,), dtype, "input") for dtype in inputs]
+    assert word_of(Buffer("y", (1,), output, "output"), tensors) == word
+
+
+def test_numbers_of_messages() -> None:
+    assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
+        "1152921504606846977", "-7", "0.333333", "0.333333333"
+    ]  # fmt: skip
+    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 element is wrong"
+    assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])

@@ -34,6 +34,8 @@ from tuner.kernel.reference import (
     expected_dtype,
     in_full,
     norm_allowance,
+    place_of,
+    relative_norm,
     wrong_text,
 )
 from tuner.runtime.driver import check
@@ -183,7 +185,7 @@ class Verifier:
             exact = Tolerance(0.0, 0.0, 1.0, 0.0, math.inf)  # no allowance; the weights count for nothing
             *_, squares, norm = self._launch(dtype, address, expected, weights, tensor.count, exact)
             errors, scales = errors + squares, scales + norm
-        return math.sqrt(errors / scales) if scales > 0 else (0.0 if errors == 0 else math.inf)
+        return relative_norm(errors, scales)
 
     def _launch(
         self, dtype: str, out: int, expected: int, weights: int, count: int, bound: Tolerance
@@ -225,7 +227,7 @@ class Verifier:
             tensor.count,
             bound,
         )
-        norm_error = math.sqrt(errors / scales) if scales > 0 else (0.0 if errors == 0 else math.inf)
+        norm_error = relative_norm(errors, scales)
         allowed = bound.norm_coefficient * norm_allowance(tensor.count)
         exact = bound.norm_coefficient == 0.0 or not self._independent
         if mismatches:
@@ -245,16 +247,16 @@ class Verifier:
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
-        dtype = expected_dtype(tensor)
-        raw = self._read(f"{tensor.name} expected", first * ITEMSIZE[dtype], ITEMSIZE[dtype])
-        expected = np.frombuffer(raw, dtype)[0]
-        index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
-        return f"{tensor.name}[{index}] {wrong_text(got, expected, mismatches, tensor.count)}"
+        (expected,) = self._there(tensor, first, 1)
+        return f"{tensor.name}{place_of(first, tensor.shape)} {wrong_text(got, expected, mismatches, tensor.count)}"
 
-    def _read(self, name: str, offset: int, size: int) -> bytes:
-        raw = bytearray(size)
-        check(cu.cuMemcpyDtoH(raw, self._data.memory.addresses[name] + offset, size))
-        return bytes(raw)
+    def _there(self, tensor: Buffer, first: int, count: int) -> npt.NDArray[Any]:
+        """Return expected values as they lie in memory."""
+        dtype = expected_dtype(tensor)
+        address = self._data.memory.addresses[f"{tensor.name} expected"] + first * ITEMSIZE[dtype]
+        raw = bytearray(count * ITEMSIZE[dtype])
+        check(cu.cuMemcpyDtoH(raw, address, len(raw)))
+        return np.frombuffer(raw, dtype)
 
     def _allocate(self, tensor: Buffer) -> tuple[int, int]:
         size_bytes = tensor.count * ITEMSIZE[expected_dtype(tensor)]
@@ -283,9 +285,9 @@ class Verifier:
 
         count, first = wrong(1.0)
         if count:
-            index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
             raise KernelError(
-                f"the reference of {tensor.name} is not a number in {count} of {tensor.count} elements ([{index}])",
+                f"the reference of {tensor.name} is not a number in {count} of {tensor.count} elements "
+                f"({place_of(first, tensor.shape)})",
                 "it must be defined for its inputs: change the expression, or the inputs' init",
             )
         count = wrong(0.0)[0]  # nothing times infinity is not a number
@@ -333,15 +335,14 @@ class Verifier:
         Raises:
             KernelError: some are none, or so large that a double may have rounded them.
         """
-        expected = self._data.memory.addresses[f"{tensor.name} expected"]
+        address = self._data.memory.addresses[f"{tensor.name} expected"]
         count, first, *_ = self._count(
-            "to_integers", tensor.count, ("pointer", expected), ("int64", tensor.count)
+            "to_integers", tensor.count, ("pointer", address), ("int64", tensor.count)
         )
         if count:
-            index = ", ".join(str(i) for i in np.unravel_index(first, tensor.shape))
             raise KernelError(
                 f"the CUDA reference of {tensor.name} is no integer up to 2^53 in {count} of {tensor.count} elements "
-                f"([{index}])",
+                f"({place_of(first, tensor.shape)})",
                 "it must be one for its inputs; of larger integers doubles do not have all: write a NumPy or Python "
                 "reference",
             )
@@ -367,9 +368,7 @@ class Verifier:
     def _expected_there(self, name: str) -> npt.NDArray[Any]:
         """Return what is expected of an output, in the shape that the kernel means."""
         tensor = self._outputs[name]
-        dtype = expected_dtype(tensor)
-        there = np.frombuffer(self._read(f"{name} expected", 0, tensor.count * ITEMSIZE[dtype]), dtype)
-        return as_meant(there.reshape(tensor.shape), tensor)
+        return as_meant(self._there(tensor, 0, tensor.count).reshape(tensor.shape), tensor)
 
     def _cross_check(self, name: str, expected: Expected) -> None:
         tensor, cuda = self._outputs[name], self._expected_there(name)

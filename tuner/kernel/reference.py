@@ -313,6 +313,11 @@ def norm_allowance(count: int) -> float:
     return 1.0 + 4.0 / math.sqrt(count)
 
 
+def relative_norm(squares: float, scales: float) -> float:
+    """Return the norm of errors over that of numbers, from the sums of their squares; 0 where there is no error."""
+    return math.sqrt(squares / scales) if scales > 0 else (math.inf if squares else 0.0)
+
+
 def word_of(output: Buffer, tensors: Iterable[Buffer]) -> float:
     """Return from what size on integers on the way to an output may have wrapped in a kernel that is right.
 
@@ -321,6 +326,11 @@ def word_of(output: Buffer, tensors: Iterable[Buffer]) -> float:
     dtypes = [output.dtype] if output.dtype not in UNIT_ROUNDOFF else [tensor.dtype for tensor in tensors]
     wide = {"int64": INT64, "uint64": UINT64, "uint32": 2.0**32}
     return max(wide.get(dtype, 2.0**31) for dtype in dtypes)
+
+
+def place_of(index: int, shape: tuple[int, ...]) -> str:
+    """Return where in a tensor an element is, from its index in memory."""
+    return f"[{', '.join(map(str, np.unravel_index(index, shape)))}]"
 
 
 def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
