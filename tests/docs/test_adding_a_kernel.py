@@ -23,7 +23,7 @@ from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.contents import INITS
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.given import given_values
+from tuner.kernel.given import Given
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan, reference_launch, tensors_of
 from tuner.kernel.python_reference import expected_on_host, run_function
@@ -154,13 +154,25 @@ def test_the_stencil_is_right_at_any_size(dtype: str, tmp_path: Path) -> None:
 def test_the_python_functions_of_the_page_are_right(tmp_path: Path) -> None:
     inputs, code = re.findall(r"```python\n(import numpy as np\n.*?)```", REFERENCE, re.DOTALL)
     (tmp_path / "inputs.py").write_text(inputs)
+    counts = {"first": 5, "column": 60, "order": 500, "ascending": 500, "skewed": 500, "mean": 5}
     given = [
-        Buffer(name, (count,), "int32", "input", "file", file=tmp_path / "inputs.py", function=name)
-        for name, count in (("first", 5), ("column", 128))
-    ]
-    values = given_values(given, {"rows": 4, "columns": 9}, seed=3)
-    assert values["first"].tolist() == [0, 32, 64, 96, 128]
+        Buffer(name, (count,), "int32" if name != "mean" else "float32", "input", "file",
+               file=tmp_path / "inputs.py", function=name)
+        for name, count in counts.items()
+    ]  # fmt: skip
+    x = np.random.default_rng(2).normal(size=(5, 9))
+    sizes = {"rows": 4, "columns": 9, "nonzeros": 60, "n": 500, "bins": 64}
+    tensors = [*given, Buffer("x", x.shape, "float64", "input")]
+    values = Given(tensors, sizes, seed=3).values({"x": x})
+    assert values["first"][[0, -1]].tolist() == [0, 60] and np.diff(values["first"]).min() >= 0
     assert 0 <= values["column"].min() < values["column"].max() < 9
+    for row in np.split(values["column"], values["first"][1:-1]):
+        assert (np.diff(row) >= 0).all()
+    assert sorted(values["order"]) == list(range(500)) and values["order"][0] != 0
+    assert (np.diff(values["ascending"]) >= 0).all() and values["ascending"][0] < -(2**30)
+    shares = np.bincount(values["skewed"], minlength=64) / 500
+    assert len(shares) == 64 and shares[0] > 0.3 and shares[1:8].max() < 0.2
+    assert np.array_equal(values["mean"], x.mean(axis=1))
     (tmp_path / "median.py").write_text(code)
     x = np.random.default_rng(4).normal(size=(5, 9))
     tensors = [Buffer("x", x.shape, "float32", "input"), Buffer("y", x.shape, "float32", "output")]

@@ -57,6 +57,22 @@ def test_what_is_right_for_the_usual_inputs_alone_is_wrong(
     assert answer.error.startswith(f"with {content}: y[")
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_follows_from_a_random_input_follows_its_contents(
+    device: LocalDevice, tmp_path: Path, follows: bool
+) -> None:
+    body = "float most = x[0]; for (int j = 0; j < n; ++j) most = fmaxf(most, x[j]); y[i] = most - x[i];"
+    tensors = {"x": FLOATS["x"], "top": FLOATS["x"], "y": FLOATS["y"]}
+    file = written(tmp_path, tensors, "top[0] - x", body)
+    function = "def top(x): return x.max(keepdims=True)" if follows else "def top(): return [3.0]"
+    (tmp_path / "inputs.py").write_text(f"{function}\n")
+    before, after = 'top = { shape = ["n"], dtype = "float32"', 'top = { shape = [1], dtype = "float32"'
+    file.write_text(file.read_text().replace(before, f'{after}, init = "inputs.py:top"'))
+    answer = verified(device, file)
+    assert answer.status is (Status.OK if follows else Status.WRONG_RESULT), answer.error
+    assert not any(answer.contents.values())
+
+
 def test_what_is_right_is_right_with_all_contents(device: LocalDevice, tmp_path: Path) -> None:
     answer = verified(device, written(tmp_path, GATHER, "take(x, j)", "y[i] = x[j[i]];"))
     assert answer.status is Status.OK, answer.error

@@ -17,6 +17,7 @@ from tuner.core.model import Measurement, Status
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.verify import Verifier
 from tuner.kernel.functions import PythonFunction
+from tuner.kernel.given import Given
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import Buffer
 
@@ -33,6 +34,8 @@ class Problem:
         self.kernel, self.inputs = kernel, dict[str, npt.NDArray[Any]]()
         self.deadlines: list[float] = []
         self.data: Any = Data(tensors)
+        self.data.given = None
+        self.data.held = lambda names: {name: self.inputs[name] for name in names}
         self.data.refill = self.inputs.update
         self.data.seal = lambda: None
         self.data.address = lambda name, _copy=0: self.data.memory.allocate(name, 4000)
@@ -134,6 +137,21 @@ def test_a_content_costs_a_function_two_calls(tmp_path: Path) -> None:
     calls.write_text("")
     assert problem.verify()[0].status is Status.OK
     assert len(calls.read_text()) == 2 * len(FLOATS)
+
+
+def test_what_follows_from_an_input_has_the_numbers_of_each_content(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("def top(x): return x.max(keepdims=True)\ndef one(): return [1]\n")
+    given = [
+        Buffer(name, (1,), "float32", "input", "file", file=tmp_path / "f.py", function=name)
+        for name in ("top", "one")
+    ]
+    problem = Problem(lambda x, top, one: x.max() - x + one, X, *given, Y, numpy={"y": "top - x + 1"})
+    problem.data.given = Given(problem.data.tensors, {}, 3)
+    problem.inputs["one"] = np.ones(1)
+    measurement, _ = problem.verify()
+    assert measurement == Measurement(Status.OK, (1e3,), contents=dict.fromkeys(FLOATS, ""))
+    problem.kernel = lambda x, top, one: 0 * x + 1
+    assert problem.verify()[0].error.startswith("with a large range of numbers: y[")
 
 
 def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,22 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
         line = given[: given.index("{ uniform")].replace("INPUT", "input") + init + " }"
         with pytest.raises(KernelError, match=said):
             load_kernel(str(write(tmp_path, GOOD.replace('x = { shape = ["n"], dtype = "input" }', line))))
+
+
+@pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.whole])
+def test_whole_is_the_range_of_the_dtype_in_the_usual_numbers_too(dtype: str, tmp_path: Path) -> None:
+    before, after = 'x = { shape = ["n"], dtype = "input"', f'x = {{ shape = ["n"], dtype = "{dtype}", init = "whole"'
+    kernel = load_kernel(str(write(tmp_path, GOOD.replace(before, after))))
+    tensor, _ = tensors_of(kernel, kernel.problem({"n": 4096}), GPU)
+    low, high = DTYPES[dtype].limits
+    assert tensor.between == (low, high)
+    numbers = drawn(tensor, np.random.default_rng(1)).astype(np.float64)
+    counts, _ = np.histogram(numbers, 2 if dtype == "bool" else 4, (float(low), float(high)))
+    assert counts.sum() == 4096 and counts.min() > 800
+
+
+def test_whole_is_of_integers(tmp_path: Path) -> None:
+    text = GOOD.replace('dtype = "input" }', 'dtype = "input", init = "whole" }', 1)
+    kernel = load_kernel(str(write(tmp_path, text)))
+    with pytest.raises(KernelError, match="init of x: float32 has no whole range; give one"):
+        tensors_of(kernel, kernel.problem(), GPU)

@@ -12,7 +12,7 @@ from tests.kernel_files import GOOD, refusal, write
 from tuner.core.errors import TunerError
 from tuner.kernel import given
 from tuner.kernel.contents import Array
-from tuner.kernel.given import given_values
+from tuner.kernel.given import Given
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.roofline import ARCHITECTURES
@@ -55,7 +55,7 @@ def values(file: Path, size: int = 6, seed: int = 5, **dtypes: str) -> Array:
     """Return what x holds."""
     kernel = read_kernel(file)
     tensors = tensors_of(kernel, kernel.problem({"n": size}, dtypes), GPU)
-    return given_values(tensors, {"n": size, "alpha": 2.0}, seed)["x"]
+    return Given(tensors, {"n": size, "alpha": 2.0}, seed).values({})["x"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,65 @@ def test_a_function_gets_scalars_and_random_numbers_of_the_problems_seed(tmp_pat
     one, again, other = (values(file, seed=seed) for seed in (5, 5, 6))
     assert np.array_equal(one, again) and not np.array_equal(one, other)
     assert one.min() >= 0 and 1 < one.max() <= 2
+
+
+OTHERS = """
+import numpy as np
+
+def x(n): return np.arange(n) / 3
+def doubled(x): return 2 * x
+def shifted(x, doubled, n): return x.dtype == "float64" and doubled - x + n
+def inner(outer): return outer
+def outer(inner): return inner
+def changes(x): x[0] = 1
+def result(y): return y
+"""
+
+
+def with_others(folder: Path, **inits: str) -> Given:
+    (folder / "f.py").write_text(OTHERS)
+    tensors = "".join(
+        f'{name} = {{ shape = ["n"], dtype = "float16", init = "{init}" }}\n' for name, init in inits.items()
+    )
+    kernel = read_kernel(write(folder, GOOD.replace(X, tensors if "x" in inits else tensors + X)))
+    return Given(tensors_of(kernel, kernel.problem({"n": 6}), GPU), {"n": 6}, 5)
+
+
+def test_a_function_gets_what_other_inputs_hold_whatever_stands_first(tmp_path: Path) -> None:
+    given = with_others(tmp_path, shifted="f.py:shifted", doubled="f.py:doubled", x="f.py:x")
+    values = given.values({})
+    assert np.abs(values["shifted"] - np.arange(6) / 3 - 6).max() < 1e-3
+    # what the function gets of x is as float16 has it
+    assert (values["doubled"] == 2 * values["x"].astype("float16").astype("float64")).all()
+    assert given.fixed == {"x", "doubled", "shifted"} and not given.drawn_asked
+
+
+def test_what_follows_from_a_drawn_input_follows_its_other_numbers(tmp_path: Path) -> None:
+    given = with_others(tmp_path, x="normal", doubled="f.py:doubled", shifted="f.py:x")
+    assert given.drawn_asked == ["x"] and given.fixed == {"shifted"}
+    fixed = {"shifted": np.arange(6.0)}
+    for number in (1.0, -3.0):
+        values = given.again({"x": np.full(6, number)}, fixed)
+        assert values["doubled"].tolist() == [2 * number] * 6 and values["shifted"] is fixed["shifted"]
+
+
+@pytest.mark.parametrize(
+    ("inits", "said"),
+    [
+        (
+            {"inner": "inner", "outer": "outer"},
+            "the functions of (inner, outer|outer, inner) ask for each other",
+        ),
+        ({"x": "x", "inner": "changes"}, r"f.py:9: ValueError: .*read-only; correct the function"),
+        ({"x": "result"}, r"f.py:result wants 'y', which is not available"),
+    ],
+)
+def test_inputs_that_cannot_follow_from_others_are_refused_in_one_line(
+    tmp_path: Path, inits: dict[str, str], said: str
+) -> None:
+    with pytest.raises(TunerError, match=said) as caught:
+        with_others(tmp_path, **{name: f"f.py:{of}" for name, of in inits.items()}).values({})
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("init", ['"f.py:square"', '"a.npy"'])
@@ -122,7 +181,7 @@ def test_a_function_that_gives_no_such_array_is_named_with_its_line(
     kernel = read_kernel(file)
     tensors = tensors_of(kernel, kernel.problem({"n": 6}), GPU)
     with pytest.raises(TunerError, match=said) as caught:
-        given_values(tensors, {"n": 6, "alpha": 2.0}, 5, limit_s=0.3)
+        Given(tensors, {"n": 6, "alpha": 2.0}, 5, limit_s=0.3).values({})
     assert "\n" not in str(caught.value)
 
 

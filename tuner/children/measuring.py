@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
 from msgspec import field
 
 from tuner.core.conditions import Calibration, Conditions, Mode
@@ -19,7 +17,7 @@ from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Measurement, Status, Value
 from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.functions import BaselineKind
-from tuner.kernel.given import given_values
+from tuner.kernel.given import Given
 from tuner.kernel.reference import SettledReference
 from tuner.runtime.launches import Buffer, Launch, Plan
 
@@ -61,9 +59,9 @@ class ProblemSetup(Record, frozen=True):
     tensors: tuple[Buffer, ...]
     reference: ReferenceData
 
-    def given(self, seed: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the numbers of tensors that the kernel's file gives; see :func:`tuner.kernel.given.given_values`."""
-        return given_values(self.tensors, {**self.reference.sizes, **self.reference.scalars}, seed)
+    def given(self, seed: int) -> Given:
+        """Return what the kernel's file gives of the tensors' numbers; it runs the user's code."""
+        return Given(self.tensors, {**self.reference.sizes, **self.reference.scalars}, seed)
 
 
 # -- from the head ----------------------------------------------------------------------------------------------------

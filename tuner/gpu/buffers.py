@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +16,8 @@ from cuda.bindings import driver as cu
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
 from tuner.gpu.driver import Context, Graph, fill_bytes
-from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_integer
+from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_given, is_integer
+from tuner.kernel.given import Given
 from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
@@ -191,7 +192,7 @@ class ProblemData:
 
     Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
     There can be further copies of all tensors, with the same content, for calls that must find their data cold. Numbers
-    that the kernel's file gives (:func:`tuner.kernel.given.given_values`) stand in place of drawn ones.
+    that the kernel's file gives (:class:`tuner.kernel.given.Given`) stand in place of drawn ones.
     """
 
     def __init__(
@@ -204,11 +205,11 @@ class ProblemData:
         copies: int = 1,
         *,
         guarded: bool = True,
-        given: Mapping[str, npt.NDArray[Any]] | None = None,
+        given: Given | None = None,
     ) -> None:
         self.helpers = helpers
         self.tensors = tensors
-        self.copies = copies
+        self.copies, self.given = copies, given
         self._replicas: dict[str, tuple[int, int]] = {}
         """By tensor: address of copy number 1, and bytes from one copy to the next."""
         self.memory = Memory(guarded=guarded)
@@ -216,7 +217,8 @@ class ProblemData:
         self._sm_count = sm_count
         try:
             self._result = self.memory.allocate("checksum", 8)
-            self._fill(seed, given or {})
+            self._fill(seed)
+            self._fill_given()
             self._replicate()
             self.flush_bytes = flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
             flush = self.memory.allocate("flush", flush_bytes)
@@ -228,16 +230,14 @@ class ProblemData:
             self.memory.close()
             raise
 
-    def _fill(self, seed: int, given: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _fill(self, seed: int) -> None:
         for number, tensor in enumerate(self.tensors):
             address = self.memory.allocate_guarded(tensor.name, tensor.size_bytes)
             if tensor.role == "output":
                 continue
             if tensor.role == "inout":
                 address = self.memory.allocate_guarded(f"{tensor.name}_initial", tensor.size_bytes)
-            if tensor.name in given:
-                host = encoded(given[tensor.name], tensor.dtype)
-                check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+            if self.given is not None and is_given(tensor):
                 continue
             grid = min(math.ceil(tensor.count / 256), 16 * self._sm_count)
             # Tensors of one problem must differ: a shifted seed gives an unrelated stream.
@@ -254,6 +254,27 @@ class ProblemData:
                     *_limits(tensor),
                 ],
             )
+
+    def _fill_given(self) -> None:
+        if self.given is None:
+            return
+        values = self.given.values(self.held(self.given.drawn_asked))
+        for tensor in self.tensors:
+            if tensor.name in values:
+                host = encoded(values[tensor.name], tensor.dtype)
+                check(cu.cuMemcpyHtoD(self._first(tensor), host.ctypes.data, host.nbytes))
+
+    def _first(self, tensor: Buffer) -> int:
+        """Return where lies what an input or inout begins with."""
+        return self.memory.addresses[f"{tensor.name}_initial" if tensor.role == "inout" else tensor.name]
+
+    def held(self, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return what inputs and inouts begin with, by name and as it lies in memory."""
+        return {
+            tensor.name: self._read(tensor, self._first(tensor), tensor.count).reshape(tensor.shape)
+            for tensor in self.tensors
+            if tensor.name in names
+        }
 
     def _replicate(self) -> None:
         if self.copies == 1:

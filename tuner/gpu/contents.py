@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
-from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.problem import ProblemSession
-from tuner.kernel.contents import REMEDY, as_meant, further_contents, not_varied
+from tuner.kernel.contents import REMEDY, further_contents, not_varied
 
 REFERENCE_S = 120.0
 """Allowed for a reference on the host."""
@@ -56,7 +55,15 @@ class FurtherContents:
             verifier.expect_of(numbers)
             return True
 
-        given = _given(session.data)
+        known = session.data.given
+        fixed = session.data.held(known.fixed) if known else {}
+
+        def given(numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
+            if known is None:
+                return {}
+            session.set_deadline(REFERENCE_S)
+            return known.again(numbers, fixed)
+
         for tried in further_contents(
             tensors, expect, self._seed, integers=verifier.on_host, later=True, given=given
         ):
@@ -77,13 +84,3 @@ class FurtherContents:
     def named(self, error: str) -> str:
         """Return an error with the content that it came of and what to do, if it came of one."""
         return f"with {self.current}: {error}; {REMEDY}" if self.current else error
-
-
-def _given(data: ProblemData) -> dict[str, npt.NDArray[Any]]:
-    """Return the content of the tensors of which a file says each number, by name and as it lies in memory."""
-    given = {}
-    for tensor in data.tensors:
-        if tensor.file is not None:
-            meant = data.download(tensor, f"{tensor.name}_initial" if tensor.role == "inout" else None)
-            given[tensor.name] = as_meant(meant, tensor)
-    return given

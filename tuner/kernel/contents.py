@@ -64,6 +64,11 @@ def is_random(tensor: Buffer) -> bool:
     return tensor.role != "output" and tensor.init in RANDOM and not one
 
 
+def is_given(tensor: Buffer) -> bool:
+    """Return whether the kernel's file says each number of a tensor."""
+    return tensor.init == "range" or tensor.file is not None
+
+
 def is_integer(tensor: Buffer) -> bool:
     """Return whether a tensor has integers."""
     return DTYPES[tensor.dtype].whole
@@ -207,7 +212,7 @@ def further_contents(
     *,
     integers: bool = True,
     later: bool = False,
-    given: Mapping[str, Array] | None = None,
+    given: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = None,
 ) -> Iterator[Tried[Result]]:
     """Yield contents that the reference has an answer to, and those that are left out.
 
@@ -220,9 +225,9 @@ def further_contents(
         seed: of all but the last.
         integers: whether integers may hold others than the usual numbers.
         later: whether the last is drawn by a seed of its moment.
-        given: by name what the kernel's file gives, as it lies in memory: it means something, and stays.
+        given: returns what the kernel's file gives, by name and as it lies in memory, where others hold such numbers:
+            it means something, and stays but for what follows from these. It may raise TunerError, as ``compute``.
     """
-    given = given or {}
     inputs = [tensor for tensor in tensors if tensor.role != "output"]
     whole = [tensor for tensor in inputs if is_random(tensor) and is_integer(tensor)]
     floats = any(is_random(tensor) and not is_integer(tensor) for tensor in inputs)
@@ -243,11 +248,12 @@ def further_contents(
         for of_floats, of_integers in attempts:
             contents = [of_integers if is_integer(tensor) else of_floats for tensor in inputs]
             numbers = {
-                tensor.name: given[tensor.name] if tensor.name in given else drawn(tensor, rng, one, number)
+                tensor.name: drawn(tensor, rng, one, number)
                 for number, (tensor, one) in enumerate(zip(inputs, contents, strict=True))
+                if not is_given(tensor)
             }
             try:
-                result = compute(numbers)
+                result = compute({**numbers, **given(numbers)} if given else numbers)
             except TunerError as error:
                 left_out = left_out or Tried(str(content), None, error.problem)
                 if content is Content.WHOLE and not isinstance(error, BeyondIntegersError):

@@ -15,7 +15,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -98,7 +98,7 @@ def run_function(
         TunerError: it cannot be loaded, fails, takes too long, or returns something else; the text names file and line.
     """
     of = {tensor.name: tensor for tensor in tensors}
-    exact = {name: _read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
+    exact = {name: read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with limited(function, limit_s, "use smaller sizes, or a CUDA reference"):
         call = ArrayFunction(function, {name: of[name] for name in wanted}, numbers)
         first: dict[str, tuple[npt.NDArray[Any], Array | None]]
@@ -174,18 +174,25 @@ class ArrayFunction:
         numbers: Mapping[str, Value],
         what: str = "reference",
     ) -> None:
-        self._spec, self._wanted, self._numbers, self._what = function, wanted, numbers, what
+        self.function, self._wanted, self._numbers, self._what = function, wanted, numbers, what
         self._function: Callable[..., Any] = load_function(function.name, function.file)
 
     def __call__(self, arrays: Mapping[str, Any]) -> dict[str, tuple[npt.NDArray[Any], Array | None]]:
         """Return values and magnitudes by output; None for a magnitude that the function leaves open."""
-        positional, named = arguments_for(self._function, {**self._numbers, **arrays}, self._spec.text)
+        positional, named = arguments_for(self._function, {**self._numbers, **arrays}, self.function.text)
         try:
             result = self._function(*positional, **named)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function throws
-            where = location(error, self._spec.file)
+            where = location(error, self.function.file)
             raise KernelError(f"{where}: {first_line(error)}", f"correct the {self._what}") from None
         return {name: self._result(name, item) for name, item in self._by_output(result).items()}
+
+    @property
+    def parameters(self) -> set[str]:
+        """The names of what it takes; what is no Python function says so when it is called."""
+        with suppress(TypeError, ValueError):
+            return set(inspect.signature(self._function).parameters)
+        return set()
 
     def require_same(self, name: str, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> None:
         """Refuse a function whose results differ for the same inputs: nothing could be compared with them."""
@@ -248,11 +255,11 @@ class ArrayFunction:
     def refuse(self, problem: str, remedy: str) -> NoReturn:
         """Raise an error that names the function with its file and line."""
         code = getattr(inspect.unwrap(self._function), "__code__", None)
-        where = f"{self._spec.file.name}:{code.co_firstlineno}" if code else self._spec.file.name
-        raise KernelError(f"{where}: {self._spec.name} {problem}", remedy)
+        where = f"{self.function.file.name}:{code.co_firstlineno}" if code else self.function.file.name
+        raise KernelError(f"{where}: {self.function.name} {problem}", remedy)
 
 
-def _read_only(array: npt.NDArray[Any], dtype: str) -> Any:
+def read_only(array: npt.NDArray[Any], dtype: str) -> Any:
     """Return an input as a function gets it."""
     given = array.astype("bool" if dtype == "bool" else DTYPES[dtype].exact)
     given.flags.writeable = False
@@ -368,7 +375,7 @@ def _terms_of(
         return {output.name: np.broadcast_to(value, output.meant_shape)}
 
     of = {tensor.name: tensor for tensor in tensors}
-    exact = {name: _read_only(array, of[name].dtype) for name, array in inputs.items()}
+    exact = {name: read_only(array, of[name].dtype) for name, array in inputs.items()}
     return terms_of(call, exact, of, {output.name: expected.value})[output.name]
 
 

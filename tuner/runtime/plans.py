@@ -78,8 +78,13 @@ class PlanMaker:
                 dtype = self._dtypes.get(item.dtype, item.dtype)
                 if item.init.endswith("inf") and DTYPES[dtype].whole:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
+                if item.init == "whole" and not DTYPES[dtype].whole:
+                    raise KernelError(f"init of {item.name}: {dtype} has no whole range", "give one: { uniform = [a, b] }")
                 between = self._between(item, dtype, math.prod(shape)) if item.between else None
-                buffer = Buffer(item.name, shape, dtype, item.role, item.init, transposed)
+                init = item.init
+                if init == "whole":
+                    init, between = "uniform", DTYPES[dtype].limits
+                buffer = Buffer(item.name, shape, dtype, item.role, init, transposed)
                 buffers.append(replace(buffer, between=between, file=item.file, function=item.function))
         if all(buffer.role == "input" for buffer in buffers):
             raise KernelError(f"{self._problem} has no output", "correct the when of the outputs")

@@ -232,3 +232,20 @@ def test_values_of_functions_are_what_a_kernel_runs_with_and_stay(
     answer = result(child, file)
     assert answer.fault.startswith("y[0] is") is not right
     assert not answer.left_out
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_follows_from_an_input_follows_its_further_contents(
+    child: Child[HostRequest, HostResult], tmp_path: Path, follows: bool
+) -> None:
+    """A kernel that looks for the largest itself is right, as long as the input with that is of the same numbers."""
+    body = "float most = x[0]; for (int j = 0; j < n; ++j) most = fmaxf(most, x[j]); y[i] = most - x[i];"
+    tensors = {"x": FLOATS["x"], "top": FLOATS["x"], "y": FLOATS["y"]}
+    file = written(tmp_path, tensors, "top[0] - x", body)
+    function = "def top(x): return x.max(keepdims=True)" if follows else "def top(): return [3.0]"
+    (tmp_path / "inputs.py").write_text(f"{function}\n")
+    before, after = 'top = { shape = ["n"], dtype = "float32"', 'top = { shape = [1], dtype = "float32"'
+    file.write_text(file.read_text().replace(before, f'{after}, init = "inputs.py:top"'))
+    answer = result(child, file)
+    assert answer.fault.startswith("y[0] is") is not follows
+    assert not answer.left_out

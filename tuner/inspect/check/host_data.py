@@ -14,8 +14,8 @@ from msgspec import structs
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.inspect.emulator.host import HostArray
-from tuner.kernel.contents import drawn, not_varied, rounded
-from tuner.kernel.given import given_values
+from tuner.kernel.contents import drawn, is_given, not_varied
+from tuner.kernel.given import Given
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
 from tuner.kernel.reference import (
@@ -57,18 +57,19 @@ class HostData:
         self._terms: dict[str, int] = {}
         scalars = scalars_of(kernel, problem, gpu)
         self._numbers = {**problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
-        given = given_values(self.tensors, self._numbers, 0, GIVEN_S)
-        self.given = {
-            tensor.name: rounded(given[tensor.name], tensor.dtype)
-            for tensor in self.tensors
-            if tensor.name in given
-        }
         rng = np.random.default_rng(0)
-        self._initial: Mapping[str, npt.NDArray[Any]] = {
-            tensor.name: self.given[tensor.name] if tensor.name in given else drawn(tensor, rng)
+        numbers = {
+            tensor.name: drawn(tensor, rng)
             for tensor in self.tensors
-            if tensor.role != "output"
+            if tensor.role != "output" and not is_given(tensor)
         }
+        self._given = Given(self.tensors, self._numbers, 0, GIVEN_S)
+        self._initial: Mapping[str, npt.NDArray[Any]] = {**numbers, **self._given.again(numbers, {})}
+        self._fixed = {name: self._initial[name] for name in self._given.fixed}
+
+    def given(self, numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what the kernel's file gives where drawn tensors hold such numbers, as it lies in memory."""
+        return self._given.again(numbers, self._fixed)
 
     def holding(self, numbers: Mapping[str, npt.NDArray[Any]]) -> HostData:
         """Return the same tensors with other numbers in the inputs, by name and as they lie in memory."""

@@ -206,7 +206,7 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
     init = table.get("init", (str, dict, int, float), "normal")
     if isinstance(init, int | float):
         if math.isnan(init):
-            table.fail("init is not a number", "write a number, or one of " + ", ".join(INITS))
+            table.fail("init is not a number", "write a number, or one of " + ", ".join((*INITS, "whole")))
         return (str(init), (), ()) if math.isinf(init) else ("uniform", (Expression(str(init)),) * 2, ())
     if isinstance(init, dict):
         inner = table.table("init")
@@ -223,7 +223,7 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
         return "file", (), (function.file, function.name)
     with contextlib.suppress(ValueError):
         table.fail(f"init = {init!r} is text", f"write init = {float(init)}")
-    table.require(init, INITS, f"init = {init!r}")
+    table.require(init, (*INITS, "whole"), f"init = {init!r}")
     return init, (), ()
 
 
