@@ -17,7 +17,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import UNIT_ROUNDOFF
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launches import Buffer
 
 GPU = next(iter(ARCHITECTURES.values()))
@@ -166,7 +166,10 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.whole])
 def test_whole_is_the_range_of_the_dtype_in_the_usual_numbers_too(dtype: str, tmp_path: Path) -> None:
-    before, after = 'x = { shape = ["n"], dtype = "input"', f'x = {{ shape = ["n"], dtype = "{dtype}", init = "whole"'
+    before, after = (
+        'x = { shape = ["n"], dtype = "input"',
+        f'x = {{ shape = ["n"], dtype = "{dtype}", init = "whole"',
+    )
     kernel = load_kernel(str(write(tmp_path, GOOD.replace(before, after))))
     tensor, _ = tensors_of(kernel, kernel.problem({"n": 4096}), GPU)
     low, high = DTYPES[dtype].limits
@@ -179,5 +182,5 @@ def test_whole_is_the_range_of_the_dtype_in_the_usual_numbers_too(dtype: str, tm
 def test_whole_is_of_integers(tmp_path: Path) -> None:
     text = GOOD.replace('dtype = "input" }', 'dtype = "input", init = "whole" }', 1)
     kernel = load_kernel(str(write(tmp_path, text)))
-    with pytest.raises(KernelError, match="init of x: float32 has no whole range; give one"):
+    with pytest.raises(KernelError, match="init of x: float32 has no whole range; give"):
         tensors_of(kernel, kernel.problem(), GPU)

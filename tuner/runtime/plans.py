@@ -79,7 +79,9 @@ class PlanMaker:
                 if item.init.endswith("inf") and DTYPES[dtype].whole:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
                 if item.init == "whole" and not DTYPES[dtype].whole:
-                    raise KernelError(f"init of {item.name}: {dtype} has no whole range", "give one: { uniform = [a, b] }")
+                    raise KernelError(
+                        f"init of {item.name}: {dtype} has no whole range", "give one: { uniform = [a, b] }"
+                    )
                 between = self._between(item, dtype, math.prod(shape)) if item.between else None
                 init = item.init
                 if init == "whole":
