@@ -12,8 +12,9 @@ from cuda.bindings import driver as cu
 
 from tuner.children.cubin import calls_malloc, device_variables, filled_variable, source_name, variables
 from tuner.children.measuring import Candidate
-from tuner.gpu.buffers import Helpers, Memory, ProblemData
+from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
+from tuner.gpu.memory import Memory
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel

@@ -13,8 +13,9 @@ from tuner.gpu.driver import fill_bytes
 from tuner.runtime.driver import check
 
 if TYPE_CHECKING:
-    from tuner.gpu.buffers import Helpers, Memory
+    from tuner.gpu.buffers import Helpers
     from tuner.gpu.driver import Graph
+    from tuner.gpu.memory import Memory
 
 # Bits of nvmlClocksEventReasons: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 _REASONS = {

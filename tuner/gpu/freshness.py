@@ -30,9 +30,10 @@ from functools import cached_property
 
 from tuner.core.conditions import Mode
 from tuner.core.model import Verification
-from tuner.gpu.buffers import GUARD_BYTES, ProblemData
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Region, Timed
 from tuner.gpu.driver import Graph
+from tuner.gpu.memory import GUARD_BYTES
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch
 

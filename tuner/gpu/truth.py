@@ -5,7 +5,8 @@ from __future__ import annotations
 from tuner.children.measuring import ProblemSetup
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu
-from tuner.gpu.buffers import Helpers, Memory, ProblemData
+from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.memory import Memory
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 
