@@ -153,6 +153,12 @@ def test_outliers_are_counted():
     assert outlier_count(samples) == 3
 
 
+@pytest.mark.parametrize(("sample", "count"), [(107.4, 0), (107.43, 1), (92.57, 1), (92.6, 0)])
+def test_an_outlier_is_five_standard_deviations_from_the_median(sample, count):
+    """Their median deviation is 1, which is that of a normal distribution with one of 1.4826."""
+    assert outlier_count([99.0, 101.0] * 20 + [100.0, 100.0, sample]) == count
+
+
 def test_a_coarse_timer_makes_no_outliers():
     assert outlier_count([1000.0] * 60 + [1004.0] * 30) == 0
     assert outlier_count([1000.0] * 60 + [1006.0] * 3) == 3

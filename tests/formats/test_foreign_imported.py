@@ -48,6 +48,13 @@ def test_import_once_and_again(tune: Tune, tmp_path: Path) -> None:
         trial = winner.trial
         assert trial.samples_ns == (1e6, 1.25e6, 0.75e6)
         assert (trial.compile_s, trial.measure_s) == (0.1, 0.005)
+        assert (
+            winner.winner.time_ns
+            == trial.time_ns
+            == min(one.time_ns for one in database.trials(winner.run.id) if one.time_ns)
+        )
+        ended = database.run_state(winner.run.id)
+        assert (ended["state"], ended["stats"]) == ("finished", {"trials": 14})
 
 
 def test_seconds_are_exported_as_the_milliseconds_that_they_were(tune: Tune, tmp_path: Path) -> None:

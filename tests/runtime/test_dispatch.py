@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.core.errors import BundleError, CallError
-from tuner.runtime.dispatch import Dispatched, Match, dispatch, distance
+from tuner.runtime.dispatch import (
+    Dispatched,
+    Match,
+    Ranked,
+    cost_of,
+    dispatch,
+    distance,
+    excesses,
+    log2_units,
+    power_of_two,
+    rank,
+)
+from tuner.runtime.entries import MemberEntry, PointEntry, PortfolioEntry
 from tuner.runtime.manifest import read_manifest
 
 H200, OTHER = "NVIDIA H200", "NVIDIA H20"
@@ -84,6 +97,52 @@ def test_only_at_the_very_sizes_a_measured_slowdown_counts_alone(m: int, slowdow
     manifest = read_manifest(manifest_with(("winners", []), ("portfolios", [portfolio])))
     found = dispatch(manifest, 0, {"m": m, "n": 4096, "k": 4096}, LIMITS, H200)
     assert found.expected_slowdown == pytest.approx(slowdown, rel=1e-9)
+
+
+def test_logarithms_are_rounded_down_to_1024ths_of_an_octave() -> None:
+    for value in (1, 2, 3, 5, 1000, 2**31 - 1, 2**31, 2**33 + 1, 2**40 - 1, 10**18, 2**62):
+        assert log2_units(value) == math.floor(1024 * math.log2(value) + 1e-9)
+    for units in (0, 1, 2, 511, 512, 1023, 1024, 1025, 10_241, 60 * 1024 + 512):
+        assert power_of_two(units) == pytest.approx(2 ** (units / 1024), rel=1e-14)
+    assert power_of_two(61 * 1024) == power_of_two(60 * 1024) == 2.0**60
+    assert [Ranked(0, units).slowdown for units in (None, -5, 0, 1024)] == [None, 1.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("cost", "whole"), [(3.9, 3), (0, 1), (-5, 1), (["//", "m", 0], 1), (2**62, 2**62), (1e30, 2**62)]
+)
+def test_costs_are_whole_numbers(cost: Any, whole: int) -> None:
+    portfolio = {
+        "computation": 0, "gpu": H200, "bound": 1.05, "neighbours": 1, "reach": 64, "cost_weight": 0,
+        "members": [{"configuration": 0, "cost": cost}],
+        "points": [{"sizes": {"m": 1, "n": 1, "k": 1}, "residuals": [0]}],
+    }  # fmt: skip
+    (read,) = read_manifest(manifest_with(("portfolios", [portfolio]))).portfolios
+    assert cost_of(read.members[0].cost, {"m": 4096}) == whole
+
+
+def test_what_a_cost_is_above_the_least_counts_by_its_weight() -> None:
+    assert excesses([2, None, 8], 1024) == [0, None, 2048]
+    assert excesses([2, None, 3], 1000) == [0, None, (1623 - 1024) * 1000 // 1024]
+    assert excesses([None, None], 1024) == [None, None]
+
+
+def test_the_nearest_measured_sizes_that_a_member_can_run_correct_its_cost() -> None:
+    """The first member is known at three points, of which the two nearest count; the last one at none."""
+    points = [({"m": 2}, [0, 100, None]), ({"m": 4}, [1024, None, None]), ({"m": 64}, [5000, 7, None])]
+    members = tuple(MemberEntry(i) for i in range(3))
+    measured = tuple(PointEntry(sizes, tuple(residuals)) for sizes, residuals in points)
+    portfolio = PortfolioEntry(0, H200, 1.0, 2, 64, 0, members, measured)
+    first, second, unknown = rank(portfolio, {"m": 1}, [1, 1, 1])
+    near, far = 2**40 // (1024**2 + 512**2 + 64**2), 2**40 // (2048**2 + 2 * 512**2 + 64**2)
+    furthest = 2**40 // ((6 * 1024) ** 2 + 512**2 + 64**2)
+    assert {first.member: first.units, second.member: second.units} == {
+        0: (far * 1024) // (near + far),
+        1: (near * 100 + furthest * 7) // (near + furthest),
+    }
+    assert (unknown.member, unknown.units) == (2, None)
+    assert [one.member for one in rank(portfolio, {"m": 4}, [1, 1, None])] == [1, 0]
+    assert [(one.member, one.units) for one in rank(portfolio, {"m": 4}, [1, None, None])] == [(0, 1024)]
 
 
 def test_the_default_is_the_first_that_can_run() -> None:

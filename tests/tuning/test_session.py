@@ -26,7 +26,7 @@ from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
 from tuner.tuning.history import RETRIED
 from tuner.tuning.session import tune
-from tuner.tuning.state import SEARCHED, SEARCHING, Result
+from tuner.tuning.state import SEARCHED, SEARCHING, Result, State
 
 # -- one run
 
@@ -75,14 +75,24 @@ def test_at_its_end_a_run_looks_for_all_rows_that_it_has_recorded(
 def test_an_observer_is_told_of_how_many_trials_the_search_may_have(
     database: Database, kernel: KernelSpec
 ) -> None:
-    phases: list[tuple[str, float]] = []
+    told: list[tuple[str, float]] = []
 
     class Told(Watcher):
         def phase(self, what: str, steps: float = 0) -> None:
-            phases.append((what, steps))
+            told.append((what, steps))
+
+        def step(self, now: State, done: float | None = None) -> None:
+            super().step(now, done)
+            told.append(("", done or 0))
 
     run(kernel, database, StubDevice(), Told(), trials=12)
-    assert phases[:2] == [(SEARCHING, 12), (SEARCHED, 0)]
+    assert [one for one in told if one[0]][:2] == [(SEARCHING, 12), (SEARCHED, 0)]
+    assert told[:2] == [(SEARCHING, 12), ("", 0)] and ("", 12) in told
+    with pytest.raises(Interrupted):
+        run(kernel, database, StubDevice(), stopping := Told(), trials=12, stop=stop_after(stopping, 5))
+    told.clear()
+    run(kernel, database, StubDevice(), Told(), trials=12, resume=True)
+    assert told[:2] == [(SEARCHING, 12), ("", len(stopping.now.trials))]
 
 
 @pytest.mark.parametrize(

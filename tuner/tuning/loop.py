@@ -6,8 +6,8 @@ import dataclasses
 import itertools
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.core.errors import Interrupted, SpaceError
@@ -82,7 +82,7 @@ class SearchLoop:
         self._drift = DriftCheck()
         self._left: deque[Configuration] = deque()
         """Begun without a result by the interrupted run, and not begun again yet."""
-        self._attempts: Mapping[Configuration, int] = {}
+        self._attempts = Counter[Configuration]()
         """How often the interrupted run has begun what it left without a result."""
         self._untold: deque[_Begun] = deque()
         """All that were begun and not told yet, in the order asked."""
@@ -138,7 +138,7 @@ class SearchLoop:
                 told = dataclasses.replace(trial, status=Status.OK) if unstable else trial
                 self._note_told(told)
                 self.study.recall(trial.configuration, told_time(told))
-        self._attempts = {configuration: count for _, configuration, count in left.attempts}
+        self._attempts.update({configuration: count for _, configuration, count in left.attempts})
         self._left.extend(c for c in self._attempts if c not in tried and self.study.space.contains(c))
         self._drift.recall(left.trials)
         self.state.resumed_trials = self._begun = len(left.trials)
@@ -266,7 +266,7 @@ class SearchLoop:
         begun = _Begun(next(self._numbers), configuration, again)
         self._untold.append(begun)
         self._begun += 1
-        if (attempts := self._attempts.get(configuration, 0)) < MAX_ATTEMPTS:
+        if (attempts := self._attempts[configuration]) < MAX_ATTEMPTS:
             self._held.append(begun)
             return
         error = f"the tuner died {attempts} times on this configuration"
@@ -291,7 +291,7 @@ class SearchLoop:
 
     def _suspect(self, configuration: Configuration) -> bool:
         """Return whether a configuration may have killed the tuner."""
-        return self._attempts.get(configuration, 0) >= SUSPECT_ATTEMPTS
+        return self._attempts[configuration] >= SUSPECT_ATTEMPTS
 
     def _record(self, trial: Trial) -> Trial:
         self.store.record(self.run.id, trial, metrics(self.state.roof, trial.time_ns))
