@@ -123,6 +123,21 @@ def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> 
     assert sum(125 <= n < 992 for n in seen) >= 2
 
 
+def test_what_is_wrong_where_a_winner_was_is_refused_before_another_race() -> None:
+    """Configurations without a bounds check cost one race, not one each; the first that is right wins."""
+    device, said = Track(), list[str]()
+    trials = [trial(number, 1000.0 + number) for number in range(20)]
+    device.edge_case = lambda p, c: (
+        good(1000.0) if c == trials[-1].configuration else Measurement(Status.WRONG_RESULT, error="y[0] is 1")
+    )
+    rejected = list[int]()
+    race = FinalRace(device, PROBLEM, None, said.append, lambda one, why, status: rejected.append(one.number))
+    ended = race.run(trials)
+    assert ended is not None and ended.exportable and ended.winner is trials[-1]
+    assert len(device.races) == 2 and rejected == list(range(19))
+    assert any("refused" in line and "y[0] is 1" in line for line in said)
+
+
 @pytest.mark.parametrize(("odd", "confirmed"), [(0, True), (2, True), (3, False)])
 def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> None:
     device = Track()

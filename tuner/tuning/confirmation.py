@@ -64,6 +64,8 @@ class Confirmation:
     """With further contents of the inputs, at one of these sizes or its own; None where it was not verified so."""
     edge_note: str = ""
     """Why it was verified at fewer sizes than usual; empty if it was not."""
+    wrong_at: Problem | None = None
+    """The first size at which it is wrong."""
     objection: str = ""
     """Empty if nothing speaks against it."""
     no_process: bool = False
@@ -113,10 +115,27 @@ def confirm(
         if not failed:
             return Confirmation(measurement, edge_cases, varied, checked.note)
         # A wrong result at one size counts, also if another size could not be verified.
-        at, worst = min(failed, key=lambda case: case[1].status is Status.UNVERIFIED)
-        objection = f"at {at}: {worst.status}: {worst.error}"
-        unverified = worst.status is Status.UNVERIFIED
-        return Confirmation(measurement, edge_cases, varied, checked.note, objection, no_process=unverified)
+        at, worst = min(failed, key=lambda case: not is_wrong(case[1]))
+        return Confirmation(
+            measurement,
+            edge_cases,
+            varied,
+            checked.note,
+            at if is_wrong(worst) else None,
+            wrong_text(at, worst),
+            no_process=not is_wrong(worst),
+        )
+
+
+def is_wrong(answer: Measurement) -> bool:
+    """Return whether a configuration fails at a size, and not for want of a reference or a process."""
+    return answer.status not in (Status.OK, Status.UNVERIFIED)
+
+
+def wrong_text(at: Problem, answer: Measurement) -> str:
+    """Return how a configuration fails at a size."""
+    remedy = "check its bounds, or exclude such sizes by a constraint"
+    return f"at {at}: {answer.status}: {answer.error}; {remedy}"
 
 
 SizesChecked = list[tuple[Problem, Measurement]]
@@ -145,6 +164,7 @@ class _EdgeCases:
         """Return what the output was worth at sizes around its tile and beside those of a problem.
 
         A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
+        The first at which it is wrong is the last.
         """
         near = halved(problem, SLOW_CASE_S / max(self._device.host_s, SLOW_CASE_S))
         cases = edge_case_problems(near, self._winner, self._device.fits, kernel)
@@ -155,6 +175,8 @@ class _EdgeCases:
             if self._count >= VERIFIED_PROBLEMS or len(self._undecided) >= MOST_UNDECIDED:
                 break
             checked += (found := self.verify_at(case, contents=case == varied))
+            if any(is_wrong(answer) for _, answer in found):
+                break
             if case == varied and not found and kernel is not None:
                 varied = varied_problem(kernel, usual[usual.index(case) + 1 :], self._device.gpu)
         return checked

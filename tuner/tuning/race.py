@@ -8,6 +8,7 @@ the winner is confirmed (:mod:`tuner.tuning.confirmation`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,14 @@ from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.kernel.spec import KernelSpec
-from tuner.tuning.confirmation import Confirmation, confirm, resolution_ns
+from tuner.tuning.confirmation import (
+    EDGE_CASES_S,
+    Confirmation,
+    confirm,
+    is_wrong,
+    resolution_ns,
+    wrong_text,
+)
 from tuner.tuning.decision import Preference, alike, choose, margin_of
 from tuner.tuning.elimination import Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, time_warm, worth_timing_warm
@@ -152,7 +160,30 @@ class FinalRace:
                 break
             fresh = finish.confirmed.status if finish.confirmed else Status.UNSTABLE
             refuse(finish.winner, finish.reason, fresh if fresh is Status.REPEATS else Status.UNSTABLE)
+            if finish.wrong_at is not None:
+                self.say(f"refused {finish.winner.configuration}: {finish.reason}")
+                self._refuse_wrong(finish.wrong_at, trials, rejected, refuse)
         return None if finish is None else replace(finish, unstable=rejected)
+
+    def _refuse_wrong(
+        self, at: Problem, trials: Sequence[Trial], rejected: Sequence[tuple[Trial, str]], refuse: Reject
+    ) -> None:
+        """Refuse whatever would race next, as long as it is wrong at a size where a winner was.
+
+        A kernel without a bounds check is wrong in all configurations: each would take a race and a fresh process.
+        """
+        right, ends = set[int](), time.monotonic() + EDGE_CASES_S
+        left: Sequence[Trial] = self.contestants(trials, {trial.number for trial, _ in rejected}, {})
+        while left and (left_s := ends - time.monotonic()) > 0:
+            self.say(f"verifying another finalist at {at}")
+            answer = self.device.verify_at(at, left[0].configuration, left_s, contents=False)
+            if answer is not None and is_wrong(answer):
+                refuse(left[0], wrong_text(at, answer), Status.UNSTABLE)
+            else:
+                right.add(left[0].number)
+            next_ones = self.contestants(trials, {trial.number for trial, _ in rejected}, {})
+            left = [trial for trial in next_ones if trial.number not in right]
+        self.device.end_confirmation()
 
     def _time_warm(self, trials: Sequence[Trial]) -> dict[Configuration, float]:
         candidates = worth_timing_warm(trials, self.initial)
@@ -228,6 +259,7 @@ class FinalRace:
             edge_cases=confirmation.edge_cases,
             varied=confirmation.varied,
             edge_note=confirmation.edge_note,
+            wrong_at=confirmation.wrong_at,
             checked_against="default" if self.kernel and self.kernel.reference.default else "reference",
             exportable=not confirmation.objection,
             reason=confirmation.objection,

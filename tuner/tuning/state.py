@@ -70,6 +70,8 @@ class Finish(InRace):
     """The winner at other sizes."""
     edge_note: str = ""
     """Why these are fewer than usual; empty if they are not."""
+    wrong_at: Problem | None = None
+    """The first of these at which it is wrong."""
     varied: Measurement | None = None
     """The winner with further contents of the inputs; None where it was not verified so."""
     checked_against: str = "reference"
