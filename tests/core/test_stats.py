@@ -7,6 +7,7 @@ from tuner.core.stats import (
     MIN_SAMPLES,
     Ratio,
     Verdict,
+    equivalence_margin,
     fewest_samples,
     median,
     median_interval,
@@ -143,6 +144,11 @@ def test_verdict(ratio, expected):
 def test_equal_times_are_the_same_without_any_noise():
     assert verdict(Ratio(1.0, 1.0, 1.0), noise_floor=0.0) is Verdict.SAME
     assert verdict(Ratio(1.1, 1.1, 1.1), noise_floor=0.0) is Verdict.SLOWER
+
+
+@pytest.mark.parametrize(("noise_floor", "margin"), [(0.0, 0.0), (0.002, 0.0075), (0.02, 0.02)])
+def test_winners_of_runs_are_equally_fast_within_the_noise_and_a_margin(noise_floor, margin):
+    assert equivalence_margin(noise_floor) == margin
 
 
 def test_outliers_are_counted():

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.formats.test_foreign_said import cache, read, t4, t4_result
+from tests.stored import make_run, make_trial
 from tuner.core.errors import ExpressionError, RecordingError
+from tuner.core.model import Status
+from tuner.database.database import Database
+from tuner.database.records import Filters, Metrics
+from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import pieces
 from tuner.formats.foreign import read_results
 from tuner.formats.foreign_recording import stem, storable_value
 from tuner.formats.foreign_results import rate_as_ns, seconds, time_ns_of
-from tuner.formats.results import ABSENT, Results
+from tuner.formats.results import ABSENT, Results, results_of
 from tuner.formats.t1 import parse_values, read_t1
 
 
@@ -191,3 +197,74 @@ def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -
     occurring = {"x": [2, "b", 1], "y": [1], "z": [ABSENT]}
     table = Results(None, None, (), (), (), occurring, frozenset("xz"), ())  # type: ignore[arg-type]
     assert table.parameters == {"x": [1, 2, "b", ABSENT], "y": [1], "z": [ABSENT]}
+
+
+@pytest.mark.parametrize(
+    ("written", "sizes"),
+    [
+        ([512, 256], {"x": 512, "y": 256}),
+        (7, {"x": 7}),
+        ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3}),
+        ([2**63 - 1], {"x": 2**63 - 1}),
+        *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8")),
+        (None, {}),
+    ],
+)
+def test_the_sizes_of_a_cache_are_whole_numbers(
+    tmp_path: Path, written: object, sizes: dict[str, int]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(cache(problem_size=written)))
+    assert read_results(tmp_path / "a.json").sizes == sizes
+
+
+def test_what_a_result_took_is_the_sum_of_its_parts(tmp_path: Path) -> None:
+    times = {"compilation": 1000, "benchmark": 5, "validation": 7}
+    (tmp_path / "a.json").write_text(json.dumps(t4([t4_result(8, 1.0, times=times), t4_result(4, 1.0)])))
+    found = read_results(tmp_path / "a.json")
+    assert found.parameters == {"block": (4, 8)}
+    assert [(row.compile_s, row.measure_s) for row in found.rows.values()] == [(1.0, 0.012), (0.0, 0.0)]
+    data = cache()
+    data["cache"]["1"] |= {"compile_time": 1000, "benchmark_time": 5, "verification_time": 7}
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    first, second, _ = read_results(tmp_path / "a.json").rows.values()
+    assert (first.compile_s, first.measure_s, second.compile_s, second.measure_s) == (1.0, 0.012, 0.0, 0.0)
+
+
+def test_what_is_written_of_each_status(tmp_path: Path) -> None:
+    said = {
+        "ok": "correct", "slow": "correct", "invalid_config": "constraints", "compile_error": "compile",
+        "compile_oom": "compile", "compile_timeout": "timeout", "hang": "timeout", "wrong_result": "correctness",
+        "wrong_after_timing": "correctness", "unverified": "correctness", "inaccurate": "correctness",
+    }  # fmt: skip
+    named = {"compile": "CompilationFailedConfig", "constraints": "InvalidConfig"}
+    with Database.open(tmp_path / "a.db") as database:
+        database.start_run(run := make_run())
+        for number, status in enumerate(Status):
+            metrics = Metrics(2.0, 3.0, 0.5) if number else Metrics()
+            trial = make_trial(number, 2e6, status)
+            database.record(run.id, replace(trial, samples_ns=trial.samples_ns if number else ()), metrics)
+        suspect = replace(make_trial(99), tags=("suspect",))
+        database.record(run.id, suspect)
+        results = results_of(database, Filters())
+        of_t4, of_cache = json.loads("".join(t4_of(results))), json.loads("".join(cache_of(results)))
+    rows = list(of_cache["cache"].values())
+    assert len(of_t4["results"]) == len(rows) == len(Status) and results.variants == ["tiled"]
+    for status, one, row in zip(Status, of_t4["results"], rows, strict=True):
+        word = said.get(status, "runtime")
+        ok = word == "correct"
+        assert (one["invalidity"], one["correctness"], one["configuration"]["raster"]) == (
+            word,
+            int(ok),
+            "row",
+        )
+        assert (one["times"]["compilation"], one["times"]["benchmark"]) == (500.0, 250.0)
+        assert (row["compile_time"], row["benchmark_time"]) == (500.0, 250.0)
+        if not ok:
+            time = named.get(word, "RuntimeFailedConfig")
+            assert one["measurements"] == [{"name": "time", "value": time, "unit": "ms"}]
+            assert row["time"] == time and "times" not in row and "runtimes" not in one["times"]
+            continue
+        rates = [] if status is Status.OK else [("TFLOP/s", 2.0), ("GB/s", 3.0)]
+        assert [(m["name"], m["value"]) for m in one["measurements"]] == [("time", 2.0), *rates]
+        assert one["times"]["runtimes"] == row["times"] and row["time"] == 2.0
+        assert {row.get("GFLOP/s"), row.get("GB/s")} == ({2000.0, 3.0} if rates else {None})

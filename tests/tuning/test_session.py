@@ -96,7 +96,8 @@ def test_an_observer_is_told_of_how_many_trials_the_search_may_have(
 
 
 @pytest.mark.parametrize(
-    ("expected_ms", "best_ms", "ahead"), [(None, 60.0, 6), (1.0, 1.0, 6), (60.0, 1.0, 2), (1.0, 60.0, 2)]
+    ("expected_ms", "best_ms", "ahead"),
+    [(None, 60.0, 6), (1.0, 1.0, 6), (49.0, 1.0, 6), (50.0, 1.0, 2), (1.0, 49.0, 6), (1.0, 51.0, 2)],
 )
 def test_few_long_kernels_are_begun_ahead_where_the_time_is_short(
     database: Database, kernel: KernelSpec, expected_ms: float | None, best_ms: float, ahead: int
