@@ -140,12 +140,12 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
     *function = found;
     return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
-// A module has every variable, of 64 bytes.
+// A module has every variable, of 64 KiB.
 CUresult cuModuleGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) {
     const Guard guard(lock);
     static std::map<std::pair<CUmodule, std::string>, CUdeviceptr> variables;
     CUdeviceptr& found = variables[{module, name}];
-    *bytes = 64;
+    *bytes = 65536;
     if (!found) {
         found = reinterpret_cast<CUdeviceptr>(std::calloc(1, *bytes));
         memory[found] = {*bytes, module->context};

@@ -28,7 +28,7 @@ from tuner.winners.records import (
 )
 
 EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[2] / "docs" / "examples").glob("*/*.toml"))
-KERNELS = [*builtin_kernels(), *EXAMPLES]
+KERNELS = [*builtin_kernels(), *EXAMPLES, str(Path(__file__).parents[1] / "planted" / "parts.toml")]
 DRAWN = 2
 """Valid configurations of each variant and GPU, besides defaults."""
 TRIES = 40

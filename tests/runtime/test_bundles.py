@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.cpp_interface import ROOT, interface, python_on
+from tests.fake_driver.programs import run_program
 from tests.stored_winners import H200, store_winners
 from tuner.core.model import Configuration, Value
 from tuner.kernel.default import default_configuration
@@ -26,7 +28,8 @@ from tuner.runtime.manifest import read_manifest
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
-KERNELS = [*builtin_kernels(), *EXAMPLES]
+PARTS = str(ROOT / "tests" / "planted" / "parts.toml")
+KERNELS = [*builtin_kernels(), *EXAMPLES, PARTS]
 LIMITS = {name: getattr(H200, name) for name in DEVICE_LIMITS}
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
 SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
@@ -73,17 +76,22 @@ def in_python(number, sizes, work, addresses):
     for buffer in found.plan.scratch:
         if buffer.zeroed:
             check(cu.cuMemsetD8Async(where[buffer.name], 0, buffer.size_bytes, stream))
-    for kernel in kernels:
+    for kernel, launch, entry in zip(kernels, found.plan.launches, found.entries):
+        for symbol, name, size in launch.constants:
+            variable, room = check(cu.cuModuleGetGlobal(module(entry.cubin), symbol.encode()))
+            check(cu.cuMemcpyDtoDAsync(variable, where[name], size, stream))
         kernel.launch(stream)
     made = [line for line in lines()[before:] if line.get("kernel") != "whereabouts"]
     return found.workspace.size_bytes, {tensor.name: tensor.size_bytes for tensor in found.tensors}, made
 
 work = 1 << 46
+filling = {name for item in manifest.configurations for launch in item.launches for _, name in launch.constants}
+copied = {name: int(check(cu.cuMemAlloc(1 << 20))) for name in filling}
 compared = refused = 0
 for number, sizes in cases:
     computation = manifest.computations[number]
     names = [tensor.name for tensor in computation.tensors]
-    addresses = {name: (1 << 45) + (index << 40) for index, name in enumerate(names)}
+    addresses = {name: (1 << 45) + (index << 40) for index, name in enumerate(names)} | copied
     kinds = ["\\n".join(f"{a}={str(b).lower() if isinstance(b, bool) else b}" for a, b in dict(words).items())
              for words in (computation.dtypes, computation.options)]
     code, plan = planned(bundle, sizes, *kinds)
@@ -183,6 +191,8 @@ def test_launches_are_those_of_the_python_runtime(name: str, bundle: Path, tmp_p
         assert all(
             part in made for part in ('"cooperative":1', '"programmatic":1', '"swizzle":3', '"cluster":[2,')
         )
+    if name == PARTS:
+        assert manifest["version"] == 2 and '"copied":[' in log.read_text()
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -225,3 +235,32 @@ def test_the_default_is_the_tuners_own_whatever_was_tuned(name: str, bundle: Pat
             assert (item.variant, dict(item.parameters)) == (expected.variant, dict(expected.values)), sizes
             compared += 1
     assert compared >= 4
+
+
+CALLED = """
+import sys
+from cuda.bindings import driver as cu
+from tests.fake_arrays import Exported
+from tests.fake_driver.programs import check
+import tuner
+check(cu.cuInit(0))
+check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
+op = tuner.load("parts", bundle=sys.argv[1])
+x, w, y = (Exported(int(check(cu.cuMemAlloc(4 * n))), (n,)) for n in (5000, 4, 5000))
+op(x, w, out=y, gain=2.0)
+op(x, w, out=y)
+print(x.address, w.address, y.address)
+"""
+
+
+@pytest.mark.parametrize("name", [PARTS])
+def test_a_call_fills_variables_and_the_numbers_in_structs(bundle: Path, tmp_path: Path) -> None:
+    printed, logged = run_program(CALLED, tmp_path / "log", bundle)
+    x, w, y = map(int, printed[0].split())
+    first, scaled, shifted, again, other, _ = (line for line in logged if "memset" not in line)
+    assert first == again == {"copied": [w, 16]}
+    for launch, gain in ((scaled, 2.0), (other, 0.5)):
+        part = bytes.fromhex(launch["arguments"][0])
+        assert struct.unpack("<QiB3xdffh?5x", part) == (x, 5000, 3, 0.25, gain, 5000.0, -1, True)
+    ends, colour = (bytes.fromhex(text) for text in shifted["arguments"])
+    assert struct.unpack("<QQQ", ends)[1:] == (y, 5000) and colour == bytes([10, 20, 30, 40])

@@ -136,7 +136,8 @@ def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number
         low, high = map(int, tensor.between or (least, most))
         numbers = rng.integers(low, high, count, dtype.exact, endpoint=True)
         if content in WIDE:
-            numbers = np.where(rng.random(count) < ENDS, rng.choice((low, high), count), numbers)
+            ends = np.array((low, high), dtype.exact)
+            numbers = np.where(rng.random(count) < ENDS, rng.choice(ends, count), numbers)
     else:
         usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
         # A range worth adding up; eight standard deviations stay within eight bits.

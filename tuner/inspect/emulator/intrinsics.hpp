@@ -156,6 +156,12 @@ inline float __powf(float a, float b) { return std::pow(a, b); }
 inline float __saturatef(float a) { return a > 0.0f ? (a < 1.0f ? a : 1.0f) : 0.0f; }
 inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
 inline double rsqrt(double a) { return 1.0 / std::sqrt(a); }
+inline double sinpi(double a) { return std::sin(M_PI * std::fmod(a, 2.0)); }
+inline double cospi(double a) { return std::cos(M_PI * std::fmod(a, 2.0)); }
+inline float sinpif(float a) { return static_cast<float>(sinpi(a)); }
+inline float cospif(float a) { return static_cast<float>(cospi(a)); }
+inline void sincospi(double a, double* s, double* c) { *s = sinpi(a), *c = cospi(a); }
+inline void sincospif(float a, float* s, float* c) { *s = sinpif(a), *c = cospif(a); }
 inline float __frsqrt_rn(float a) { return rsqrtf(a); }
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
