@@ -11,7 +11,7 @@ import pytest
 from tests.fleets import problems
 from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
-from tuner.database.records import Metrics
+from tuner.database.records import Metrics, Winner
 from tuner.fleet.ledger import Ledger
 from tuner.fleet.messages import Answered, Call, Calls
 from tuner.fleet.remote import call_of
@@ -138,6 +138,22 @@ def test_a_run_that_has_ended_is_not_given_out_again(ledger: Ledger) -> None:
     assert (said["run"], said["device"], said["replayed"], said["winner"]) == (RUN, "cuda:0", False, None)
     assert ledger.take_back("0.1", innocent=False) is None
     assert ledger.database.run_state(RUN)["state"] == "finished"
+
+
+def test_a_winner_outlives_its_searcher(ledger: Ledger) -> None:
+    write(ledger, 1, started())
+    row = msgspec.msgpack.decode(write(ledger, 2, trial(0)).value, type=int)
+    winner = Winner(row, FIRST, 4.0, exportable=True, reason="why")
+    recorded = write(ledger, 3, call_of("record_winner", RUN, winner))
+    write(ledger, 4, call_of("finish_run", RUN, "finished", {}, forget_attempts=True))
+    result = ledger.finished("0.1")
+    assert result is not None and (result.task, result.run, result.nothing) == ("0.1", RUN, "")
+    assert result.winner == msgspec.msgpack.decode(recorded.value, type=int)
+    assert f"winner     #{row}: {FIRST}" in result.summary
+    assert json.loads(result.record)["winner"] == {
+        "trial": row, "variant": "plain", "configuration": {"block_size": 64}, "time_ns": 4.0,
+        "exportable": True, "reason": "why",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

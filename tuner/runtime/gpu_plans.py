@@ -217,7 +217,7 @@ class PreparedPlan:
         common = max(launch.alignment for launch in launches)
         mapped = {name for launch in launches for kind, name, _ in launch.arguments if kind == "map"}
         self.alignments = {
-            tensor.name: max(common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT if tensor.name in mapped else 1)
+            tensor.name: max(common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped))
             for tensor in concrete.tensors
         }
 

@@ -264,7 +264,7 @@ class FinalRace:
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,
-            tied=1 + len(tied),
+            tied=1 + len(tied) if standing.rounds > 1 else 1,  # one round says nothing of ties
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
             versus_incumbent=versus_incumbent,
