@@ -92,11 +92,13 @@ def in_place(x: Any) -> None:
 
 
 def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_path: Path) -> None:
-    """One that may need its program stays there: a closure, what writes in place, a lambda, what has helpers."""
-    text = portable(plain)
-    names: dict[str, Any] = {}
-    exec(text, names)
-    assert names["plain"](np.ones(2), 2).tolist() == [2.0, 2.0]
+    """One that may need its program stays there: a closure, what writes in place, what has helpers."""
+    for function in (plain, lambda x, n: np.zeros_like(x) if n > 2 else n * x):
+        text, name = portable(function)
+        names: dict[str, Any] = {}
+        exec(text, names)
+        assert names[name](np.ones(2), 2).tolist() == [2.0, 2.0]
+        assert names[name](np.ones(2), 3).tolist() == [0.0, 0.0]
     shift = 1.0
 
     def closure(x: Any) -> Any:
@@ -105,9 +107,19 @@ def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_pa
     def helped(x: Any) -> Any:
         return plain(x, 2)
 
-    for function in (closure, helped, in_place, lambda x: x, np.add):
-        assert portable(function) == ""
+    def returning(x: Any) -> Any:
+        x[1:] += 1.0
+        return x
+
+    both = (lambda x: x), (lambda x: x + 1)
+    others = (*both, lambda x: plain(x, 2), lambda x: np.add(x, 1, out=x))
+    for function in (closure, helped, in_place, returning, np.add, *others):
+        assert portable(function) == ("", "")
     saved = tune(reference=plain).save(tmp_path / "saved" / "own.toml")
-    assert (saved.parent / "reference.py").read_text() == text
+    assert (saved.parent / "reference.py").read_text() == portable(plain)[0]
     assert 'python = "reference.py:plain"' in saved.read_text()
     assert not (saved.parent / "caller.py").exists()
+    with pytest.warns(
+        UserWarning, match=r"only while it runs; write it to a file, .*'reference\.py:FUNCTION'"
+    ):
+        tune(reference=closure).save(tmp_path / "asking" / "own.toml")

@@ -84,3 +84,54 @@ def test_saving_overwrites_no_file_of_the_users(tmp_path: Path) -> None:
         kernel.save(own.with_suffix(".toml"))
     assert own.read_text() == "// mine" and [*own.parent.iterdir()] == [own]
     assert kernel.save(tmp_path / "new" / "twice.toml") == kernel.save(tmp_path / "new" / "twice.toml")
+
+
+def test_what_is_saved_is_the_file_and_what_it_needs(tmp_path: Path) -> None:
+    """Of a folder with other kernels and files; of a built-in kernel the file alone."""
+    saved = tuner.Kernel("vector_add").save(tmp_path / "saved" / "add.toml")
+    assert [*saved.parent.iterdir()] == [saved] and load_kernel(str(saved)).name == "vector_add"
+    files = {
+        "twice.toml": """kernel = { name = "twice", summary = "doubles" }
+problem = { sizes = { n = 64 }, dtypes = { input = "float32" } }
+tensors.x = { shape = ["n"], dtype = "input", init = "values.py:x" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference.python = "checks/own.py:twice"
+compile.include = ["include"]
+variants.main.parameters.BLOCK = { values = [32, 64] }
+[[variants.main.launches]]
+template = "src/twice.cu"
+entry = "twice"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, BLOCK)"]
+block = ["BLOCK"]
+""",
+        "src/twice.cu": """#include "by.cuh"
+#include "factor.h"
+__global__ void twice(const float* x, float* y, int n) {}
+""",
+        "src/by.cuh": '#include "deep/er.cuh"\n',
+        "src/deep/er.cuh": "// needed",
+        "src/other.cu": "// not needed",
+        "include/factor.h": "// needed",
+        "values.py": "import numpy as np\nfrom pathlib import Path\n\n\ndef x(n):\n"
+        "    return np.resize(np.load(Path(__file__).with_name('x.npy')), n)\n",
+        "checks/own.py": "import helper\n\n\ndef twice(x):\n    return helper.twice(x)\n",
+        "checks/helper.py": "def twice(x):\n    return 2 * x\n",
+        "checks/another.py": "not needed",
+        "notes.txt": "not needed",
+        "other.toml": "not needed",
+    }
+    for name, text in files.items():
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).write_text(text)
+    np.save(tmp_path / "mine" / "x.npy", X[:64])
+    saved = tuner.Kernel(tmp_path / "mine" / "twice.toml").save(tmp_path / "new" / "two.toml")
+    inside = {str(path.relative_to(saved.parent)) for path in saved.parent.rglob("*") if path.is_file()}
+    needed = {name for name, text in files.items() if "not needed" not in text} - {"twice.toml"}
+    assert inside == {*needed, "two.toml", "x.npy"}
+    assert load_kernel(str(saved)).digest == load_kernel(str(tmp_path / "mine" / "twice.toml")).digest
+    (tmp_path / "mine" / "src" / "by.cuh").write_text('#include "../../outside.cuh"')
+    (tmp_path / "outside.cuh").write_text("")
+    with pytest.raises(UsageError, match=r"twice\.toml needs .*outside\.cuh, outside of its folder"):
+        tuner.Kernel(tmp_path / "mine" / "twice.toml").save(tmp_path / "third" / "two.toml")
+    assert not (tmp_path / "third").exists()

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tuner
 from tests.api.conftest import STENCIL, STENCIL_CALL, Tune, X
+from tuner.api import tune as module
 from tuner.core.errors import TunerError
+from tuner.tuning import session
 
 
 def test_five_lines(tune: Tune, capfd: pytest.CaptureFixture[str]) -> None:
@@ -76,17 +79,88 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"trials": 0}, ["trials is 0"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
+        ({"device": 0}, ["device is 0", "device='cuda:0'"]),
+        ({"jobs": "all"}, ["jobs is 'all'", "jobs=4"]),
+        ({"params": "BLOCK=64"}, ["params is 'BLOCK=64'", "params={'BLOCK': [64, 128]}"]),
+        ({"params": [{"BLOCK": 64, "TILE": 1}]}, ["params is [{", "params={"]),
+        ({"params": {"BLOCK": None, "TILE": 1}}, ["BLOCK = [None]", "one type"]),
+        ({"params": {"BLOCK": 64.5, "TILE": 1}}, ["block: BLOCK = 64.5", "whole number"]),
+        ({"params": {"BLOCK": 8192, "TILE": 1}, "where": ()}, ["block of 8192", "limit", "1024"]),
+        (
+            {"params": {"BLOCK": [1024, 2048], "TILE": 1}, "block": ["BLOCK", 2], "where": ()},
+            ["2048 threads"],
+        ),
+        ({"grid": 0}, ["grid: 0", "whole number from 1"]),
+        ({"grid": "n - 5000"}, ["grid: n - 5000 = 0"]),
+        ({"shared_memory": 1 << 20}, ["shared memory", "GPUs allow at most"]),
+        ({"where": "BLOCK > 4096"}, ["no configuration is valid", "BLOCK > 4096"]),
+        ({"where": lambda BLOCK: BLOCK > 4096}, ["no configuration is valid", "BLOCK > 4096"]),
+        ({"constants": {"weights": X}}, ["constants names 'weights'", "no such __constant__"]),
+        ({"sizes": {"n": "5000"}}, ["n='5000'", "whole number"]),
+        ({"sizes": 5000}, ["sizes is 5000", "sizes={'n': 4096}"]),
+        ({"args": X}, ["args is", "args=[x, y, n]"]),
+        ({"tolerance": -1}, ["tolerance = -1", "above 0"]),
+        ({"compile_options": "--gpu-architecture=sm_90"}, ["--gpu-architecture=sm_90", "allowed are"]),
         ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
         ({"kernel": "own.cu"}, ["no file own.cu"]),
     ],
 )
-def test_refused_in_one_line(tune: Tune, changes: dict[str, object], words: list[str]) -> None:
+def test_refused_in_one_line(
+    tune: Tune, changes: dict[str, object], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a device is looked for, and anything is written."""
+    monkeypatch.setattr(module, "open_device", lambda *_: pytest.fail("a device is opened"))
     with pytest.raises(TunerError) as refused:
         tune(**changes)
     (line,) = str(refused.value).splitlines()
     for word in words:
         assert word in line
+    assert not [*Path().iterdir()]
+
+
+def test_a_call_that_fails_leaves_no_folder(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TunerError("no result")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(session, "tune", fail)
+        with pytest.raises(TunerError, match="no result"):
+            tune()
+    assert not Path("results/kernels").exists()
+    file = tune().file
+    monkeypatch.setattr(session, "tune", fail)
+    with pytest.raises(TunerError, match="no result"):
+        tune()
+    assert file.is_file()
+
+
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
+def test_errors_of_the_engine_name_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for name, how in {
+        "sizes": {"sizes": {"m": 5, "n": 5, "k": 5}},
+        "options": {"sizes": {"m": 5, "n": 5, "k": 5}, "options": {"layout": "tt"}},
+        "mode": {"mode": "warm"},
+        "sampler": {"sampler": "none:None"},
+        "device": {"device": "cuda:7"},
+    }.items():
+        with pytest.raises(TunerError) as refused:
+            tuner.tune("gemm", **{"device": "replay", "quiet": True, **how})  # type: ignore[arg-type]
+        said[name] = str(refused.value)
+    assert "sizes={'m': 2048, 'n': 2048, 'k': 2048}" in said["options"]
+    assert "options={'layout': 'nn'}" in said["options"]
+    assert "leave out mode" in said["mode"] and "sampler none:None" in said["sampler"]
+    assert "without device='cuda'" in said["device"]
+    assert not any("--" in text for text in said.values()), said
+
+
+def test_a_kernel_says_what_it_is() -> None:
+    kernel = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
+    described = tuner.Kernel(STENCIL, **{**kernel, "params": {"BLOCK": [64, 128], "TILE": 1}})
+    assert repr(described) == "<kernel stencil n=5000; BLOCK in [64, 128]; TILE in [1]>"
+    assert repr(tuner.Kernel("gemm")) == "<kernel gemm>"
 
 
 def test_equal_sizes_are_asked_for(tune: Tune) -> None:

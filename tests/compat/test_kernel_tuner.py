@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ def refused(call: Any) -> str:
         ({"objectives": {"time": False}}, "give one objective"),
         ({"lang": "OpenCL"}, "lang='OPENCL' is not served"),
         ({"strategy": object()}, "a strategy of your own is not served"),
+        ({"strategy": "genetic"}, "no strategy 'genetic'; choose from"),
         ({"restrictoins": []}, "there is no argument 'restrictoins'; did you mean"),
         ({"answer": [X]}, "answer has 1 parts, and arguments 4"),
         ({"answer": [X[:5], None, None, None]}, "answer[0] has 5 elements; give 4096"),
@@ -194,6 +196,8 @@ def test_what_is_not_served_is_said_in_a_line(options: dict[str, Any], words: st
 
 
 def test_other_parts_of_kernel_tuner_are_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"does not serve observers; docs/kernel-tuner\.md"):
+        importlib.import_module("tuner.compat.kernel_tuner.observers")
     with pytest.raises(AttributeError, match=r"does not serve tune_cache; docs/kernel-tuner\.md"):
         kernel_tuner.tune_cache  # noqa: B018
     assert kernel_tuner.strategies.minimize == "minimize"

@@ -168,3 +168,13 @@ def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
         tuner.load("vectoradd", db=stored)
     with pytest.raises(DatabaseError):
         tuner.load("vector_add", db=tmp_path / "damaged.db")
+
+
+def test_what_load_needs_is_named() -> None:
+    for given, words in (
+        ({}, "needs db="),
+        ({"gpu": "H200"}, "needs db="),
+        ({"bundle": "b", "db": "w.db"}, "alone"),
+    ):
+        with pytest.raises(CallError, match=words):
+            tuner.load("vector_add", **given)  # type: ignore[arg-type]

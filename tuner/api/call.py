@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from tuner.api.arrays import is_array, on_host
 from tuner.api.caller import portable
-from tuner.core.errors import UsageError, suggestion, typed
+from tuner.core.errors import TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
+from tuner.kernel.functions import arguments_for
 from tuner.kernel.source.declarations import KernelSignature
 from tuner.kernel.toml.table import name_for
 
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
 Texts = str | int | Callable[..., Any] | Sequence[str | int]
 """Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
 
+EXAMPLES = {
+    "params": "{'BLOCK': [64, 128]}", "shapes": "{'x': ('n', 'm')}", "default": "{'BLOCK': 128}",
+    "constants": "{'weights': w}", "dtypes": "{'input': 'float16'}", "options": "{'layout': 'nt'}",
+    "args": "[x, y, n]", "sizes": "{'n': 4096}",
+}  # fmt: skip
+"""Arguments that are tables by name, and how they look."""
+LISTS = ("args", "sizes")
+"""Those of them that may be lists instead."""
 WRITTEN = frozenset(("np", "Path", "_given", "ask"))
 """Names in the Python files that are written beside a kernel's file."""
 OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
@@ -52,6 +66,56 @@ class Call:
     compile_options: Sequence[str] = ()
 
 
+def require_kinds(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are tables or lists, and are given as something else.
+
+    Raises:
+        UsageError: it shows what one looks like.
+    """
+    for name, example in EXAMPLES.items():
+        value = given.get(name)
+        table = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+        several = name in LISTS and isinstance(value, Sequence) and not isinstance(value, str)
+        if value is not None and not table and not several:
+            shown = " ".join(repr(value).split())
+            raise UsageError(f"{name} is {shown:.80}", f"for example {name}={example}")
+    for name, size in sizes.items() if isinstance(sizes := given.get("sizes"), Mapping) else ():
+        if not isinstance(size, Integral) or size < 1:
+            raise UsageError(f"sizes has {name}={size!r}", "give a whole number above 0")
+
+
+def in_python(function: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Return a function whose errors name arguments where those of the engine name options of the command line."""
+
+    @wraps(function)
+    def said(*args: P.args, **named: P.kwargs) -> Answer:
+        try:
+            return function(*args, **named)
+        except TunerError as error:
+            error.problem, error.remedy = map(words_of_python, (error.problem, error.remedy))
+            error.args = ("; ".join(filter(None, (error.problem, error.remedy))),)
+            raise
+
+    return said
+
+
+def words_of_python(text: str) -> str:
+    """Return a text with ``sizes={'n': 64}`` for ``--size n=64``, and so on."""
+
+    def argument(match: re.Match[str]) -> str:
+        name, given = match[1].replace("-", "_"), match[2] or ""
+        if name == "device" and given:
+            return f"device={given.strip()!r}"
+        pairs = [part.partition("=") for part in given.strip().split(",") if "=" in part]
+        if name not in ("size", "dtype", "option") or not pairs:
+            return name + given
+        shown = ", ".join(f"{key!r}: {value if name == 'size' else repr(value)}" for key, _, value in pairs)
+        return f"{name}s={{{shown}}}"
+
+    text = text.replace("add --force, or ", "").replace(" with -o", "")
+    return re.sub(r"(?<!\S)--([a-z][a-z-]*)( [\w=,.*:-]*\w)?", argument, text)
+
+
 def sequence(value: Any) -> Sequence[Any]:
     """Return what may be one or several as several."""
     return [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
@@ -81,7 +145,7 @@ def values_of(name: str, given: Any) -> list[Value]:
     Raises:
         UsageError: there are none, they are of several types, or something else than numbers and text.
     """
-    values = [given] if isinstance(given, str | int | float) else list(given)
+    values = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     if not values:
         raise UsageError(f"params has no values of {name}", f"for example {{{name!r}: [64, 128, 256]}}")
@@ -98,7 +162,7 @@ def values_of(name: str, given: Any) -> list[Value]:
 
 
 def reference_of(
-    call: Call, outputs: Mapping[str, Sequence[int]], files: dict[str, Any], *, portably: bool = True
+    call: Call, outputs: Mapping[str, Sequence[int]], files: dict[str, Any], available: Mapping[str, str]
 ) -> tuple[Any, Callable[..., Any] | None]:
     """Return what the kernel's file says of the reference, and the function if it is one of the caller's.
 
@@ -106,7 +170,7 @@ def reference_of(
         call: has the reference.
         outputs: extents by name.
         files: gets what lies beside the kernel's file.
-        portably: whether a function may be written there: not where its parameters have other names in the file.
+        available: what a function may take: names in the file by those that its parameters may have.
 
     Raises:
         UsageError: it is none.
@@ -123,9 +187,11 @@ def reference_of(
     if isinstance(given, str) and given == "default":
         return {"default": True, **more} if more else given, None
     if callable(given):
-        if text := portable(given) if portably and library_of(call.args) == "numpy" else "":
+        _, named = arguments_for(given, available, "the reference")
+        text, name = portable(given) if library_of(call.args) == "numpy" else ("", "")
+        if text and all(name == of for name, of in named.items()):
             files["reference.py"] = text.encode()
-            return {"python": f"reference.py:{given.__name__}", **more}, None
+            return {"python": f"reference.py:{name}", **more}, None
         return {"python": "caller.py:reference", **more}, given
     if isinstance(given, str | Path):
         file, _, function = str(given).rpartition(":")

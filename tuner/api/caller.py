@@ -32,6 +32,8 @@ from tuner.kernel.functions import arguments_for
 
 CALLERS = "callers"
 """Folder beside ``caller.py``: a file for each program that answers now."""
+TO_KEEP = "write it to a file, and name it as reference: 'reference.py:FUNCTION'"
+"""What to do about a function that is of a program."""
 _TEXT = '''"""The reference is a function of the program that called tuner.tune, which this file asks for results."""
 
 from tuner.api.caller import ask
@@ -77,38 +79,70 @@ def ask(file: str, values: Mapping[str, Any]) -> Any:
         return {
             name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in _unpacked(results).items()
         }
-    raise FailedInCallerError("the program whose function this is has ended; tune from it again")
+    raise FailedInCallerError(f"the program whose function this is has ended; {TO_KEEP}")
 
 
-def portable(function: Callable[..., Any]) -> str:
-    """Return a file with a function that needs nothing of its program but modules; empty if it may need more.
+def asks_its_program(file: Path) -> bool:
+    """Return whether a reference's file is one that asks the program whose function it is."""
+    return file.name == "caller.py" and "import ask" in file.read_text()
+
+
+def portable(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return a file with a function that needs nothing of its program but modules, and its name; empty if it may.
 
     It must return arrays by itself: what a caller's function may do besides, such as writing in place, only
     :class:`Answering` understands.
     """
     try:
-        text, used = textwrap.dedent(inspect.getsource(function)), inspect.getclosurevars(function)
-        (definition,) = ast.parse(text).body
-    except (OSError, TypeError, ValueError, SyntaxError):
-        return ""
-    returned = [node.value for node in ast.walk(definition) if isinstance(node, ast.Return)]
+        used, line = inspect.getclosurevars(function), function.__code__.co_firstlineno
+        whole = ast.parse("".join(inspect.findsource(function)[0]))
+    except (OSError, TypeError, ValueError, SyntaxError, AttributeError):
+        return "", ""
+    kinds = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
+    found = [node for node in ast.walk(whole) if isinstance(node, kinds) and node.lineno == line]
     modules = {
         name: module.__name__ for name, module in used.globals.items() if isinstance(module, ModuleType)
     }
     known = all(
         of.partition(".")[0] in (*sys.stdlib_module_names, "numpy", "scipy") for of in modules.values()
     )
-    alone = not used.nonlocals and known and len(modules) == len(used.globals)
-    defaults = getattr(function, "__defaults__", None) or getattr(function, "__kwdefaults__", None)
-    plain = isinstance(definition, ast.FunctionDef) and not definition.decorator_list and not defaults
-    if not (alone and plain and returned) or any(
-        value is None or isinstance(value, ast.Tuple) for value in returned
+    defaults = function.__defaults__ or function.__kwdefaults__
+    if used.nonlocals or not known or len(modules) != len(used.globals) or defaults or len(found) != 1:
+        return "", ""
+    (definition,) = found
+    returned: list[ast.expr | None]
+    if isinstance(definition, ast.Lambda):
+        returned, name = [definition.body], "reference"
+        text = f"def {name}({ast.unparse(definition.args)}):\n    return {ast.unparse(definition.body)}\n"
+    else:
+        returned = [node.value for node in ast.walk(definition) if isinstance(node, ast.Return)]
+        name, text = function.__name__, textwrap.dedent(inspect.getsource(function))
+    if (
+        not returned
+        or any(one is None or isinstance(one, ast.Tuple) for one in returned)
+        or _writes(definition)
     ):
-        return ""
+        return "", ""
     imports = [
         f"import {of}" if of == name else f"import {of} as {name}" for name, of in sorted(modules.items())
     ]
-    return "\n".join(["from __future__ import annotations", "", *imports, "", "", text])
+    return "\n".join(["from __future__ import annotations", "", *imports, "", "", text]), name
+
+
+def _writes(definition: ast.AST) -> bool:
+    """Return whether a function writes into what it is given: arrays of a file's reference are read-only."""
+    given = {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
+    for node in ast.walk(definition):
+        into: Any = node.value if isinstance(node, ast.keyword) and node.arg == "out" else None
+        if isinstance(node, ast.AugAssign):
+            into = node.target
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            into = node.value
+        while isinstance(into, ast.Subscript | ast.Attribute):
+            into = into.value
+        if isinstance(into, ast.Name) and into.id in given:
+            return True
+    return False
 
 
 def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> bytes:

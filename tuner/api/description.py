@@ -52,6 +52,8 @@ class Described:
     """That of the caller, if it is a function."""
     arguments: Mapping[str, str]
     """What the file calls the kernel's parameters, by their names in C, in the order there."""
+    available: Mapping[str, str]
+    """What a reference may take: names in the file by those that its parameters may have."""
     alone: str
     """Why it holds for no other sizes; empty if it does."""
 
@@ -110,13 +112,15 @@ class _Reader:
         constraints = self._constraints()
         written = [name for name, role in roles.items() if role != "input"]
         outputs = {name: self._evaluated(name, shapes[name]) for name in written}
-        reference, function = reference_of(
-            self.call, outputs, self.files, portably=all(name == of for name, of in self.names.items())
-        )
+        scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
+        given = [*self.sizes, *scalars, *(name for name, role in roles.items() if role != "output")]
+        available = {name: name for name in given}
+        available |= {name: of for name, of in self.names.items() if of in given}
+        reference, function = reference_of(self.call, outputs, self.files, available)
         words = self.source.asked | self.source.names
         role = free_role({*self.sizes, *self.parameters, *self.names.values()}, words)
-        scalars = {name: pair for name, pair in self.numbers.items() if name not in self.sizes}
-        compiling = {"options": list(self.call.compile_options)} if self.call.compile_options else {}
+        options = list(sequence(self.call.compile_options))
+        compiling = {"options": options} if options else {}
         draft = Draft(
             name=self.name,
             sizes=self.sizes,
@@ -130,7 +134,7 @@ class _Reader:
             compile=compiling,
         )
         arguments = {one.name: self.names[one.name] for one in self.signature.parameters}
-        return Described(draft, self.files, function, arguments, "".join(self.fixed[:1]))
+        return Described(draft, self.files, function, arguments, available, "".join(self.fixed[:1]))
 
     def _in_file(self, given: Any) -> Any:
         """Return text, several, or a mapping by names, with the names of the file."""
@@ -170,6 +174,11 @@ class _Reader:
                 self.numbers[name] = number(name, args[name], of)
             else:
                 self.arrays[name] = pointed_to(name, *on_host(name, args[name]), of)
+        if "{{" not in self.call.source and '#include "' not in self.call.source:
+            declared = [one.name for one in self.source.symbols if one.constant]
+            require(
+                self.symbols.values(), declared, "constants names {!r}: the source has no such __constant__"
+            )
         for name, array in self.call.constants.items():
             self.arrays[name] = on_host(name, np.atleast_1d(array))
         require(
@@ -335,9 +344,8 @@ class _Reader:
         return str(self.numbers[of][1]) if of in self.numbers else name  # arrays are no part of a launch
 
     def _constraints(self) -> dict[str, str]:
-        given = self.call.where
         conditions = {}
-        for condition in [given] if callable(given) else sequence(given):
+        for condition in sequence(self.call.where):
             if callable(condition):
                 (text,) = self._traced("where", condition)
             else:
@@ -352,26 +360,19 @@ class _Reader:
 
     def _parameter_drafts(self) -> dict[str, ParameterDraft]:
         """Return the parameters; without a given default, the first values that meet the constraints."""
+        require(self.call.default, self.parameters, "default names {!r}, which is no parameter")
         for name, value in self.call.default.items():
-            if name not in self.parameters:
-                raise UsageError(
-                    f"default names {name!r}, which is no parameter", suggestion(name, self.parameters)
-                )
             if value not in self.parameters[name]:
                 raise UsageError(
                     f"default has {name}={value!r}, which is none of its values",
                     f"choose from {self.parameters[name]}",
                 )
-        return {
-            name: ParameterDraft(values, self.call.default.get(name))
-            for name, values in self.parameters.items()
-        }
+        default = self.call.default
+        return {name: ParameterDraft(values, default.get(name)) for name, values in self.parameters.items()}
 
     def _check_parameters(self) -> None:
         """Refuse a parameter that nothing uses: it would only cost trials."""
-        used = set(
-            re.findall(r"\w+", f"{self.call.source} {self.entry}")
-        )  # also in macros, and branches not taken
+        used = set(re.findall(r"\w+", f"{self.call.source} {self.entry}"))  # also in branches not taken
         if "{{" in self.call.source or "{%" in self.call.source or "#include" in self.call.source:
             return
         for name in self.parameters:

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tuner.api.caller import CALLERS, caller_file
+from tuner.api.caller import CALLERS, TO_KEEP, asks_its_program, caller_file
 from tuner.api.description import Described
-from tuner.core.errors import TunerError, UsageError
+from tuner.core import paths
+from tuner.core.errors import KernelError, SpaceError, TunerError, UsageError
 from tuner.core.files import temporary_folder, whole_folder
+from tuner.kernel.default import default_configuration
+from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.identity import template_texts
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason
+from tuner.kernel.reference import settle_reference
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.toml.file import read_file
 
 KERNELS = "kernels"
 """Folder beside a database, with one for each kernel that was described by a call."""
+MOST_TRIED = 1000
+"""Configurations of which one must be launchable; of more, some are when they are compiled, or none."""
 
 
 def contents(described: Described) -> dict[str, Any]:
@@ -27,18 +44,18 @@ def contents(described: Described) -> dict[str, Any]:
         **described.files,
     }
     if described.reference is not None:
-        names = [*described.draft.sizes, *described.draft.scalars]
-        names += [name for name, tensor in described.draft.tensors.items() if tensor.role != "output"]
-        available = {name: name for name in names}
-        available |= {name: of for name, of in described.arguments.items() if of in names}
-        files["caller.py"] = caller_file(described.reference, available).encode()
+        files["caller.py"] = caller_file(described.reference, described.available).encode()
     return files
 
 
-def kept(described: Described, database: Path) -> Path:
-    """Return the kernel's file in a folder beside the database: equal calls have the same one.
+@contextmanager
+def kept(described: Described, database: Path, used: Callable[[], bool]) -> Iterator[KernelSpec]:
+    """Return the kernel from a folder beside the database: equal calls have the same one.
+
+    A folder that is new is removed where the block fails before it is used.
 
     Raises:
+        UsageError: the file is wrong.
         TunerError: it cannot be written.
     """
     files = contents(described)
@@ -46,11 +63,69 @@ def kept(described: Described, database: Path) -> Path:
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{getattr(content, 'dtype', '')}{getattr(content, 'shape', '')}\0".encode())
         digest.update(content if isinstance(content, bytes) else np.ascontiguousarray(content).data)
-    name = described.draft.name
-    folder = database.absolute().parent / KERNELS / f"{name}-{digest.hexdigest()[:12]}"
-    if not (folder / f"{name}.toml").is_file():
-        write(folder, files)
-    return folder / f"{name}.toml"
+    folder = database.absolute().parent / KERNELS / f"{described.draft.name}-{digest.hexdigest()[:12]}"
+    new = not (folder / next(iter(files))).is_file()
+    try:
+        if new:
+            write(folder, files)
+        yield loaded(folder / next(iter(files)))
+    except BaseException:
+        if new and not used() and not any((folder / CALLERS).glob("*")):
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+        raise
+
+
+def loaded(file: Path) -> KernelSpec:
+    """Return the kernel of a file that was written for a call.
+
+    Raises:
+        UsageError: it is wrong.
+    """
+    try:
+        return load_kernel(str(file))
+    except KernelError as error:
+        raise UsageError(_of_call(error.problem, file), error.remedy) from None
+
+
+def _of_call(problem: str, file: Path) -> str:
+    """Return what is wrong with a file in the words of the call, which has no such file."""
+    for words in (f"{file.name}: ", "variants: main: ", "launches[0]: "):
+        problem = problem.replace(words, "", 1)
+    return problem
+
+
+def require_launchable(described: Described) -> None:
+    """Refuse a kernel whose file is wrong, or of which no GPU can launch a configuration.
+
+    Raises:
+        UsageError: that.
+        TunerError: no configuration is valid, or an expression has no value.
+    """
+    files, refused = contents(described), ""
+    with temporary_folder() as new:
+        fill(new, files, hollow=True)
+        kernel = loaded(file := new / next(iter(files)))
+        for gpu in sorted(ARCHITECTURES.values(), key=lambda gpu: -gpu.shared_bytes_optin):
+            problem = kernel.problem()
+            settle_reference(kernel, problem, gpu)
+            default = default_configuration(kernel, problem, gpu)
+            if default is not None and not invalid_reason(kernel, problem, gpu, default):
+                return
+            try:
+                space = SearchSpace.from_kernel(kernel, problem, gpu)
+            except SpaceError as error:
+                refused = refused or error.problem.replace(f" on {gpu.name}", "")
+                continue
+            for configuration in islice(space.configurations(), MOST_TRIED):
+                if not (reason := invalid_reason(kernel, problem, gpu, configuration)):
+                    return
+                reason = _of_call(reason, file).replace("this GPU allows", "GPUs allow at most")
+                refused = refused or f"{configuration} cannot be launched: {reason}"
+            if len(space) > MOST_TRIED:
+                return
+    raise UsageError(refused, "correct params, where, grid or block")
 
 
 def write(folder: Path, files: Mapping[str, Any]) -> None:
@@ -62,47 +137,95 @@ def write(folder: Path, files: Mapping[str, Any]) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(folder) as partial:
-            for name, content in files.items():
-                path = partial / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, bytes):
-                    path.write_bytes(content)
-                else:
-                    np.save(path, content)
+            fill(partial, files)
     except OSError as error:
         raise TunerError(f"{folder}: {error.strerror}", "name another folder, with db=") from None
+
+
+def fill(folder: Path, files: Mapping[str, Any], *, hollow: bool = False) -> None:
+    """Write files; where they are ``hollow``, arrays without their values."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif hollow:
+            np.lib.format.open_memmap(path, "w+", content.dtype, content.shape)
+        else:
+            np.save(path, content)
 
 
 def write_as(described: Described, target: Path) -> Path:
     """Write a described kernel to a file of this name, and what lies beside it; return that."""
     with temporary_folder() as new:
-        write(new / "kernel", contents(described))
-        return save(new / "kernel" / f"{described.draft.name}.toml", target)
+        files = contents(described)
+        fill(new, files)
+        return save(loaded(new / next(iter(files))), target)
 
 
-def save(file: Path, target: Path) -> Path:
-    """Copy a kernel's file, and what lies beside it, to a file of another name; return that.
+def save(kernel: KernelSpec, target: Path) -> Path:
+    """Copy a kernel's file, and what it needs beside it, to a file of another name; return that.
 
     Raises:
-        UsageError: the target is no ``.toml``, or a file of a name that it needs is there; nothing is written.
+        UsageError: the target is no ``.toml``, a file of a name that it needs is there, or it needs one of elsewhere;
+            nothing is written.
         TunerError: it cannot be written.
     """
     if target.suffix != ".toml":
-        raise UsageError(f"{target} is no .toml", f"write to a file such as {file.name}")
-    inside = [path.relative_to(file.parent) for path in sorted(file.parent.rglob("*")) if path.is_file()]
-    parts = [one for one in inside if CALLERS not in one.parts and "__pycache__" not in one.parts]
-    places = {
-        file.parent / one: target if file.parent / one == file else target.parent / one for one in parts
-    }
+        raise UsageError(f"{target} is no .toml", f"write to a file such as {kernel.file.name}")
+    places = {kernel.file: target}
+    for path in (*_needed(kernel), *kernel.include):
+        if path.is_relative_to(paths.templates()) or path.is_relative_to(paths.search_spaces()):
+            continue  # found there from any folder
+        if not path.is_relative_to(kernel.folder):
+            raise UsageError(f"{kernel.file.name} needs {path}, outside of its folder", "copy both yourself")
+        places.setdefault(path, target.parent / path.relative_to(kernel.folder))
     try:
         for path, to in places.items():
-            if to.exists() and (not to.is_file() or to.read_bytes() != path.read_bytes()):
+            if to.exists() and not (path.is_dir() or (to.is_file() and to.read_bytes() == path.read_bytes())):
                 raise UsageError(
                     f"{to} is there, and is another file", "save to a folder of its own, or remove it"
                 )
         for path, to in places.items():
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to)
+            (to if path.is_dir() else to.parent).mkdir(parents=True, exist_ok=True)
+            if not to.exists():
+                shutil.copyfile(path, to)
     except OSError as error:
         raise TunerError(f"{target}: {os.strerror(error.errno or 0)}", "name another file") from None
+    if (function := kernel.reference.python) is not None and asks_its_program(function.file):
+        warnings.warn(
+            f"the reference is a function of this program, and {target} can be tuned only while it runs; {TO_KEEP}",
+            stacklevel=3,
+        )
     return target
+
+
+def _needed(kernel: KernelSpec) -> set[Path]:
+    """Return the files that a kernel's file needs: sources and what they include, values, what Python files name."""
+    files = {*kernel.reference.golden.values()}
+    files |= {tensor.file for tensor in kernel.tensors.values() if tensor.file is not None}
+    if (initial := read_file(kernel.file).initial) is not None:
+        files.add(initial.path)
+    if kernel.reference.python is not None:
+        files.add(kernel.reference.python.file)
+    launches = [launch for variant in kernel.variants.values() for launch in variant.launches]
+    launches += [kernel.reference.cuda] if kernel.reference.cuda is not None else []
+    texts: dict[Path, str] = {}
+
+    def read(path: Path) -> str:
+        return texts.setdefault(path, read_source(path))
+
+    templates = {launch.template for launch in launches}
+    for template in templates:
+        list(template_texts(kernel.folder, template, read))
+    folders = [*sorted({template.parent for template in templates}), *kernel.include]
+    files |= {*texts, *own_headers(texts.values(), folders, templates=True)}
+    pending = [path for path in files if path.suffix == ".py"]
+    while pending:
+        words = set(re.findall(r"[\w.-]+", text := read_source(path := pending.pop())))
+        for beside in {*path.parent.iterdir()} - files:
+            imported = beside.suffix == ".py" and beside.stem in words
+            if beside.is_file() and (imported or beside.name in text):
+                files.add(beside)
+                pending += [beside] if beside.suffix == ".py" else []
+    return files

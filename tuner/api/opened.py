@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
+from tuner.api.call import in_python
 from tuner.core import paths
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
@@ -109,6 +110,7 @@ class Results:
             for one in self._read(lambda database: database.benchmarks(_filters(kernel, which))).rows
         ]
 
+    @in_python
     def _read(self, read: Callable[[Database], Answer]) -> Answer:
         with Database.open(self.path, write=False) as database:
             return read(database)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.api import folder
+from tuner.api.call import in_python
 from tuner.api.calling import launch, named
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
@@ -195,11 +196,11 @@ class Result:
         return pd.DataFrame(self.trials)
 
     def save(self, path: str | Path) -> Path:
-        """Write the kernel's file, with what lies beside it, to a ``.toml`` of this name; return its path.
+        """Write the kernel's file, with what it needs beside it, to a ``.toml`` of this name; return its path.
 
         What is tuned from there has the same digests, so that these results count for it.
         """
-        return folder.save(self.file, Path(path))
+        return folder.save(self.kernel, Path(path))
 
     @cached_property
     def operation(self) -> Operation:
@@ -224,6 +225,7 @@ class Result:
         with Database.open(self.database, write=False) as database:
             return database.winners(Filters(run=self._state.run.id)).rows
 
+    @in_python
     def bundle(self, path: str | Path) -> Path:
         """Write a folder with which programs in Python and C++ call the winner; return it.
 
@@ -237,6 +239,7 @@ class Result:
         write_bundle(Path(path), files, force=False)
         return Path(path)
 
+    @in_python
     def export(self, path: str | Path, namespace: str = NAMESPACE) -> Path:
         """Write a C++ header with the winner's parameters; return it.
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.call import Call, library_of, require, sequence
+from tuner.api.call import Call, in_python, library_of, require, require_kinds, values_of, words_of_python
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
 from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError, suggestion
+from tuner.core.errors import Interrupted, TunerError, UsageError, suggestion
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
 from tuner.database.database import Database
+from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.headers import read_source
@@ -34,6 +36,12 @@ OF_FILES = ("sizes", "dtypes", "options")
 OF_SOURCES = tuple(
     field.name for field in fields(Call) if field.name not in ("source", "file", "args", "params")
 )
+LOOKS = {
+    "effort": "quick", "trials": 100, "time_s": 60.0, "mode": "warm", "device": "cuda:0", "db": "results/tuning.db",
+    "seed": 1, "sampler": "tpe", "jobs": 4, "from_scratch": True, "quiet": True,
+}  # fmt: skip
+"""How options of :class:`RunHow` look."""
+KINDS: dict[type, Any] = {str: (str, Path), int: Integral, float: Real}
 SOURCES = (".cu", ".cuh", ".j2")
 """Endings of files that hold a kernel's source."""
 
@@ -113,8 +121,9 @@ class Kernel:
             raise UsageError(
                 f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, or a name"
             )
+        require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
-        self._name, self._params = text, dict(params or {})
+        self._name, self._params = text, params or {}
         if "__global__" in text or "\n" in text or text.endswith(SOURCES):
             file = Path(text).expanduser() if text.endswith(SOURCES) else None
             if file is not None and not file.is_file():
@@ -125,12 +134,21 @@ class Kernel:
             self._described = described(
                 Call(source=source, file=file, args=args, params=self._params, **what)
             )
+            folder.require_launchable(self._described)
         else:
             find_kernel(text)
             given = [*what, *([] if args is None else ["args"])]
             require(given, OF_FILES, f"{text} describes itself, and takes no argument {{!r}}")
         self._problem = {name: what[name] for name in OF_FILES if name in what and self._described is None}
 
+    def __repr__(self) -> str:
+        if (of := self._described) is None:
+            return f"<kernel {self._name}>"
+        sizes = "".join(f" {name}={size}" for name, size in of.draft.sizes.items())
+        parameters = "".join(f"; {name} in {one.values}" for name, one in of.draft.parameters.items())
+        return f"<kernel {of.draft.name}{sizes}{parameters}>"
+
+    @in_python
     def tune(self, **how: Unpack[RunHow]) -> Result:
         """Tune it; options, result and errors are those of :func:`tune`."""
         require(how, RunHow.__annotations__, "tuning has no argument {!r}")
@@ -139,15 +157,23 @@ class Kernel:
         with ExitStack() as stack:
             stop = stack.enter_context(stopping())
             observer = stack.enter_context(closing(progress(how.get("quiet"))))
-            kernel = self.spec(device_name, database)
+
+            def opened(name: str) -> Device:
+                say = lambda text: observer.note(words_of_python(text))  # noqa: E731
+                device = open_device(device_name, name, how.get("jobs"), paths.cubins(), say)
+                return stack.enter_context(closing(device))
+
+            if (of := self._described) is None:
+                kernel = load_kernel(kernel_for(device_name, self._name))
+                device = opened(kernel.name)
+            else:  # without a device nothing is written
+                device = opened(of.draft.name)
+                kernel = stack.enter_context(folder.kept(of, database, lambda: observer.now is not None))
             problem = kernel.problem(**self._problem)
             stack.enter_context(self.answering(kernel))
-            device = open_device(device_name, kernel.name, how.get("jobs"), paths.cubins(), observer.note)
-            stack.enter_context(closing(device))
             if isinstance(device, ReplayDevice) and not self._problem:
                 problem = device.recorded_instead(kernel, problem)
             store = stack.enter_context(Database.open(database))
-            of = self._described
             what = (kernel, database, of.arguments if of else {}, of.alone if of else "")
             try:
                 result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
@@ -166,9 +192,11 @@ class Kernel:
         """
         chosen = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        for name in ("trials", "time_s"):
-            if (most := how.get(name)) is not None and not (isinstance(most, int | float) and most > 0):
-                raise UsageError(f"{name} is {most!r}", "give a number above 0, or leave it out")
+        for name, example in LOOKS.items():
+            value, kind = how.get(name), type(example)
+            fits = isinstance(value, KINDS.get(kind, kind)) and not (kind in (int, float) and value < 0)
+            if value is not None and (not fits or (value == 0 and name in ("trials", "time_s", "jobs"))):
+                raise UsageError(f"{name} is {value!r}", f"for example {name}={example!r}, or leave it out")
         if (mode := how.get("mode")) is not None:
             if mode not in list(Mode):
                 raise UsageError(f"mode is {mode!r}", suggestion(mode, Mode))
@@ -177,26 +205,17 @@ class Kernel:
             how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
         )
         narrowed = {
-            name: tuple(sequence(values)) for name, values in self._params.items() if not self._described
+            name: tuple(values_of(name, values))
+            for name, values in self._params.items()
+            if not self._described
         }
         return RunOptions(**given, **effort, fixed=narrowed)
 
     def save(self, path: str | Path) -> Path:
-        """Write the kernel's file, and what lies beside it, to a ``.toml`` of this name; return its path."""
+        """Write the kernel's file, and what it needs beside it, to a ``.toml`` of this name; return its path."""
         if self._described is None:
-            return folder.save(load_kernel(self._name).file, Path(path))
+            return folder.save(load_kernel(self._name), Path(path))
         return folder.write_as(self._described, Path(path))
-
-    def spec(self, device: str, database: Path) -> KernelSpec:
-        """Return the kernel as the engine has it, from a file that is written now unless it is there."""
-        if self._described is None:
-            return load_kernel(kernel_for(device, self._name))
-        file = folder.kept(self._described, database)
-        try:
-            return load_kernel(str(file))
-        except KernelError as error:  # in the words of the call, which has no such file
-            problem = error.problem.removeprefix(f"{file.name}: ").replace("variants: main: ", "", 1)
-            raise UsageError(problem.replace("launches[0]: ", "", 1), error.remedy) from None
 
     @contextmanager
     def answering(self, kernel: KernelSpec) -> Iterator[None]:

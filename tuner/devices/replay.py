@@ -98,7 +98,7 @@ class ReplayDevice(Device):
         elif differing := [name for name, part in parts.items() if recorded.get(name) != part]:
             raise RecordingError(
                 f"{self.name} was recorded of another {kernel.name}, with other {' and '.join(differing)}",
-                f"--device replay needs {kernel.name} as it was; leave it out on a machine with a GPU",
+                f"only {kernel.name} as it was can be replayed: run this one on a machine with a GPU",
             )
 
     def _prepare(

@@ -75,7 +75,7 @@ def load(
         return operation
     if bundle is None or db is not None or gpu:
         raise CallError(
-            "load takes a bundle, or a database and perhaps the name of a GPU",
-            'for example tuner.load("gemm", db="results/tuning.db")',
+            "load needs db=, a database" if bundle is None else "load takes a bundle alone",
+            'for example tuner.load("gemm", db="results/tuning.db"), or tuner.load("gemm", bundle="gemm_bundle")',
         )
     return open_bundle(bundle, kernel, policy=policy, dtypes=dtypes, options=options)

@@ -3,6 +3,8 @@
 What is served, and what is not: docs/kernel-tuner.md.
 """
 
+import sys
+from importlib.machinery import ModuleSpec
 from typing import NoReturn
 
 from tuner.compat.kernel_tuner import file_utils, util
@@ -24,7 +26,23 @@ class _Strategies:
 strategies = _Strategies()
 
 
+class _NotServed:
+    """Says of Kernel Tuner's other modules that they are not served."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        """Return None for modules of others."""
+        if name.startswith(f"{__name__}."):
+            raise ModuleNotFoundError(_not_served(name.removeprefix(f"{__name__}.")), name=name)
+        return None
+
+
+def _not_served(name: str) -> str:
+    return f"tuner.compat.kernel_tuner does not serve {name}; docs/kernel-tuner.md says what it serves"
+
+
+sys.meta_path.append(_NotServed)
+
+
 def __getattr__(name: str) -> NoReturn:
-    raise AttributeError(
-        f"tuner.compat.kernel_tuner does not serve {name}; docs/kernel-tuner.md says what it serves"
-    )
+    raise AttributeError(_not_served(name))

@@ -26,6 +26,7 @@ from tuner.compat.kernel_tuner.util import get_config_string
 from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status
+from tuner.kernel.load import load_kernel
 
 RUN_OPTIONS = frozenset(
     ("lang", "device", "platform", "smem_args", "cmem_args", "texmem_args", "compiler", "compiler_options", "defines",
@@ -36,6 +37,12 @@ TUNE_OPTIONS = RUN_OPTIONS | frozenset(
      "parallel", "observers", "objective", "objective_higher_is_better", "objectives", "seed")
 )  # fmt: skip
 """Arguments by name; what they do is in docs/kernel-tuner.md."""
+STRATEGIES = (
+    "brute_force", "random_sample", "minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls",
+    "ordered_greedy_mls", "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing", "skopt",
+    "firefly_algorithm", "bayes_opt", "pyatf_strategies", "hybrid_vndx", "adaptive_tabu_greywolf", "nsga2", "nsga3",
+)  # fmt: skip
+"""Those of Kernel Tuner, all served by one search."""
 MOST_TRIALS, FEWER_TRIALS = 500, 200
 """Of a space with at most the first all configurations are tried, of a larger one as many as the second."""
 MOST_COUNTED = 20_000
@@ -161,7 +168,7 @@ def run_kernel(
     _require_launchable(options)
     kernel = Kernel(what.source, what.arguments, what.choices, **what.how, reference=None)
     with temporary_folder() as folder:
-        spec = kernel.spec("cuda", folder / "none.db")
+        spec = load_kernel(str(kernel.save(folder / "kernel.toml")))
         return after_launch(what, spec, {name: values[0] for name, values in what.choices.items()})
 
 
@@ -186,11 +193,13 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     """Return how many configurations are tried, and what the user should know of that.
 
     Raises:
-        UsageError: the strategy is a script's own.
+        UsageError: the strategy is a script's own, or unknown.
     """
     strategy, more = options.get("strategy") or "brute_force", options.get("strategy_options") or {}
     if not isinstance(strategy, str):
         raise UsageError("a strategy of your own is not served", "write one for Optuna: tune run --sampler")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"there is no strategy {strategy!r}", suggestion(strategy, STRATEGIES))
     size = math.prod(map(len, what.choices.values()))
     if size <= MOST_COUNTED:
         size = sum(1 for _ in configurations(what.choices, what.how["where"]))
