@@ -8,6 +8,7 @@ import ``compile_source`` later.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -46,20 +47,20 @@ def compile_source(
     *,
     listing: bool = False,
     headers: nvrtc.Headers | None = None,
+    precompiled: Path | None = None,
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
     headers = headers or nvrtc.headers_of(source, include, entry)
 
-    def compiled() -> bytes:
-        return msgspec.msgpack.encode(
-            _compile_source(source, entry, arch, options, include, listing=listing, headers=headers)
-        )
-
+    compile_it = functools.partial(
+        _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,
+        precompiled=precompiled,
+    )  # fmt: skip
     if "#include" in source:
-        return _compile_source(source, entry, arch, options, include, listing=listing, headers=headers)
+        return compile_it()
     encoded = nvrtc.compile_options(arch, options, headers=headers)
     key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, headers.digest, str(listing))
-    return msgspec.msgpack.decode(_kept(key, compiled), type=nvrtc.Cubin)
+    return msgspec.msgpack.decode(_kept(key, lambda: msgspec.msgpack.encode(compile_it())), type=nvrtc.Cubin)
 
 
 def ptx(source: str, entry: str, arch: str) -> str:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest, SourceRequest, with_occupancy
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.headers import headers_of
+from tuner.children.headers import Headers, headers_of
 from tuner.children.nvrtc import (
     PROGRAM,
     Cubin,
@@ -26,6 +26,7 @@ from tuner.children.nvrtc import (
     nvrtc,
     nvrtc_version,
 )
+from tuner.children.precompiled import PrecompiledHeaders
 from tuner.core.errors import CompileError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status
 from tuner.core.processes import ParentPipe, limit_memory
@@ -60,6 +61,7 @@ class Compiler:
 
     def __init__(self, cache: CubinCache | None) -> None:
         self.cache = cache
+        self.precompiled = PrecompiledHeaders(cache.folder.parent / "precompiled") if cache else None
         self._identity = functools.lru_cache(maxsize=4)(_identity)
 
     def answer(self, request: CompileRequest) -> Compilation:
@@ -165,14 +167,26 @@ class Compiler:
         headers = headers_of(text, include, entry)
         own = headers_digest(text, include) if self.cache is not None else None
         if self.cache is None or own is None:
-            return compile_source(text, entry, arch, options, include, headers=headers)
+            return self._with_headers(source, arch, headers)
         used = compile_options(arch, options, include, headers)
         key = CubinCache.key(text, entry, used, nvrtc_version(), own + headers.digest)
         compiled = self.cache.get(key)
         if compiled is None:
-            compiled = compile_source(text, entry, arch, options, include, headers=headers)
+            compiled = self._with_headers(source, arch, headers)
             self.cache.put(key, compiled)
         return compiled
+
+    def _with_headers(self, source: _Source, arch: str, headers: Headers) -> Cubin:
+        """Compile a source, from precompiled headers if there are any; what these refuse is compiled without."""
+        text, entry, options, include = source.text, source.entry, source.options, source.include
+        file = self.precompiled.find(headers, arch, options, include) if self.precompiled else None
+        if self.precompiled and file is not None:
+            try:
+                return compile_source(text, entry, arch, options, include, headers=headers, precompiled=file)
+            except SourceRejected as error:
+                if "precompiled header" in error.log:
+                    self.precompiled.refuse(file)
+        return compile_source(text, entry, arch, options, include, headers=headers)
 
 
 def _identity(file: Path) -> KernelIdentity:

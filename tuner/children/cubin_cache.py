@@ -104,7 +104,7 @@ class CubinCache:
                 lock = files.open_lock_file(folder / ".lock", os.O_RDWR, 0o600)
         try:
             if lock >= 0:
-                _wait_for(lock, most_s)
+                lock_within(most_s, lock)
             yield
         finally:
             if lock >= 0:
@@ -153,18 +153,20 @@ class CubinCache:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
 
 
-def _wait_for(lock: int, most_s: float) -> None:
-    """Lock a file, or give up after so many seconds."""
+def lock_within(most_s: float, lock: int) -> bool:
+    """Lock a file, or give up after so many seconds; return whether it is locked."""
     end = time.monotonic() + most_s
-    while time.monotonic() < end:
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
             time.sleep(0.02)
         except OSError:  # a file system without locks
-            return
+            return False
         else:
-            return
+            return True
 
 
 def _own(path: Path) -> bytes:

@@ -109,6 +109,11 @@ class Headers:
         return digest(sorted(self.texts.items())) if self.texts else ""
 
     @property
+    def first(self) -> Headers:
+        """What CUDA's headers that come first need, without the names that follow them."""
+        return Headers(self.folders, {name: text for name, text in self.texts.items() if name != NAMES})
+
+    @property
     def options(self) -> tuple[str, ...]:
         """NVRTC's options for them."""
         before = (f"--pre-include={name}" for name in (FIRST, NAMES) if name in self.texts)

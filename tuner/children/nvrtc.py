@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.children.cubin import function_name
-from tuner.children.headers import Headers, header_folders, headers_of
+from tuner.children.headers import NAMES, Headers, header_folders, headers_of
 from tuner.core.errors import CompileError
 from tuner.core.model import Resources
 
@@ -112,6 +113,7 @@ def compile_source(
     *,
     listing: bool = False,
     headers: Headers | None = None,
+    precompiled: Path | None = None,
 ) -> Cubin:
     """Compile one source to a cubin.
 
@@ -124,25 +126,28 @@ def compile_source(
         include: folders of the kernel's own headers.
         listing: give the PTX, too, and the number of barriers: to read the code, not for tuning.
         headers: what the source needs beside the kernel's own headers; None to find it out.
+        precompiled: the file of its first headers, by :func:`precompile`.
 
     Raises:
-        SourceRejected: the source does not compile, or has no such entry.
+        SourceRejected: the source does not compile, or has no such entry; or NVRTC does not take the file.
         CompileError: NVRTC itself fails.
     """
     bindings = nvrtc()
     headers = headers or headers_of(source, include, entry)
-    names, texts = ([part.encode() for part in parts] for parts in (headers.texts, headers.texts.values()))
-    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), len(names), texts, names)
-    _check(bindings, error)
+    used = compile_options(arch, options, include, headers)
+    if precompiled is not None:
+        names = f'#include "{NAMES}"\n' if NAMES in headers.texts else ""
+        source = f'{_STOP}{names}#line 1 "{PROGRAM}"\n{source}'
+        used = (*compile_options(arch, options, include, headers.first), f"--use-pch={precompiled}")
     expression = "<" in entry or "::" in entry
-    try:
+    with _program(source, headers) as program:
         if expression:
             _check(bindings, bindings.nvrtcAddNameExpression(program, entry.encode())[0])
-        encoded = [option.encode() for option in compile_options(arch, options, include, headers)]
-        (error,) = bindings.nvrtcCompileProgram(program, len(encoded), encoded)
-        log = _text(bindings, program, "ProgramLog").strip()
-        if error != bindings.nvrtcResult.NVRTC_SUCCESS:
-            raise SourceRejected(log or str(error))
+        compiled, log = _compile(program, used)
+        if precompiled is not None:
+            compiled, log = compiled and bool(_TAKEN.match(log)), _TAKEN.sub("", log, count=1)
+        if not compiled:
+            raise SourceRejected(log)
         lowered = entry
         if expression:
             error, name = bindings.nvrtcGetLoweredName(program, entry.encode())
@@ -150,8 +155,6 @@ def compile_source(
             lowered = name.decode()
         cubin = _read(bindings, program, "CUBIN")
         ptx = _text(bindings, program, "PTX") if listing else ""
-    finally:
-        bindings.nvrtcDestroyProgram(program)
     parts = _ENTRY.split(log)
     blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
     lowered = _symbol(lowered, blocks)
@@ -159,6 +162,45 @@ def compile_source(
     return Cubin(
         cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
     )
+
+
+def precompile(
+    headers: Headers, arch: str, options: tuple[str, ...], include: tuple[Path, ...], file: Path
+) -> bool:
+    """Precompile the headers that come first in a source, and return whether that is done.
+
+    Args:
+        headers: :attr:`Headers.first` of the source's.
+        arch: as in :func:`compile_source`, and so are the options and the folders.
+        options: NVRTC takes the file only with the same ones.
+        include: folders of the kernel's own headers.
+        file: to be written.
+    """
+    bindings = nvrtc()
+    with _program(_STOP, headers) as program:
+        _compile(program, (*compile_options(arch, options, include, headers), f"--create-pch={file}"))
+        (status,) = bindings.nvrtcGetPCHCreateStatus(program)
+    return bool(status == bindings.nvrtcResult.NVRTC_SUCCESS)
+
+
+@contextmanager
+def _program(source: str, headers: Headers) -> Iterator[Any]:
+    bindings = nvrtc()
+    names, texts = ([part.encode() for part in parts] for parts in (headers.texts, headers.texts.values()))
+    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), len(names), texts, names)
+    _check(bindings, error)
+    try:
+        yield program
+    finally:
+        bindings.nvrtcDestroyProgram(program)
+
+
+def _compile(program: Any, options: tuple[str, ...]) -> tuple[bool, str]:
+    """Compile a program; return whether it is done, and the log."""
+    bindings = nvrtc()
+    (error,) = bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    done = bool(error == bindings.nvrtcResult.NVRTC_SUCCESS)
+    return done, _text(bindings, program, "ProgramLog").strip() or ("" if done else str(error))
 
 
 def _symbol(entry: str, kernels: Collection[str]) -> str:
@@ -208,6 +250,8 @@ def _check(bindings: Any, error: Any) -> None:
         raise CompileError(f"NVRTC: {text}", "run `tune doctor`")
 
 
+_STOP = "#pragma nv_hdrstop\n"
+_TAKEN = re.compile(r'"[^"\n]*": using precompiled header file "[^"\n]*"\n')
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")

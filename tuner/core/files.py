@@ -52,12 +52,12 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:  # also if Ctrl-C comes when the file has just been made
         locked = open_locked(partial)
         yield partial
-        _sync(partial)
+        sync(partial)
         if replace:
             partial.replace(path)
         else:
             os.link(partial, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
         if locked >= 0:
@@ -170,12 +170,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
         _lock_if_possible(locked)
         yield partial
         for written in (*partial.rglob("*"), partial):
-            _sync(written)
+            sync(written)
         if path.exists():
             _exchange(partial, path)
         else:
             partial.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(locked)
@@ -192,7 +192,8 @@ def _exchange(one: Path, other: Path) -> None:
         aside.rename(one)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
