@@ -9,6 +9,7 @@ includes making the file; and once more with that file, as the next run finds it
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -40,19 +41,24 @@ def main() -> None:
     chosen = every[:: max(1, len(every) // given.count)][: given.count]
     requests = [RenderRequest(KERNEL, problem, gpu, one) for one in chosen]
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    of_cores: dict[str, list[float]] = {way: [] for way in WAYS}
     code: dict[str, list[str]] = {}
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory() as folder:
             for way in WAYS:
-                took, code[way] = _compile(requests, given.jobs, Path(folder), way)
+                took, used, code[way] = _compile(requests, given.jobs, Path(folder), way)
                 seconds[way].append(took)
-                say(f"{way}: {took:.1f} s")
+                of_cores[way].append(used)
+                say(f"{way}: {took:.1f} s, {used:.1f} s of cores")
     same = code[WAYS[0]] == code[WAYS[1]] == code[WAYS[2]]
     times = {way: median(taken) for way, taken in seconds.items()}
     print(f"{len(requests)} configurations of {kernel.name}, {given.jobs} compile children")
     print("machine code is equal" if same else "machine code DIFFERS")
     for way in WAYS:
-        print(f"{way:20} {times[way]:6.1f} s {times[WAYS[0]] / times[way]:5.2f}x as fast")
+        cores = median(of_cores[way])
+        print(
+            f"{way:20} {times[way]:6.1f} s, {times[WAYS[0]] / times[way]:.2f}x as fast; {cores:6.1f} s of cores"
+        )
     if given.out is not None:
         write_json(
             given.out,
@@ -63,13 +69,16 @@ def main() -> None:
                 "jobs": given.jobs,
                 "configurations": len(requests),
                 "seconds": seconds,
+                "seconds_of_cores": of_cores,
                 "same_machine_code": same,
             },
         )
 
 
-def _compile(requests: list[RenderRequest], jobs: int, folder: Path, way: str) -> tuple[float, list[str]]:
-    """Return the seconds of compiling all, and the machine code of each."""
+def _compile(
+    requests: list[RenderRequest], jobs: int, folder: Path, way: str
+) -> tuple[float, float, list[str]]:
+    """Return the seconds of compiling all, those of cores, and the machine code of each."""
     cache = folder / way / "cubins"
     cache.parent.mkdir()
     kept = folder / "kept"
@@ -77,7 +86,7 @@ def _compile(requests: list[RenderRequest], jobs: int, folder: Path, way: str) -
         (cache.parent / "precompiled").touch()  # in the way of the folder
     elif kept.is_dir():
         kept.rename(cache.parent / "precompiled")
-    began = time.monotonic()
+    began, before = time.monotonic(), _of_children()
     pool = CompilePool(jobs, cache)
     try:
         compiled = [wait() for wait in [pool.begin(request) for request in requests]]
@@ -87,7 +96,13 @@ def _compile(requests: list[RenderRequest], jobs: int, folder: Path, way: str) -
     assert all(one.status is Status.OK for one in compiled), [one.error for one in compiled if one.error][:1]
     if way == "precompiled":
         (cache.parent / "precompiled").rename(kept)
-    return took, [machine_code(one.cubins[0], one.entries[0]) for one in compiled]
+    return took, _of_children() - before, [machine_code(one.cubins[0], one.entries[0]) for one in compiled]
+
+
+def _of_children() -> float:
+    """Return the seconds of cores that child processes which have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
