@@ -45,6 +45,14 @@ def test_a_program_compiles_without_its_host_code(program: str) -> None:
     assert part.split("\n")[line] == program.split("\n")[line]
 
 
+def test_what_only_another_branch_calls_stays(program: str) -> None:
+    """Which branch a configuration takes is not known."""
+    branches = "\n#if WIDE\n x[i] = 2 * x[i];\n#else\n x[i] = once(x[i]);\n#endif\n"
+    once = "__device__ float once(float x) { return x; }\n"
+    part = device_part(once + program.replace("x[i] = SQUARE(x[i]);", branches))
+    assert compile_source(part, "squares", "sm_90").entry
+
+
 def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
     kernels = program[: program.index("void run")]
     assert device_part(kernels) == kernels

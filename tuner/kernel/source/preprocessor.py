@@ -62,7 +62,7 @@ def preprocessed(text: str) -> Preprocessed:
     """
     if len(text) > MAX_SOURCE_BYTES:
         raise KernelError("the source is too large", f"the limit is {MAX_SOURCE_BYTES} bytes")
-    branches, skipped = _Branches(), set[str]()
+    branches, skipped = _Branches(), list[str]()
 
     def piece(match: re.Match[str]) -> str:
         if match["directive"] is not None:
@@ -70,11 +70,12 @@ def preprocessed(text: str) -> Preprocessed:
         elif match["left_out"] is None:
             if branches.taken:
                 return match[0]
-            skipped.add(match[0])
+            skipped.append(match[0])
         return blank(match[0])
 
     plain = _PIECE.sub(piece, text)
-    return Preprocessed(plain, branches.macros, frozenset(branches.asked), frozenset(skipped))
+    words = frozenset(re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped)))  # a name that is called is several pieces
+    return Preprocessed(plain, branches.macros, frozenset(branches.asked), words)
 
 
 def blank(text: str, *, directives: bool = True) -> str:
