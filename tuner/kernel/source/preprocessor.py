@@ -74,8 +74,8 @@ def preprocessed(text: str) -> Preprocessed:
         return blank(match[0])
 
     plain = _PIECE.sub(piece, text)
-    words = frozenset(re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped)))  # a name that is called is several pieces
-    return Preprocessed(plain, branches.macros, frozenset(branches.asked), words)
+    words = re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped))  # a called name is a piece a letter
+    return Preprocessed(plain, branches.macros, frozenset(branches.asked), frozenset(words))
 
 
 def blank(text: str, *, directives: bool = True) -> str:
