@@ -6,7 +6,7 @@ import html
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from tuner.api.call import in_python
 from tuner.api.calling import launch, named
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
-from tuner.core.errors import CallError, DatabaseError, UsageError
+from tuner.core.errors import CallError, UsageError
 from tuner.core.model import Configuration, Run, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio
@@ -25,6 +25,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.spec import KernelSpec
+from tuner.report.search_svg import search_svg
 from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.runtime.operation import Operation
 from tuner.tuning import state
@@ -272,13 +273,8 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the summary with figures of the search, for notebooks."""
-        from tuner.report.html.page import figures_of  # Plotly takes a second
-
-        figures = ""
-        with suppress(DatabaseError):  # the file may be gone
-            figures = figures_of(self.database, self._state.run.id)
-        return f"<pre>{html.escape(str(self))}</pre>{figures}"
+        """Return the summary with a picture of the search, for notebooks; ``tune report`` has more."""
+        return f"<pre>{html.escape(str(self))}</pre>{search_svg(self._state.trials)}"
 
     def __getstate__(self) -> Mapping[str, Any]:
         raise TypeError("a result holds its run: keep its database and file, and open them with tuner.open")

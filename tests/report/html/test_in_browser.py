@@ -16,7 +16,6 @@ from tests.stored import make_run
 from tuner.cli import main
 from tuner.core.model import Configuration
 from tuner.database.database import Database
-from tuner.report.html.page import figures_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 DRAWN = """
@@ -272,21 +271,6 @@ def test_markup_of_plotly_in_names_makes_no_link(browser: Browser, tmp_path: Pat
         "return [...document.querySelectorAll('.chart tspan')].filter((one) => one.style.fontWeight).length"
     )
     assert browser.execute_script(weights) == 0
-
-
-def test_a_fragment_draws_on_another_page(browser: Browser, tmp_path: Path) -> None:
-    tuned(tmp_path / "t.db")
-    page = tmp_path / "other.html"
-    page.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{figures_of(tmp_path / 't.db', 'a' * 32)}")
-    browser.get_log("browser")
-    browser.get(page.as_uri())
-    browser.execute_async_script("""
-      const done = arguments[0];
-      const look = () => (document.querySelectorAll(".main-svg").length >= 8 ? done() : setTimeout(look, 50));
-      look();
-    """)
-    assert len(browser.find_elements("css selector", "body > div")) == 5
-    assert browser.get_log("browser") == []
 
 
 def test_the_policy_stops_what_is_not_ours(browser: Browser, pages: Pages) -> None:

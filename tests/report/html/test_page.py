@@ -16,11 +16,9 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.report.html.reports import CARD, Page, hostile, make_tuned, several, tuned
 from tests.stored import make_run, make_trial, make_winner
-from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.report.html.page import figures_of
 from tuner.report.html.subjects import MOST_DETAILED
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -432,13 +430,3 @@ def test_parameters_are_ranked_and_those_of_very_many_values_left_out(
     assert {*page.columns()["huge"]} == {str(2**60 + 1), "1.5e+308", str(-(2**60)), 0.5}
     lines = page.data["figures"]["problem-1-parallel"]["data"]
     assert len(lines) == 121 and "each" in page.columns()  # the table has it
-
-
-def test_a_fragment_for_other_pages_stands_alone(tmp_path: Path) -> None:
-    hostile(tmp_path / "t.db")
-    text = figures_of(tmp_path / "t.db", "e" * 32)
-    assert text.startswith('<h4>Convergence</h4><div id="kernel-tune-')
-    assert "alert" not in text and len(text) < 2.2e6
-    assert figures_of(tmp_path / "t.db", "ee") == text
-    with pytest.raises(DatabaseError):
-        figures_of(tmp_path / "t.db", "77")

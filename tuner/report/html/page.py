@@ -21,12 +21,11 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.core.version import __version__
-from tuner.database.database import Database
 from tuner.report.html import timing_figures, words
 from tuner.report.html.drawing import ACCENT, DIM, SECOND, THIRD, Figure
 from tuner.report.html.roofline_figures import roofline, rooflines
 from tuner.report.html.study_figures import study_figures
-from tuner.report.html.subjects import Subjects, TunedProblem, read_run
+from tuner.report.html.subjects import Subjects, TunedProblem
 from tuner.report.layout import kept_together
 from tuner.report.terminal import printable
 
@@ -93,34 +92,6 @@ def page(
         script=Markup(script),
         data=Markup(packed(data)),
     )
-
-
-def fragment(problem: TunedProblem) -> str:
-    """Return the convergence and the parameters of a run as HTML to put into another page, with Plotly's library in it.
-
-    It is 2 MB, works without a network and does not depend on what else is on that page.
-    """
-    number = hashlib.sha256(problem.run.id.encode()).hexdigest()[:8]
-    figures = {f"kernel-tune-{number}-{one.key}": one for one in study_figures(problem)}
-    places = "".join(
-        f'<h4>{one.title}</h4><div id="{key}" style="height:{one.height}px"></div>'
-        for key, one in figures.items()
-    )
-    look = template("#808080", "rgba(128, 128, 128, 0.25)", "#ffffff")
-    data = packed({"figures": {key: one.to_json() for key, one in figures.items()}, "template": look})
-    script = _asset("fragment.js").replace('"DATA"', f'"{data}"').replace('"LIBRARY"', f'"{library()}"')
-    return f"{places}<script>{script}</script>" if figures else ""
-
-
-def figures_of(database: Path, run_id: str) -> str:
-    """Return :func:`fragment` of a run in a database.
-
-    Raises:
-        DatabaseError: there is no such run, or it is damaged.
-    """
-    with Database.open(database, write=False) as opened:
-        subjects = read_run(opened, opened.run_id(run_id))
-    return fragment(subjects.problems[0])
 
 
 def packed(content: Any) -> str:
