@@ -249,6 +249,14 @@ def test_a_python_reference_is_run_and_its_faults_located(
     assert any(line.startswith(f"{tmp_path / 'blend.py'}:2: ") for line in lines), lines
     (tmp_path / "blend.py").write_text("def blend(x, bias, scale):\n    return scale * x + bias\n")
     assert findings(capsys, str(kernel), *FILE_ALONE) == (0, [])
+    scalars = "[scalars]\nshift = { dtype = 'int32', value = '1' }\n"
+    text = kernel.read_text()
+    kernel.write_text(text.replace("[scalars]\n", scalars, 1))
+    assert "scalar shift is used nowhere" in findings(capsys, str(kernel), *FILE_ALONE)[1][0]
+    (tmp_path / "blend.py").write_text(
+        "def blend(x, bias, scale, shift):\n    return scale * x + shift * bias\n"
+    )
+    assert findings(capsys, str(kernel), *FILE_ALONE) == (0, [])
 
 
 def test_lines_of_every_key_of_built_in_kernels() -> None:

@@ -31,6 +31,9 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
     words = _words(kernel, kernel.variants.values())
     used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
+    functions = {tensor.file for tensor in kernel.tensors.values() if tensor.function}
+    functions |= {kernel.reference.python.file} if kernel.reference.python is not None else set()
+    used |= {word for file in functions if file for word in re.findall(r"\w+", read_source(file))}
     for name in kernel.scalars.keys() - read - used - words if words is not None else ():
         report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
 
