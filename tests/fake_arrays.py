@@ -93,6 +93,11 @@ class Tensor:
 
     ndim = property(lambda self: len(self.shape))
 
+    def is_conj(self) -> bool:
+        return False
+
+    is_neg = is_conj
+
     def data_ptr(self) -> int:
         return self._address
 

@@ -15,6 +15,8 @@ from tuner.kernel.functions import first_line
 from tuner.kernel.source.types import DTYPE_OF, CType
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE, PARTS
 
+_LETTERS = "xyzw"
+
 
 def is_array(value: object) -> bool:
     """Return whether something is an array of at least one dimension, of any library."""
@@ -97,6 +99,15 @@ def pointed_to(name: str, array: NDArray[Any], dtype: str, of: CType) -> tuple[N
     return array, dtype
 
 
+def struct_of(name: str, value: Any) -> dict[str, Any]:
+    """Return the members of a struct of NumPy's, or the numbers of a vector, by the names that the file has."""
+    if isinstance(value, np.void) and value.dtype.names:
+        return {f"{name}_{member}": value[member] for member in value.dtype.names}
+    if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 and len(value) <= len(_LETTERS):
+        return {f"{name}_{letter}": one for letter, one in zip(_LETTERS, value, strict=False)}
+    return {}
+
+
 def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
     """Return dtype and value of each member of a struct by value: a vector of CUDA's, or one of NumPy's structs.
 
@@ -105,14 +116,13 @@ def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
     """
     if isinstance(value, np.void) and value.dtype.names:
         found = {}
-        for member in value.dtype.names:
-            dtype = value[member].dtype.name if isinstance(value[member], np.generic) else "an array"
+        for member, one in struct_of(name, value).items():
+            dtype = one.dtype.name if isinstance(one, np.generic) else "an array"
             if dtype not in ITEMSIZE or DTYPES[dtype].kind == "complex":
-                raise UsageError(f"{name}[{member!r}] is {dtype}", "pass members that are numbers")
-            found[f"{name}_{member}"] = (dtype, value[member].item())
+                raise UsageError(f"{member} is {dtype}", "pass members that are numbers")
+            found[member] = (dtype, one.item())
         return found
-    dtype = DTYPE_OF.get(of.base)
-    if of.lanes == 1 or dtype is None:
+    if of.lanes == 1 or of.base not in DTYPE_OF:
         remedy = "pass a struct of NumPy's: np.array((1, 0.5), [('count', 'i4'), ('factor', 'f4')])[()]"
         raise UsageError(f"{name} is passed as {of.text}, whose members are not known", remedy)
     if np.shape(value) != (of.lanes,):
@@ -120,8 +130,7 @@ def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
             f"{name} is {_what(value)}, and the kernel takes {of.text}", f"pass {of.lanes} numbers"
         )
     one = replace(of, lanes=1, text=of.base)
-    letters = zip("xyzw", value, strict=False)
-    return {f"{name}_{letter}": number(f"{name}.{letter}", part, one) for letter, part in letters}
+    return {member: number(member, part, one) for member, part in struct_of(name, value).items()}
 
 
 def number(name: str, value: Any, of: CType) -> tuple[str, Value]:

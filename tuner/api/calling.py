@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.api.arrays import is_array, on_host
+from tuner.api.arrays import is_array, on_host, struct_of
 from tuner.core.errors import CallError, typed
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.arrays import one_or_all
 from tuner.runtime.copies import DeviceCopy
+from tuner.runtime.dtypes import DTYPES
 from tuner.runtime.operation import Operation
 
 
@@ -30,10 +31,15 @@ def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], 
         CallError: they are not what the kernel takes.
         DeviceError: the driver refuses.
     """
-    arrays = {name: values[name] for name in kernel.tensors if name in values}
+    given = arrays = {name: values[name] for name in kernel.tensors if name in values}
     if wrong := next((name for name, array in arrays.items() if not is_array(array)), None):
         raise CallError(f"{wrong} is {typed(arrays[wrong])}", "pass an array")
+    arrays = {name: _as_pairs(array, kernel.tensors[name].dtype, kernel) for name, array in arrays.items()}
     copies = {name: copied(name, array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    values = {
+        **values,
+        **{part: one for name in values for part, one in struct_of(name, values[name]).items()},
+    }
     passed = {**arrays, **copies}
     written = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]
     outs = [passed[name] for name, tensor in kernel.tensors.items() if tensor.role == "output"]
@@ -47,7 +53,17 @@ def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], 
     for name in written:
         if name in copies:
             copies[name].read(arrays[name].ctypes.data)
-    return one_or_all([arrays[name] for name in written])
+    return one_or_all([given[name] for name in written])
+
+
+def _as_pairs(array: Any, dtype: str, kernel: KernelSpec) -> Any:
+    """Return complex numbers of the host as pairs of floats where a tensor has these."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "c" or not array.flags.c_contiguous:
+        return array
+    dtypes = kernel.dtypes.get(dtype, dtype)
+    if any(DTYPES[one].kind == "complex" for one in ([dtypes] if isinstance(dtypes, str) else dtypes)):
+        return array
+    return array.view(array.real.dtype).reshape(*array.shape, 2)
 
 
 def copied(name: str, array: Any) -> DeviceCopy:

@@ -198,7 +198,12 @@ def as_output(
         ),
         "a float above 2^53": (
             np.abs(value) <= 2.0**53,
-            "floats do not have every integer: compute it from integers alone",
+            "floats do not have every integer: compute it from integers alone"
+            + (
+                ", with .astype('uint64'): NumPy makes floats of int64 and uint64"
+                if exact == "uint64"
+                else ""
+            ),
         ),
     }
     for wrong, (right, remedy) in remedies.items():

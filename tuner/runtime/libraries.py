@@ -85,6 +85,11 @@ class _Torch(Library):
                 "a tensor requires a gradient, and a tuned kernel has none",
                 "call it under torch.no_grad(), or pass tensor.detach()",
             )
+        if array.is_conj() or array.is_neg():
+            raise CallError(
+                "a tensor is the conjugate, or the negative, of what its memory has",
+                "pass tensor.resolve_conj().resolve_neg()",
+            )
         try:
             return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
         except RuntimeError as error:  # a sparse tensor, one of torch.compile

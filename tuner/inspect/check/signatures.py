@@ -216,6 +216,8 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
 
 def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str) -> str:
     """Return what to do about an argument that does not fit."""
+    if argument[0] == "struct":
+        return "correct its members and their dtypes; alignment = 16 is that of a float4 or of alignas(16)"
     if parameter.kind == "other":
         return "pass a struct by value as { fields = [...] }: its members in order, each a name or a { value, dtype }"
     if argument[0] == "buffer" and parameter.kind == "integer" and _TEXTURE.search(source):

@@ -1,0 +1,134 @@
+"""Every dtype on the CPU: a right kernel has no finding, a wrong one has one; and what no launch can pass."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.check.planted import PLANTED, findings
+from tuner.inspect.emulator.host import COMPILER
+from tuner.runtime.dtypes import DTYPES
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = { name = "kind" }
+problem = { sizes = { n = 300 }, dtypes = { input = "DTYPE" } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "NUMPY" }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "k.cu"
+entry = "kind"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+"""
+CODE = """\
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void kind(const input_type* x, input_type* y, int n) {
+    const int i = blockIdx.x * block_size + threadIdx.x;
+    if (i < n) y[i] = EXPRESSION;
+}
+"""
+# Of each kind of dtype: the reference, what is right in C++, and what is wrong.
+KINDS = {
+    "float": ("-x", "-x[i]", "x[i]"),
+    "bfloat": ("-x", "-x[i]", "x[i]"),
+    "int": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i]"),
+    "uint": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i] + 1"),
+    "bool": ("x == 0", "!x[i]", "x[i]"),
+    "complex": (
+        "conj(x) * x * x",
+        "{x[i].x * (x[i].x * x[i].x + x[i].y * x[i].y), x[i].y * (x[i].x * x[i].x + x[i].y * x[i].y)}",
+        "{x[i].y, x[i].x}",
+    ),
+}
+
+
+def written(folder: Path, dtype: str, *, right: bool) -> Path:
+    """Write a kernel of a dtype, right or wrong, and return its file."""
+    numpy, *expressions = KINDS[DTYPES[dtype].kind]
+    (folder / "k.toml").write_text(KERNEL.replace("DTYPE", dtype).replace("NUMPY", numpy))
+    (folder / "k.cu").write_text(CODE.replace("EXPRESSION", expressions[not right]))
+    return folder / "k.toml"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_dtype_is_compared_as_what_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, dtype: str
+) -> None:
+    assert findings(capsys, str(written(tmp_path, dtype, right=True)), "--cc", "90") == (0, [])
+    status, lines = findings(capsys, str(written(tmp_path, dtype, right=False)), "--cc", "90")
+    assert status == 1 and len(lines) == 1 and " wrong, at n=" in lines[0], lines
+
+
+def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = written(tmp_path, "uint64", right=True)
+    text = file.read_text().replace('dtype = "input" }', 'dtype = "input", init = { uniform = [RANGE] } }', 1)
+    ends = "18446744073709551000, 18446744073709551615"
+    if "18446744073709551615" in text.replace("RANGE", ends):  # beyond what TOML has
+        ends = "9223372036854770000, 9223372036854775807"
+    file.write_text(text.replace("RANGE", ends).replace("3 * x - 1", "x + x"))
+    code = file.with_name("k.cu").read_text()
+    file.with_name("k.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i]"))
+    assert findings(capsys, str(file), "--cc", "90") == (0, [])
+    file.with_name("k.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i] + 1"))
+    status, (line,) = findings(capsys, str(file), "--cc", "90")
+    assert status == 1 and " is 1844674407370" in line
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ("", "", ""),
+        ('{ value = "10", dtype = "uint8" },', "", "a struct of 3 bytes, but the parameter is an object of 4 bytes"),
+        ('dtype = "int16"', 'dtype = "int64"', "a struct of 48 bytes, but the parameter is an object of 40"),
+        ('"scaled", "y", {', '"y", "scaled", {', " wrong, at n="),
+        ('"n", { value = "3"', '"x", { value = "3"', "a struct of"),
+    ],
+)  # fmt: skip
+def test_structs_by_value_are_what_their_fields_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, right: str, wrong: str, found: str
+) -> None:
+    for name in ("parts.toml", "parts.cu"):
+        shutil.copy(PLANTED / name, tmp_path)
+    file = tmp_path / "parts.toml"
+    text = file.read_text()
+    assert right in text
+    file.write_text(text.replace(right, wrong, 1))
+    status, lines = findings(capsys, str(file), "--cc", "90", "--configurations", "1")
+    assert (status, len(lines)) == ((1, 1) if found else (0, 0)), lines
+    assert all(found in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "argument", "said"),
+    [
+        (
+            "cudaTextureObject_t t",
+            '"x"',
+            "texture and surface objects cannot be passed: let the kernel take a pointer",
+        ),
+        ("struct { int a; float b; } t", '"n"', "pass a struct by value as { fields = [...] }"),
+        ("bool t", '"n"', 'a bool is passed as { value = "...", dtype = "bool" }'),
+        ("bool t", '{ value = "1", dtype = "bool" }', ""),
+        ("uchar4 t", '{ value = "16843009", dtype = "uint32" }', ""),
+        ("unsigned short t", '{ value = "n", dtype = "uint16" }', ""),
+    ],
+)
+def test_what_is_passed_by_value_has_a_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, parameter: str, argument: str, said: str
+) -> None:
+    file = written(tmp_path, "float32", right=True)
+    file.write_text(file.read_text().replace('"n"]\ngrid', f'"n", {argument}]\ngrid'))
+    code = file.with_name("k.cu")
+    named = parameter.replace("struct { int a; float b; }", "Pair")
+    text = code.read_text().replace("int n)", f"int n, {named})")
+    code.write_text(f"struct Pair {{ int a; float b; }};\n{text}")
+    status, lines = findings(capsys, str(file), "--cc", "90", "--no-cpu")
+    assert (status, len(lines)) == ((1, 1) if said else (0, 0)), lines
+    assert all(said in line for line in lines)
