@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tuner.children.compile_worker import Compiler
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
@@ -19,6 +20,8 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Plan
+from tuner.winners.compiling import checked_resources, render_request
+from tuner.winners.records import BundledConfiguration
 
 GPU = ARCHITECTURES[90]
 TEXT = """
@@ -127,6 +130,18 @@ def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str
     problem = copying.problem({"columns": columns})
     request = CodeRequest(copying.file, problem, GPU, Configuration.of("plain", {"width": 1}), None)
     assert [item.entry for item in codes_of(request).launches] == entries
+
+
+def test_a_bundle_checks_what_the_compiler_says_of_those_that_its_problem_has(tmp_path: Path) -> None:
+    copying = kernel(
+        tmp_path, ("[variants.plain]\n", "[variants.plain]\nconstraints.fits = 'registers < 200'\n")
+    )
+    for columns in (64, 65):
+        bundled = BundledConfiguration(copying, copying.problem({"columns": columns}), GPU, CONFIGURATION)
+        compilation = Compiler(None).answer(render_request(bundled))
+        assert len(compilation.cubins) == 2
+        resources = checked_resources(bundled, compilation)
+        assert resources is not None and resources.active_blocks
 
 
 def test_one_launch_must_remain(tmp_path: Path) -> None:
