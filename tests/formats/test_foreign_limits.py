@@ -103,6 +103,20 @@ def test_a_space_without_a_default_has_the_middle_value(
 
 
 @pytest.mark.parametrize(
+    ("said", "kernel"),
+    [
+        ({"General": {"BenchmarkName": "b"}, "KernelSpecification": {"KernelName": "k"}}, "b"),
+        ({"KernelSpecification": {"KernelName": "k"}}, "k"),
+        ({"General": {"BenchmarkName": ""}}, "a"),
+    ],
+)
+def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any], kernel: str) -> None:
+    path = space(tmp_path, {"Name": "x", "Values": "[1]"}).rename(tmp_path / "a.T1.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    assert read_t1(path).kernel == kernel
+
+
+@pytest.mark.parametrize(
     ("value", "unit", "time_ns"),
     [
         (1.0, 1.0, 1.0),

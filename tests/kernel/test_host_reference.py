@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from tuner.kernel import python_reference
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.load import load_kernel
 from tuner.kernel.python_reference import PROBES, expected_on_host, run_function
-from tuner.kernel.reference import Expected, SettledReference, tolerance
+from tuner.kernel.reference import OVERFLOW, Expected, SettledReference, tolerance
+from tuner.runtime.launch_limits import rounded
 from tuner.runtime.launches import Buffer
 
 RNG = np.random.default_rng(3)
@@ -358,6 +360,20 @@ def test_what_overflows_on_the_way_is_no_further_content(dtype: str, most: float
     assert expected.value.tolist() == [most / 4] * 3
     with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
         expected_on_host(reference, tensors, {"x": np.full(3, 1.001 * most / 2)}, {}, further=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first"),
+    [("float16", 65520.0), ("float32", 2.0**128 - 2.0**103), ("bfloat16", 2.0**128 - 2.0**119)],
+)
+def test_what_overflows_is_what_rounds_to_infinity(dtype: str, first: float) -> None:
+    """Halfway from the largest number to the next power of two."""
+    below = first * (1 - 2.0**-20)
+    assert (OVERFLOW[dtype], rounded(first, dtype), rounded(below, dtype)) == (
+        first,
+        math.inf,
+        pytest.approx(first, rel=1e-2),
+    )
 
 
 def test_a_function_that_counts_to_its_inputs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

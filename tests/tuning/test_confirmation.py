@@ -30,6 +30,32 @@ def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     assert "fresh process" in reason
 
 
+@pytest.mark.parametrize(
+    ("moved", "other", "winner"), [(1.03, 1.016, 0), (1.03, 1.014, 2), (1.055, 1.036, 0), (1.055, 1.034, 2)]
+)
+def test_another_finalist_must_be_off_by_half_and_within_two_percent(
+    moved: float, other: float, winner: int
+) -> None:
+    device, off = Track(), {0: moved, 1: other}
+    device.confirmed = lambda c, t: good(device.time(c) * off.get(int(c.values["number"]), 1.0))
+    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
+    assert ended is not None and (ended.winner.number == 0) == (winner == 0)
+
+
+def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
+    device, seen = Track(), list[int]()
+
+    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
+        seen.append(problem.sizes["n"])
+        return Measurement(Status.WRONG_RESULT, error="no") if len(seen) == 3 else good(1.0)
+
+    device.edge_case = edge_case
+    wrong = confirmation.confirm(
+        device, PROBLEM, trial(0, 1000.0).configuration, 1e6, None, lambda what: None
+    )
+    assert len(seen) == 3 and f"n={seen[-1]}" in wrong.objection
+
+
 @pytest.mark.parametrize(("shift", "winner"), [(1.04, 0), (1.1, 2)])
 def test_a_process_in_which_another_finalist_is_as_far_from_its_time_confirms(
     shift: float, winner: int

@@ -274,6 +274,8 @@ def test_bound_that_no_kernel_can_keep(database: Database, kernel: KernelSpec) -
         run(kernel, database, device, max_error=5e-5)
     assert device.submitted == []
     assert database.select("SELECT * FROM runs") == []
+    run(kernel, database, device, trials=2, max_error=1e-4)
+    assert len(device.submitted) == 2, "a bound of just this error can be kept"
 
 
 def test_resumed_run_keeps_its_bound(database: Database, kernel: KernelSpec) -> None:
