@@ -21,6 +21,7 @@ from tuner.database.database import Database
 from tuner.devices.base import RaceRequest
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.search.study import Search
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import State
 
@@ -132,8 +133,9 @@ def unstable(database: Database) -> list[Configuration]:
 
 
 def test_a_rejected_trial_stays_so_when_the_finish_is_interrupted(
-    database: Database, kernel: KernelSpec
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The search is told what it was timed with, as it was before: only that it would win could not be confirmed."""
     device = StubDevice()
     wrong: list[Configuration] = []
 
@@ -145,6 +147,14 @@ def test_a_rejected_trial_stays_so_when_the_finish_is_interrupted(
     with pytest.raises(Interrupted):
         run(kernel, database, device, stop=lambda: len(wrong) == 2)
     assert set(unstable(database)) == set(wrong)
+    told: dict[Configuration, float | None] = {}
+    monkeypatch.setattr(
+        Search, "recall", lambda _, configuration, time_ns: told.update({configuration: time_ns})
+    )
+    run(kernel, database, device, resume=True)
+    run_id, _ = only_run(database)
+    assert told == {trial.configuration: trial.time_ns for trial in database.trials(run_id)}
+    assert None not in told.values() and len(told) == 40
 
 
 def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, kernel: KernelSpec) -> None:
