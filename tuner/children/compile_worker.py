@@ -34,6 +34,7 @@ from tuner.kernel.headers import headers_digest
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
+from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.spec import KernelSpec
@@ -84,7 +85,11 @@ class Compiler:
         except TunerError as error:
             return Compilation(Status.INVALID_CONFIG, str(error))
         compilation = self._compile_all(request)
-        implementation = identity.implementation(request.configuration.variant, compilation.sources)
+        try:
+            options = options_of(identity.kernel, request.problem, gpu, request.configuration)
+        except (KernelError, MemoryError):  # the compilation says it
+            return compilation
+        implementation = identity.implementation(request.configuration.variant, compilation.sources, options)
         compilation = structs.replace(compilation, implementation=implementation)
         return with_occupancy(compilation, plan, gpu) if compilation.status is Status.OK else compilation
 
@@ -137,6 +142,7 @@ class Compiler:
             launches = tuple(every[number] for number in request.launches)
         else:
             launches = kernel.launches(problem, gpu, configuration)
+        options = options_of(kernel, problem, gpu, None if request.reference else configuration)
         for launch in launches:
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
             located = partial(
@@ -148,7 +154,7 @@ class Compiler:
                 configuration=configuration,
             )
             include = (launch.template.parent, *kernel.include)
-            yield _Source(text, entry, kernel.compile_options, include, located)
+            yield _Source(text, entry, options, include, located)
 
     def _compile(self, source: _Source, arch: str) -> Cubin:
         """Compile a source, or take it from the cache.

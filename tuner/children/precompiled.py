@@ -1,8 +1,8 @@
 """Precompiled headers of CUB, libcu++ and cooperative groups, made once and shared by all compile children.
 
-NVRTC compiles a kernel that includes CUB in 1.5 to 2.0 s of a core, and in 0.4 to 0.5 s where CUB's headers are precompiled,
-from a file of 200 to 350 MB. It takes such a file only at the address in memory at which it was made: each child has
-NVRTC's heap for them at the same one.
+NVRTC compiles a kernel that includes CUB in 1.5 to 2.0 s of a core, and in 0.4 to 0.5 s where CUB's headers are
+precompiled, from a file of 200 to 350 MB. It takes such a file only at the address in memory at which it was made: each
+child has NVRTC's heap for them at the same one.
 """
 
 from __future__ import annotations

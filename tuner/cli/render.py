@@ -6,6 +6,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tuner.cli.configuration import choose, launching, named_gpu
 from tuner.core.errors import UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.line_map import with_line_directives
+from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.templates import apart, template_name
@@ -132,7 +134,7 @@ def _head(
     launch = launches[number - 1]
     kernel, gpu = chosen.kernel, chosen.gpu
     folders = (launch.spec.template.parent, *kernel.include)
-    options = [f"-arch={gpu.arch}", *kernel.compile_options, *(f"-I{folder}" for folder in folders)]
+    options = [f"-arch={gpu.arch}", *_options(chosen), *(f"-I{folder}" for folder in folders)]
     lines = (
         f"launch {number} of {len(launches)} of {chosen.configuration}",
         f"{chosen.problem} on {gpu.name}",
@@ -140,6 +142,12 @@ def _head(
         f"options: {' '.join(options)}",
     )
     return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
+
+
+def _options(chosen: configurations.ChosenConfiguration) -> tuple[str, ...]:
+    """Return the compiler's options, rendered where templates are."""
+    of = chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration
+    return tuple(apart(partial(options_of, *of), chosen.kernel.file.name))
 
 
 MOST_CALLS = 4
@@ -180,7 +188,7 @@ def _as_json(
         **configuration_record(chosen.configuration),
         "chosen": chosen.source,
         "notes": chosen.notes,
-        "compile_options": kernel.compile_options,
+        "compile_options": _options(chosen),
         "scratch": [configurations.buffer_record(buffer) for buffer in plan.scratch],
         "launches": [
             {

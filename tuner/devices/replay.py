@@ -27,6 +27,7 @@ from tuner.devices.base import (
 )
 from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.options import options_of
 from tuner.kernel.render import render
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
@@ -156,6 +157,7 @@ class ReplayDevice(Device):
         row = self._row(configuration)
         try:
             rendered = tuple(render(self._kernel, self._recorded.problem, self.gpu, configuration))
+            options = options_of(self._kernel, self._recorded.problem, self.gpu, configuration)
         except KernelError as error:
             trial = trial_of(number, configuration, Compilation(Status.COMPILE_ERROR, str(error)))
         except MemoryError:
@@ -167,7 +169,7 @@ class ReplayDevice(Device):
                 Status.OK,
                 sources=sources,
                 resources=(row.resources,) if row.resources else (),
-                implementation=self._identity.implementation(configuration.variant, sources),
+                implementation=self._identity.implementation(configuration.variant, sources, options),
             )
             trial = measured(
                 trial_of(number, configuration, compilation),

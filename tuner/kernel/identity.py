@@ -25,6 +25,7 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.options import options_of, written_options
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import apart
@@ -131,15 +132,17 @@ class KernelIdentity:
         """By what the database knows this computation, also in runs of schema 2."""
         return self.computation, self.legacy
 
-    def implementation(self, variant: str, sources: Sequence[str]) -> str:
+    def implementation(self, variant: str, sources: Sequence[str], options: Sequence[str] = ()) -> str:
         """Return the digest of how a configuration computes: its launches, and what it renders to.
 
         Args:
             variant: the configuration's.
             sources: rendered, one a launch.
+            options: of the compiler, rendered; they count where they depend on the configuration.
         """
         bare = [source_digest(_LINE.sub("", source)) for source in sources]
-        return digest([self._launching(variant, sources), *bare])
+        varied = any("{" in option for option in written_options(self.kernel, variant))
+        return digest([self._launching(variant, sources), *bare, *(options if varied else ())])
 
     def computes_like(self, run: Run) -> bool:
         """Return whether a run computed the same."""
@@ -169,7 +172,8 @@ class KernelIdentity:
 
         def done() -> str:
             rendered = render(self.kernel, run.problem, run.gpu, configuration)
-            return self.implementation(configuration.variant, [source for source, _ in rendered])
+            options = options_of(self.kernel, run.problem, run.gpu, configuration)
+            return self.implementation(configuration.variant, [source for source, _ in rendered], options)
 
         try:
             return (done() if ours else apart(done, self.kernel.file.name, RENDER_S)) == trial.implementation
@@ -191,10 +195,10 @@ class KernelIdentity:
     @functools.cached_property
     def _statics(self) -> dict[str, list[Any]]:
         """For each variant its launches, scratch and compile options."""
-        options = self.kernel.compile_options
         return {
             name: [
-                _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch), options,
+                _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch),
+                written_options(self.kernel, name),
                 *([list(variant.state)] if variant.state else []),
             ]
             for name, variant in self.kernel.variants.items()

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.core import paths
 from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import Run, digest
+from tuner.kernel.options import check_names, read_options
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import KernelSpec, WorkSpec
 from tuner.kernel.toml.file import KernelFile, complete_variants, read_file
@@ -34,13 +35,6 @@ from tuner.kernel.toml.variants import conjunction, read_variants
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import TensorEntry
 
-COMPILE_OPTIONS = (
-    "std", "use_fast_math", "ftz", "prec-sqrt", "prec-div", "fmad", "maxrregcount",
-    "extra-device-vectorization", "restrict", "generate-line-info", "lineinfo", "device-debug", "G",
-    "dopt", "disable-warnings", "w", "diag-suppress", "diag-error", "diag-warn", "modify-stack-limit",
-    "Ofast-compile", "split-compile", "define-macro", "undefine-macro",
-)  # fmt: skip
-"""NVRTC's options that change only the code; others write files, or change the target."""
 TABLES = (
     "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
     "ladder", "initial", "heuristics", "costs",
@@ -122,6 +116,9 @@ def kernel_of(file: KernelFile) -> KernelSpec:
     compile_options, include = _compile(top.table("compile"), folder)
     variants = read_variants(top, folder, names)
     loops = {name for variant in variants.values() for launch in variant.launches for name in launch.varying}
+    for variant in variants.values():
+        inner = replace(names, extra=frozenset(variant.parameters))
+        check_names(top.table("compile"), compile_options, folder, inner)
     check_definitions(top, names, loops.union(*(variant.parameters for variant in variants.values())))
     initial, matmul, costs = read_first_tried(top, file.initial, names, variants)
     kernel = KernelSpec(
@@ -187,7 +184,7 @@ def _head(table: Table) -> tuple[str, str]:
 
 
 def _compile(table: Table, folder: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    options = tuple(_compile_option(table, item) for item in table.get("options", list, []))
+    options = read_options(table)
     include = tuple(_folder(table, folder, item) for item in table.get("include", list, []))
     return table.done((options, include))
 
@@ -214,17 +211,6 @@ def _every_byte(names: Names, tensors: Mapping[str, TensorEntry]) -> str:
         term = " * ".join(["2", *factors] if tensor.role == "inout" else factors)
         terms.append(term if tensor.when is None else f"({term} if {tensor.when.text} else 0)")
     return " + ".join(terms)
-
-
-def _compile_option(table: Table, option: Any) -> str:
-    name = re.match(r"-{1,2}[A-Za-z][A-Za-z_-]*", str(option))
-    if name is None or (
-        name.group().lstrip("-") not in COMPILE_OPTIONS and not str(option).startswith(("-D", "-U"))
-    ):
-        table.fail(
-            f"options has {option!r}", f"allowed are -DNAME=VALUE, -UNAME, {', '.join(COMPILE_OPTIONS)}"
-        )
-    return str(option)
 
 
 def _folder(table: Table, start: Path, item: Any) -> Path:

@@ -93,20 +93,35 @@ def render_entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any
     Raises:
         KernelError: it cannot be rendered.
     """
-    entry: str | None = launch.entry
-    if "{" in launch.entry:
+    return render_text(kernel, launch.entry, names, "entry")
+
+
+def render_text(kernel: KernelSpec, text: str, names: Mapping[str, Any], what: str) -> str:
+    """Return a text of a kernel's file, which may be a template.
+
+    Args:
+        kernel: whose it is.
+        text: as the file has it.
+        names: that a template sees, by :func:`context`.
+        what: it is, for errors.
+
+    Raises:
+        KernelError: it cannot be rendered.
+    """
+    rendered: str | None = text
+    if "{" in text:
         environment = environment_of(kernel.folder)
         try:
-            entry = _joined(lambda: environment.from_string(launch.entry), names, MAX_ENTRY_BYTES)
+            rendered = _joined(lambda: environment.from_string(text), names, MAX_ENTRY_BYTES)
         except FAILURES as error:
             raise KernelError(
-                f"{kernel.file.name}: entry {launch.entry!r}: {said_of(error)}", "correct it"
+                f"{kernel.file.name}: {what} {text!r}: {said_of(error)}", "correct it"
             ) from None
-    if entry is None or len(entry) > MAX_ENTRY_BYTES:
+    if rendered is None or len(rendered) > MAX_ENTRY_BYTES:
         raise KernelError(
-            f"{kernel.file.name}: the entry is too long", f"the limit is {MAX_ENTRY_BYTES} bytes"
+            f"{kernel.file.name}: the {what} is too long", f"the limit is {MAX_ENTRY_BYTES} bytes"
         )
-    return entry
+    return rendered
 
 
 def _joined(template: Callable[[], jinja2.Template], names: Mapping[str, Any], bound: int) -> str | None:

@@ -80,6 +80,8 @@ class VariantSpec:
     """What :attr:`requires` joins; none where the file gives no reasons."""
     state: tuple[str, ...] = ()
     """Variables of its code that may differ after a run."""
+    compile_options: tuple[str, ...] = ()
+    """Of this variant alone, as the file has them."""
 
     def columns(self, matrix: NDArray[Any], names: Container[str]) -> dict[str, NDArray[Any]]:
         """Return the values of those parameters that are named, for rows of indices, as an expression takes them."""

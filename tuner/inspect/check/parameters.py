@@ -19,6 +19,7 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Subject, alternatives, problems
 from tuner.inspect.check.uses import code_files, report_useless
+from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
@@ -81,11 +82,11 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     for name in filter(compared.equal.__contains__, pending):
         at = _warned(files, compared.redefined.get(name), name)
         reached = _reaches(kernel, subject.variant, files, name)
-        if at is None and name not in launched and not _by_option(kernel, name):
+        if at is None and name not in launched and not _by_option(kernel, subject.variant, name):
             at = _override(files, name, reached=reached)
         if at is not None:
             report.at(*at)
-        elif name in launched or _by_option(kernel, name):
+        elif name in launched or _by_option(kernel, subject.variant, name):
             continue
         elif reached:
             report.note(
@@ -95,7 +96,7 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
         else:
             report_useless(subject.variant, name, report)
     plain = any(launch.template.suffix != ".j2" for launch in subject.variant.launches)
-    for name in filter(partial(_by_option, kernel), pairs if plain else pending):
+    for name in filter(partial(_by_option, kernel, subject.variant), pairs if plain else pending):
         report.add(("compile", "options"), f"options define {name}, which is tuned", "leave that out")
     return (pairs.keys() - pending.keys()) | launched
 
@@ -239,7 +240,8 @@ def _files(kernel: KernelSpec, variant: VariantSpec) -> Files:
 
 def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) -> bool:
     """Return whether the code of a variant has a parameter's value: as a macro, or filled in by a template."""
-    if not files or any(re.search(rf"\b{name}\b", launch.entry) for launch in variant.launches):
+    written = (*(launch.entry for launch in variant.launches), *written_options(kernel, variant.name))
+    if not files or any("{" in text and re.search(rf"\b{name}\b", text) for text in written):
         return True
     templated = any(launch.template.suffix == ".j2" for launch in variant.launches)
     uses = rf"^(?!\s*#\s*(?:un|ifn?)?def(?:ine)?\s+{name}\b).*\b{name}\b"
@@ -252,8 +254,8 @@ def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) 
     return False
 
 
-def _by_option(kernel: KernelSpec, name: str) -> bool:
-    options = " ".join(("", *kernel.compile_options))
+def _by_option(kernel: KernelSpec, variant: VariantSpec, name: str) -> bool:
+    options = " ".join(("", *written_options(kernel, variant.name)))
     return bool(re.search(rf"\s(?:-[DU]|--(?:un)?define-macro[= ])\s*{name}\b", options))
 
 

@@ -15,6 +15,7 @@ from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Configuration, Status, Value
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.toml_lines import Key
+from tuner.kernel.options import options_of
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import written_dtype
 from tuner.kernel.render import render_launch
@@ -146,7 +147,9 @@ def _request(kernel: KernelSpec, call: PlannedCall) -> SourceRequest:
     _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, configuration)
     table = _TABLE.replace("@BEGIN@", f"{_BEGIN:#x}ull").replace("@ENTRY@", entry)
     include = (call.spec.template.parent, *kernel.include)
-    return SourceRequest(call.source + table, entry, request.gpu, include, kernel.compile_options)
+    of = None if request.reference else request.configuration
+    options = options_of(kernel, request.problem, request.gpu, of)
+    return SourceRequest(call.source + table, entry, request.gpu, include, options)
 
 
 def _parameters(compilation: Compilation) -> list[Parameter]:

@@ -25,6 +25,7 @@ from tuner.inspect.explain.hot_path import InFlight, one_side, walk
 from tuner.inspect.explain.sass import GLOBAL, MEMORY, Instruction, Kind, loops, parse_sass
 from tuner.inspect.tools.nvidia import NVDISASM, ToolMissingError, find
 from tuner.kernel.load import read_kernel
+from tuner.kernel.options import options_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import KernelSpec
 
@@ -209,11 +210,12 @@ def codes_of(request: CodeRequest) -> Codes:
     kernel = read_kernel(request.kernel_file)
     problem, gpu, configuration = request.problem, request.gpu, request.configuration
     launches = []
+    options = options_of(kernel, problem, gpu, configuration)
     for launch in kernel.launches(problem, gpu, configuration):
         source, entry = render_launch(kernel, launch, problem, gpu, configuration)
         include = (launch.template.parent, *kernel.include)
         try:
-            compiled = compile_source(source, entry, gpu.arch, kernel.compile_options, include, listing=True)
+            compiled = compile_source(source, entry, gpu.arch, options, include, listing=True)
         except SourceRejected as error:
             log = in_template(error.log, kernel, launch, problem, gpu, configuration)
             raise SourceRejected(log) from None

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core import paths
-from tuner.core.errors import KernelError
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.templates import undeclared_names
+from tuner.kernel.options import check_names, check_template, read_options
 from tuner.kernel.toml.table import (
     RESERVED,
     Names,
@@ -36,7 +35,6 @@ from tuner.kernel.variant_spec import (
 )
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchEntry
-from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.repeats import MAX_LOOPS
 
 _ALIGNMENTS = tuple(2**power for power in range(9))
@@ -63,7 +61,16 @@ def read_variants(top: Table, folder: Path, names: Names) -> dict[str, VariantSp
 
 def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec:
     table.only(
-        "like", "summary", "requires", "parameters", "scratch", "state", "constraints", "pruning", "launches"
+        "like",
+        "summary",
+        "requires",
+        "parameters",
+        "scratch",
+        "state",
+        "constraints",
+        "pruning",
+        "compile",
+        "launches",
     )
     summary = table.get("summary", str, "")
     reasoned = isinstance(table.get("requires", (str, dict), ""), dict)
@@ -97,6 +104,9 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
                 remedy = "launches in one loop are neighbours and say the same of it; give another loop another name"
                 table.fail(f"repeat {loop.name} is two loops", remedy)
     memory = tuple(scratch.values())
+    compiling = table.table("compile")
+    options = read_options(compiling)
+    check_names(compiling, options, folder, inner)
     return table.done(
         VariantSpec(
             name,
@@ -110,6 +120,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
             pruning_rules,
             requirements,
             _state(table),
+            compiling.done(options),
         )
     )
 
@@ -240,15 +251,7 @@ def _dimensions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
 def _entry(table: Table, folder: Path, names: Names) -> str:
     """Return an entry's name, which may be a Jinja template with the names of the source's template."""
     entry: str = table.get("entry", str)
-    if "{" not in entry:
-        return entry
-    usable = (names.usable - set(DEVICE_LIMITS) - set(names.sizes)) | {"cc", "problem"}
-    try:
-        unknown = undeclared_names(entry, folder)
-    except KernelError as error:
-        table.fail(f"entry = {entry!r}: {error}", "write NAME, or NAME_{{ parameter }}")
-    for name in sorted(unknown):
-        table.require(name, sorted(usable), f"entry = {entry!r} uses unknown name {name!r}")
+    check_template(table, f"entry = {entry!r}", entry, "NAME, or NAME_{{ parameter }}", folder, names)
     return entry
 
 
