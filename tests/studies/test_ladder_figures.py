@@ -1,14 +1,12 @@
-"""A ladder's figures: names that do not cover each other, ceilings, and what the axes say."""
+"""A ladder's figures: names, ceilings, and what the axes say."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tuner.report.plots import ASIDE_PT, columns_of_names, spread
 from tuner.studies.ladder_figures import Series, bandwidth_text, flops_text, plot_roofline, plot_sizes
 
 MEMORY = ("memory: 4 TB/s, measured", 4e12)
@@ -17,57 +15,6 @@ PEAKS = {"float32: 60 TFLOP/s, measured": 6e13, "tensor cores: 800 TFLOP/s": 8e1
 
 def words_of(path: Path) -> str:
     return re.sub(r"\s+", " ", " ".join(re.findall(r">([^<>]+)</t", path.read_text())))
-
-
-# -- where names stand
-
-
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        ([], []),
-        ([5.0], [5.0]),
-        ([0.0, 100.0], [0.0, 100.0]),
-        ([50.0, 50.0], [45.0, 55.0]),
-        ([55.0, 45.0], [55.0, 45.0]),
-        ([50.0, 50.0, 50.0], [40.0, 50.0, 60.0]),
-        ([50.0, 52.0, 63.0], [45.0, 55.0, 65.0]),  # a block that grows takes its neighbour in
-        ([0.0, 1.0, 30.0, 31.0], [-4.5, 5.5, 25.5, 35.5]),
-    ],
-)
-def test_positions_are_spread(positions: list[float], expected: list[float]) -> None:
-    assert spread(positions, 10.0) == pytest.approx(expected)
-
-
-def test_spread_keeps_distance_and_order() -> None:
-    positions = [float(7 * number * number % 101) for number in range(40)]
-    expected = spread(positions, 3.0, lowest=0.0)
-    order = sorted(range(40), key=lambda i: positions[i])
-    steps = [expected[b] - expected[a] for a, b in pairwise(order)]
-    assert min(steps) >= 3.0 - 1e-9
-    assert min(expected) >= 0.0
-
-
-def test_nothing_is_below_the_least() -> None:
-    assert spread([1.0, 1.0], 10.0, lowest=5.0) == pytest.approx([5.0, 15.0])
-
-
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        ([100.0, 100.0], [([0, 1], False)]),  # one stem, its names to the right
-        ([550.0, 551.0], [([0, 1], True)]),  # there is no room to the right
-        ([100.0, 130.0], [([0], True), ([1], False)]),  # two stems: to the outside
-        ([100.0, 400.0], [([0], False), ([1], False)]),
-        ([100.0, 130.0, 160.0], [([0], True), ([1, 2], False)]),  # the one between goes with the next
-        ([130.0, 100.0], [([1], True), ([0], False)]),
-    ],
-)
-def test_columns_of_names(positions: list[float], expected: list[tuple[list[int], bool]]) -> None:
-    assert columns_of_names(positions, [60.0 - ASIDE_PT] * len(positions), 600.0) == expected
-
-
-# -- figures
 
 
 def test_roofline(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,12 +23,6 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_LABEL = 90
 """Characters of a label; a longer one is cut."""
-LINE_PT = 12.0
-"""Points from one line of small text to the next."""
-LETTER_PT = 5.2
-"""Width of one of its letters, generously."""
-ASIDE_PT = 16.0
-"""From a point to its name."""
 
 
 def check_plot(path: Path) -> None:
@@ -85,97 +78,6 @@ def draw_bar(
 def write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
     """Write a text beside a point of the data, so many points away, in the style of an annotation of matplotlib."""
     axes.annotate(short(text), at, xytext=offset, textcoords="offset points", **style)
-
-
-def name_points(figure: Figure, axes: Axes, names: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the names beside the points, in columns where they would run into each other, once the layout is known.
-
-    Args:
-        figure: which measures in points.
-        axes: where the points are.
-        names: of each point: where it is, its name, its colour.
-    """
-    scale = 72.0 / figure.dpi
-    points = [axes.transData.transform((x, y)) * scale for x, y, _, _ in names]
-    xs, ys = [float(point[0]) for point in points], [float(point[1]) for point in points]
-    bounds = axes.get_window_extent()
-    for column, to_the_left in columns_of_names(
-        xs, [len(name[2]) * LETTER_PT for name in names], scale * bounds.x1
-    ):
-        at = min(xs[i] for i in column) - ASIDE_PT if to_the_left else max(xs[i] for i in column) + ASIDE_PT
-        heights = spread([ys[i] for i in column], LINE_PT, scale * bounds.y0 + LINE_PT)
-        for i, height in zip(column, heights, strict=True):
-            x, y, text, colour = names[i]
-            write(
-                axes,
-                text,
-                (x, y),
-                (at - xs[i], height - ys[i]),
-                va="center",
-                ha="right" if to_the_left else "left",
-                fontsize=8.5,
-                color=colour,
-                arrowprops={
-                    "arrowstyle": "-",
-                    "linewidth": 0.6,
-                    "color": colour,
-                    "relpos": (1 if to_the_left else 0, 0.5),  # else from its middle, through other names
-                    "shrinkA": 1,
-                    "shrinkB": 4,
-                },
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
-                zorder=5,
-            )
-
-
-def columns_of_names(
-    xs: Sequence[float], widths: Sequence[float], end: float
-) -> list[tuple[list[int], bool]]:
-    """Group points into columns of names, by number, and say which stand to the left of theirs.
-
-    Points above each other are a stem. A stem's names stand to its right where there is room, else to its left, else
-    with those of the next one.
-    """
-    stems: list[list[int]] = []
-    for i in sorted(range(len(xs)), key=lambda i: xs[i]):
-        if stems and xs[i] - xs[stems[-1][-1]] <= ASIDE_PT:
-            stems[-1].append(i)
-        else:
-            stems.append([i])
-    columns: list[tuple[list[int], bool]] = []
-    waiting: list[int] = []
-    left_end = -math.inf
-    for number, stem in enumerate(stems):
-        column = [*waiting, *stem]
-        width = max(widths[i] for i in column) + 2 * ASIDE_PT
-        last, first = max(xs[i] for i in column), min(xs[i] for i in column)
-        following = min((xs[i] for i in stems[number + 1]), default=end) if stems[number + 1 :] else end
-        room_right, room_left = following - last >= width, first - left_end >= width
-        if not room_right and not room_left and stems[number + 1 :]:
-            waiting = column
-            continue
-        columns.append((column, not room_right))
-        waiting, left_end = [], last + (width if room_right else 0.0)
-    return columns
-
-
-def spread(positions: Sequence[float], gap: float, lowest: float = -math.inf) -> list[float]:
-    """Return positions moved apart until all differ by a gap, each as little as possible; none below ``lowest``."""
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    # Neighbours that are too near become a block around the mean of their positions; blocks that touch become one.
-    blocks: list[tuple[float, int]] = []
-    for i in order:
-        blocks.append((positions[i], 1))
-        while len(blocks) > 1:
-            (before, count), (after, more) = blocks[-2:]
-            if after - before >= gap * (count + more) / 2:
-                break
-            blocks[-2:] = [((before * count + after * more) / (count + more), count + more)]
-    moved: list[float] = []
-    for middle, count in blocks:
-        bottom = max(middle - gap * (count - 1) / 2, moved[-1] + gap if moved else lowest)
-        moved += [bottom + gap * number for number in range(count)]
-    return [position for _, position in sorted(zip(order, moved, strict=True))]
 
 
 def make_logarithmic(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.core.conditions import Mode
 from tuner.kernel.roofline import peak_flops
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, name_points, sheet, short, write
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
 from tuner.report.tables import COMPUTE_BOUND_FROM, duration
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 from tuner.studies.ladder_report import flavour, series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LAUNCH_SHOWN = 10.0
 """The figure shows the time of an almost empty kernel where the fastest step takes up to so many times as long."""
@@ -75,7 +76,7 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
     if shown := _under_roofline(ladder, levels):
         written.append(roofline)
         of = sizes_text(levels[-1].sizes)
-        plot_roofline(shown, *_ceilings(ladder, levels), f"{title}; named at {of}", roofline)
+        plot_roofline(shown, *_ceilings(ladder, levels), f"{title}; large points: {of}", roofline)
     if len(levels) > 1:
         written.append(sizes)
         _draw_sizes(ladder, levels, title, sizes)
@@ -145,7 +146,7 @@ def plot_roofline(
     """Draw contestants under the ceilings of a GPU (Williams, Waterman, Patterson 2009), on logarithmic axes.
 
     Args:
-        shown: at least one; the last point of each is named, the others are faint.
+        shown: at least one; the last point of each is large, the others are faint.
         bandwidth: of the memory: its name, and bytes a second.
         peaks: of the arithmetic units: FLOP a second by name.
         title: above the figure.
@@ -160,43 +161,34 @@ def plot_roofline(
     ridge = highest / bandwidth[1] if bandwidth else max(xs)
     left, right = min(xs) / 6, 4 * max(*xs, ridge)
     low, high = min(ys) / 3, 3 * max(*ys, highest)
-    line = {"color": GREY, "linewidth": 1.6, "zorder": 1}
-    with sheet(path, 9.0, 6.2, grid="both") as (figure, (axes,)):
+    dots = itertools.cycle(DOTS)
+    with sheet(path, 9.0, 7.0, grid="both") as (figure, (axes,)):
         make_logarithmic(axes, "x", (1.0, 2.0, 5.0) if right < NARROW * left else (1.0,))
         make_logarithmic(axes, "y", text=flops_text)
         axes.set(xlim=(left, right), ylim=(low, high))
-        if bandwidth is not None:
-            axes.plot([left, ridge], [bandwidth[1] * left, highest], **line)
-        for label, rate in peaks.items():
-            start = max(left, rate / bandwidth[1]) if bandwidth else left
-            axes.plot([start, right], [rate, rate], **line)
-            at_its_start = start < math.sqrt(left * right)  # where it has room before the points
-            end, offset, side = (start, (28, 4), "left") if at_its_start else (right, (-4, 4), "right")
-            write(axes, label, (end, rate), offset, ha=side, color=GREY, fontsize=8)
-        names = []
         for one, style in zip(shown, _styles(shown), strict=True):
             axes.plot(one.xs, one.ys, color=style["color"], linewidth=0.8, alpha=0.45)
             if len(one.xs) > 1:
                 axes.scatter(one.xs[:-1], one.ys[:-1], s=14, alpha=0.35, **_marker(style))
-            axes.scatter(one.xs[-1:], one.ys[-1:], s=60, zorder=4, **_marker(style))
-            names.append((one.xs[-1], one.ys[-1], short(one.name), style["color"]))
+            axes.scatter(one.xs[-1:], one.ys[-1:], s=60, zorder=4, label=short(one.name), **_marker(style))
+        if bandwidth is not None:
+            ends = [bandwidth[1] * left, highest]
+            axes.plot([left, ridge], ends, color=GREY, linewidth=1.6, zorder=1, label=short(bandwidth[0]))
+        for name, rate in peaks.items():
+            start = max(left, rate / bandwidth[1]) if bandwidth else left
+            line = {"color": GREY, "linestyle": next(dots), "linewidth": 1.6, "zorder": 1}
+            axes.plot([start, right], [rate, rate], label=short(name), **line)
         axes.set_xlabel("arithmetic intensity (FLOP a byte), logarithmic")
         axes.set_ylabel("FLOP/s, logarithmic")
         axes.set_title(short(title), fontsize=11)
-        figure.draw_without_rendering()  # which settles the layout
-        if bandwidth is not None:
-            parts = ((left, min(min(xs), ridge)), (min(max(xs), ridge), ridge))
-            free = max(parts, key=lambda part: part[1] / part[0])
-            _name_bandwidth(axes, *bandwidth, math.sqrt(free[0] * free[1]))
-        name_points(figure, axes, names)
+        _name_below(figure, axes)
 
 
-def _name_bandwidth(axes: Axes, label: str, rate: float, at: float) -> None:
-    """Write the name of the memory's ceiling along it, once the layout is known."""
-    ends = [(x, rate * x) for x in (at, 2 * at)]
-    (x0, y0), (x1, y1) = axes.transData.transform(ends)
-    along = {"rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)), "rotation_mode": "anchor"}
-    write(axes, label, ends[0], (-2, 5), ha="center", color=GREY, fontsize=8, **along)
+def _name_below(figure: Figure, axes: Axes) -> None:
+    """Write what a panel's lines and points are below a figure."""
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
+    )
 
 
 def flops_text(value: float) -> str:
@@ -314,8 +306,7 @@ def plot_sizes(
         rates.set_xticks([], minor=True)
         rates.set_xlabel(f"{axis}, logarithmic")
         times.set_title(short(title), fontsize=11)
-        handles, labels = times.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
+        _name_below(figure, times)
 
 
 def _styles(items: Sequence[Series]) -> list[dict[str, Any]]:
