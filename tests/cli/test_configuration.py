@@ -54,7 +54,7 @@ def test_a_replays_winner_counts_where_nothing_was_measured_and_a_note_says_so(k
     for gpu in (GPU, None):
         chosen = choose(ConfigurationArguments(str(kernel.file)), gpu)
         assert (chosen.configuration, chosen.source, chosen.time_ns) == (BEST, "winner, trial 1", 5e4)
-        assert len(chosen.notes) == 1 and "replays of recordings" in chosen.notes[0]
+        assert len(chosen.notes) == 1 and "replayed times" in chosen.notes[0]
     know(kernel)
     chosen = choose(ConfigurationArguments(str(kernel.file)), GPU)
     assert chosen.source == "winner, trial 2" and not chosen.notes

@@ -13,7 +13,7 @@ from tuner.cli.problems import make_problem
 from tuner.core import paths
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion
-from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.core.model import Configuration, Gpu, Problem, Value, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.devices.base import Device, say_nothing
@@ -26,7 +26,7 @@ from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text
 from tuner.report.configurations import ChosenConfiguration
 from tuner.report.tables import say, si
 from tuner.runtime.launch_limits import UnlaunchableError
@@ -179,12 +179,11 @@ def _values(variant: VariantSpec, texts: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _value(parameter: ParameterSpec, text: str) -> Value:
-    words = {True: ("true", "yes"), False: ("false", "no")}
-    for value in parameter.values:
-        if text.lower() in (words[value] if isinstance(value, bool) else (str(value).lower(),)):
-            return value
-    allowed = [words[v][1] if isinstance(v, bool) else str(v) for v in parameter.values]
-    raise UsageError(f"{parameter.name} is never {text!r}", suggestion(text, allowed))
+    if (index := index_of_text(text, parameter.values)) is None:
+        raise UsageError(
+            f"{parameter.name} is never {text!r}", suggestion(text, map(value_text, parameter.values))
+        )
+    return parameter.values[index]
 
 
 def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> ChosenConfiguration:
@@ -380,8 +379,7 @@ def _named(text: str, db: Path) -> Gpu:
 
 def _here(device: str) -> tuple[Gpu, Calibration | None]:
     """Return a GPU of this machine, with its calibration if there is one."""
-    if device.partition(":")[0] != "cuda":
-        raise UsageError(f"--device {device}: this is no GPU of this machine", "use cuda or cuda:N")
+    refuse_device(device)
     with closing(open_device(device, "", 1, paths.cubins())) as opened:
         calibration = opened.known_calibration() if isinstance(opened, LocalDevice) else None
         return opened.gpu, calibration

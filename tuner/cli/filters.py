@@ -10,11 +10,12 @@ from typing import Any, Literal
 from tuner.cli.options import Listing
 from tuner.cli.problems import assignments, named_dtypes, size_of
 from tuner.core.errors import ExpressionError, UsageError, suggestion
-from tuner.core.model import Problem, Run, Value, value_text
+from tuner.core.model import Problem, Run, Value
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.expressions.elementwise import parse_element
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.variant_spec import index_of_text
 from tuner.report import tables
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.winners.current import kernel_filters
@@ -53,19 +54,10 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: not a name and a whole number.
     """
-    sizes: dict[str, int] = {}
-    for joined in items:
-        for item in joined.split(","):
-            name, _, text = item.partition("=")
-            name = name.strip()
-            if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or not text.strip():
-                raise UsageError(f"--size {item!r} is not a size", "for example --size m=4096")
-            if name in sizes:
-                raise UsageError(f"--size {joined!r} gives {name} twice", "give it once")
-            value = size_of(name, text.strip())
-            if not 0 < value < 2**63:
-                raise UsageError(f"--size {item!r} is not a size", "it is a whole number from 1 up")
-            sizes[name] = value
+    sizes = {name: size_of(name, text) for name, text in assignments(items, "--size", "m=4096")}
+    for name, size in sizes.items():
+        if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII) or size < 1:
+            raise UsageError(f"--size {name}={size} is not a size", "it is a whole number from 1 up")
     return sizes
 
 
@@ -193,7 +185,7 @@ def problem_filter(dtypes: Sequence[str], options: Sequence[str]) -> Callable[[P
 
 def _means(text: str, value: Value | None) -> bool:
     """Return whether a text stands for an option's value; element expressions may be written in any way."""
-    if value is not None and text.lower() in (str(value).lower(), value_text(value)):
+    if value is not None and index_of_text(text, [value]) is not None:
         return True
     try:
         return parse_element(text).text == value

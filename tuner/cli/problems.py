@@ -18,10 +18,11 @@ from typing import Any
 from tuner.cli.options import ProblemArguments
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.core.errors import TunerError, UsageError, suggestion
-from tuner.core.model import Problem, Value, value_text
+from tuner.core.model import Problem, Value
 from tuner.core.reading import read_at_most
 from tuner.expressions.arithmetic import whole_number
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import index_of_text
 from tuner.report.tables import say
 from tuner.runtime.dtypes import dtype_named
 from tuner.tuning.accuracy import dtypes_to_try
@@ -302,10 +303,9 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:
     """Return the option's value that a text means; of an element expression the text itself."""
-    for value in () if name in kernel.elements else kernel.options.get(name, ()):
-        if text.lower() in (str(value).lower(), value_text(value)):
-            return value
-    return text  # KernelSpec.problem says what would have been possible
+    values = () if name in kernel.elements else kernel.options.get(name, ())
+    index = index_of_text(text, values)
+    return text if index is None else values[index]  # KernelSpec.problem says what would have been possible
 
 
 def _dtypes(kernel: KernelSpec, texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -160,5 +160,5 @@ def index_of_text(value: Value, values: Iterable[Value]) -> int | None:
     if (index := index_of(value, values)) is not None or not isinstance(value, str):
         return index
     words = {True: ("true", "yes"), False: ("false", "no")}
-    texts = [words[v] if isinstance(v, bool) else (str(v),) for v in values]
+    texts = [words[v] if isinstance(v, bool) else (str(v).lower(),) for v in values]
     return next((index for index, text in enumerate(texts) if value.strip().lower() in text), None)

@@ -324,7 +324,7 @@ def test_a_gpu_by_name(tmp_path: Path) -> None:
         (("--gpu", "nvidia"), "of the known GPUs; "),
         (("--cc", "81"), "choose from: 75, 80"),
         (("--cc", "80", "--gpu", "t4"), "--gpu and --cc exclude each other"),
-        (("--device", "replay"), "no GPU of this machine"),
+        (("--device", "replay"), "needs a GPU of this machine"),
         (("--device", "cuda"), "no NVIDIA GPU"),
     ],
 )
