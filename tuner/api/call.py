@@ -19,7 +19,7 @@ from tuner.core.errors import TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import arguments_for
 from tuner.kernel.source.declarations import KernelSignature
-from tuner.kernel.toml.table import name_for
+from tuner.kernel.toml.table import IDENTIFIER, name_for
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -61,6 +61,7 @@ class Call:
     default: Mapping[str, Value] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     shared_memory: Texts | None = None
+    repeat: Mapping[str, str | int] = field(default_factory=dict)
     tolerance: float | str | None = None
     reduction: int | str | None = None
     compile_options: Sequence[str] = ()
@@ -130,6 +131,33 @@ def require(given: Iterable[str], known: Collection[str], problem: str) -> None:
     for name in given:
         if name not in known:
             raise UsageError(problem.format(name), suggestion(str(name), known))
+
+
+def require_used(call: Call, entry: str, others: Iterable[str | int]) -> None:
+    """Refuse a parameter that nothing uses: it would only cost trials.
+
+    Args:
+        call: has the parameters.
+        entry: of the kernel.
+        others: expressions beside those of grid, block and shared memory.
+
+    Raises:
+        UsageError: a parameter has no name, or is not used.
+    """
+    used = set(re.findall(r"\w+", f"{call.source} {entry}"))  # also in branches not taken
+    if "{{" in call.source or "{%" in call.source or "#include" in call.source:
+        return
+    texts = [call.grid, call.block, call.shared_memory, *others]
+    for name in call.params:
+        if not IDENTIFIER.match(name):
+            raise UsageError(f"params has {name!r}, which is no name", "name a macro of the source")
+        if any(callable(text) for text in texts) or name in used:
+            continue
+        if not any(re.search(rf"\b{name}\b", str(text)) for text in texts):
+            known = sorted(word for word in used if word.isidentifier() and word.isupper())
+            raise UsageError(
+                f"params has {name}, which neither the source nor grid and block use", suggestion(name, known)
+            )
 
 
 def library_of(args: Any) -> str:

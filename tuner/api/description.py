@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import members, number, on_host, pointed_to
-from tuner.api.call import Call, Texts, file_names, reference_of, require, sequence, values_of
+from tuner.api.call import Call, Texts, file_names, reference_of, require, require_used, sequence, values_of
 from tuner.api.tracing import traced
-from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
-from tuner.kernel.toml.table import IDENTIFIER
 
 # A name, unless it is called or an attribute.
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()")
@@ -83,6 +82,7 @@ class _Reader:
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
         self.members: dict[str, dict[str, tuple[str, Value]]] = {}  # of structs by value
+        self.expressions: dict[str, str] = {}  # passed instead of a number
         self.parameters = {name: values_of(name, values) for name, values in call.params.items()}
         self.files: dict[str, bytes | NDArray[Any]] = {}
         self.given: dict[str, str] = {}
@@ -95,7 +95,7 @@ class _Reader:
         self._take_arguments()
         self.sizes = self._sizes()
         shapes = {name: self._shape(name) for name in self._tensor_names()}
-        self._check_parameters()
+        require_used(self.call, self.entry, [*self.call.repeat.values(), *self.expressions.values()])
         roles = self._roles()
         tensors = {name: self._tensor(name, shapes[name], roles[name]) for name in shapes}
         if self.given:
@@ -108,6 +108,7 @@ class _Reader:
             self._texts("block", self.call.block),
             "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
             {self.symbols[name]: name for name in self.call.constants},
+            {"repeat": loops} if (loops := self._loops()) else {},
         )
         constraints = self._constraints()
         written = [name for name, role in roles.items() if role != "input"]
@@ -134,6 +135,7 @@ class _Reader:
             compile=compiling,
         )
         arguments = {one.name: self.names[one.name] for one in self.signature.parameters}
+        arguments = {name: of for name, of in arguments.items() if of not in self.expressions}
         return Described(draft, self.files, function, arguments, available, "".join(self.fixed[:1]))
 
     def _in_file(self, given: Any) -> Any:
@@ -170,6 +172,8 @@ class _Reader:
             elif not of.pointers and of.dtype is None:
                 self.members[name] = members(name, args[name], of)
                 self.numbers |= self.members[name]
+            elif not of.pointers and isinstance(args[name], str):
+                self.expressions[name] = args[name]
             elif not of.pointers:
                 self.numbers[name] = number(name, args[name], of)
             else:
@@ -305,7 +309,15 @@ class _Reader:
         )
         return f"inputs.py:{name}"
 
+    def _loops(self) -> list[dict[str, str]]:
+        return [{"name": name, "count": self._literal(str(of))} for name, of in self.call.repeat.items()]
+
     def _argument(self, name: str) -> Any:
+        if name in self.expressions:
+            return {
+                "value": self._literal(self.expressions[name]),
+                "dtype": self.types[name].dtype or "int32",
+            }
         if name in self.members:
             return {"fields": [self._argument(one) for one in self.members[name]]}
         dtype = self.numbers[name][0] if name in self.numbers else self.types[name].dtype
@@ -369,24 +381,6 @@ class _Reader:
                 )
         default = self.call.default
         return {name: ParameterDraft(values, default.get(name)) for name, values in self.parameters.items()}
-
-    def _check_parameters(self) -> None:
-        """Refuse a parameter that nothing uses: it would only cost trials."""
-        used = set(re.findall(r"\w+", f"{self.call.source} {self.entry}"))  # also in branches not taken
-        if "{{" in self.call.source or "{%" in self.call.source or "#include" in self.call.source:
-            return
-        for name in self.parameters:
-            if not IDENTIFIER.match(name):
-                raise UsageError(f"params has {name!r}, which is no name", "name a macro of the source")
-            texts = [self.call.grid, self.call.block, self.call.shared_memory]
-            if any(callable(text) for text in texts) or name in used:
-                continue
-            if not any(re.search(rf"\b{name}\b", str(text)) for text in texts):
-                known = sorted(word for word in used if word.isidentifier() and word.isupper())
-                raise UsageError(
-                    f"params has {name}, which neither the source nor grid and block use",
-                    suggestion(name, known),
-                )
 
     def _source_file(self) -> str:
         jinja = "{{" in self.call.source or "{%" in self.call.source

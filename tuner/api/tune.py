@@ -90,6 +90,8 @@ class How(RunHow, total=False):
     """Arrays for ``__constant__`` symbols, by name."""
     shared_memory: Any
     """Bytes of dynamic shared memory, as ``grid``."""
+    repeat: Mapping[str, str | int]
+    """Loops in which the host launches it, the outermost first: names, which count from 0, and how many passes."""
     tolerance: float | str
     """Factor on the allowed error; 1."""
     reduction: int | str
