@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +13,7 @@ import pytest
 import tuner
 from tests.api.conftest import STENCIL, STENCIL_CALL, Tune, X
 from tuner.api import tune as module
-from tuner.core.errors import TunerError
+from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
 
@@ -207,3 +209,48 @@ def test_the_default_as_reference(tune: Tune) -> None:
     bounded = tune(reference="default", tolerance=4, reduction=3)
     assert bounded.kernel.reference.default and bounded.kernel.reference.tolerance.number({}) == 4
     assert tune(reference=None).checked_against == "nothing"
+
+
+TURN = """
+struct Range { int count; float factor; };
+extern "C" __global__ void turn(const float2* x, float2* y, const bool* mask, bool twice, Range range, float4 shift) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < range.count) {
+        const float by = mask[i] ? (twice ? 2 : 1) * range.factor : 0;
+        y[i] = make_float2(by * x[i].x + shift.x, -by * x[i].y);
+    }
+}
+"""
+
+
+def test_complex_bool_and_structs_are_passed_as_they_are(tmp_path: Path) -> None:
+    x = np.linspace(0, 1, 500).astype(np.complex64) * (1 + 2j)
+    span = np.array((500, 0.5), [("count", "i4"), ("factor", "f4")])[()]
+    kernel = tuner.Kernel(
+        TURN, [x, np.zeros_like(x), x.real > 0.5, True, span, (1, 0, 0, 0)], {"BLOCK": [64]},
+        grid="ceil_div(range_count, BLOCK)", block="BLOCK", outputs=["y"], reference="conj(x) * mask + 1",
+    )  # fmt: skip
+    text = kernel.save(tmp_path / "turn.toml").read_text()
+    data = tomllib.loads(text)
+    assert {name: tensor["dtype"] for name, tensor in data["tensors"].items()} == {
+        "x": "complex64", "y": "complex64", "mask": "bool",
+    }  # fmt: skip
+    *_, twice, of_range, shift = data["variants"]["main"]["launches"][0]["arguments"]
+    assert (twice, data["scalars"]["twice"]) == ("twice", {"dtype": "bool", "value": 1})
+    assert [one.rpartition("_")[2] for one in of_range["fields"]] == ["count", "factor"]
+    assert [data["scalars"][one]["value"] for one in shift["fields"]] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_what_a_struct_is_given_is_said() -> None:
+    x = np.zeros(8, np.complex64)
+    for value, said in (
+        (3.0, "Range, whose members are not known; pass a struct of NumPy's"),
+        (np.array((1, [2, 3]), [("a", "i4"), ("b", "f4", 2)])[()], "pass members that are numbers"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            tuner.Kernel(
+                TURN, [x, x, x.real > 0, True, value, (1, 0, 0, 0)], {"BLOCK": [64]}, grid=1, block="BLOCK"
+            )
+    span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
+    with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
+        tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")

@@ -386,6 +386,32 @@ def test_constant_memory_is_filled(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unused_here" not in data["tensors"]
 
 
+def test_types_of_cuda_have_their_dtypes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #include <cuComplex.h>
+    __global__ void mix(const cuFloatComplex* a, double2* b, const bool* mask, ushort4* s, unsigned long long* h,
+                        float2 gain, uchar4 colour, bool twice, int n) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        b[i] = make_double2(gain.x * a[i].x, mask[i] ? gain.y : twice);
+        s[i] = make_ushort4(colour.x, colour.y, colour.z, colour.w);
+        h[i] = i;
+    }
+    """
+    data, _ = init(capsys, text)
+    kinds = {name: (tensor["dtype"], tensor["shape"][1:]) for name, tensor in data["tensors"].items()}
+    assert kinds == {
+        "a": ("complex64", []), "b": ("float64", ["2"]), "mask": ("bool", []), "s": ("uint16", ["4"]),
+        "h": ("uint64", []),
+    }  # fmt: skip
+    assert data["scalars"]["twice"]["dtype"] == "bool"
+    assert data["scalars"]["gain_y"] == {"dtype": "float32", "value": 0.5}
+    gain, colour = (
+        {"fields": [f"{name}_{one}" for one in of]} for name, of in (("gain", "xy"), ("colour", "xyzw"))
+    )
+    assert launch(data)["arguments"][5:] == [gain, colour, "twice", "n"]
+
+
 def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the text is: a file or one line."""
     for cut in range(0, len(TILED), 7):

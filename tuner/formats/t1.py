@@ -218,9 +218,10 @@ def _arguments(
     plan = make_plan(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
     buffers = {buffer.name: buffer for buffer in (*tensors_of(kernel, problem, gpu), *plan.scratch)}
     arguments: list[dict[str, Any]] = []
-    if launch.constants:
+    if launch.constants or any(argument.fields for argument in launch.arguments):
         raise DatabaseError(
-            "the format has no word for __constant__ variables that a launch fills", "export another variant"
+            "the format has no word for structs, and for __constant__ variables that a launch fills",
+            "export another variant",
         )
     passed = [argument for argument in launch.arguments if argument.cluster_order is None]
     for index, (kind, name, value) in enumerate(plan.launches[0].arguments):

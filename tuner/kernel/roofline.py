@@ -15,6 +15,7 @@ from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.dtypes import PARTS
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 
@@ -82,7 +83,7 @@ def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
         return math.inf
     cc = _nearest(gpu)
     matrix = pipe_of(gpu, dtype, pipe) == "matrix"
-    rate = _MATRIX[cc] if matrix else _VECTOR[cc][_COLUMNS.get(dtype, 0)]
+    rate = _MATRIX[cc] if matrix else _VECTOR[cc][_COLUMNS.get(PARTS.get(dtype, dtype), 0)]
     return rate * gpu.sm_count * gpu.clock_hz
 
 
@@ -223,7 +224,11 @@ def ceiling_of(
         work, dtype = roof.flops, problem.dtype
         matrix = kernel.work.pipe == "matrix" and dtype in ("float16", "bfloat16")
         name = "matrix" if matrix else "vector"
-        rate = calibration.matrix_flops if matrix else calibration.vector_flops * (dtype == "float32")
+        rate = (
+            calibration.matrix_flops
+            if matrix
+            else calibration.vector_flops * (dtype in ("float32", "complex64"))
+        )
     else:
         tensors = tensors_of(kernel, problem, gpu)
         written = sum(tensor.size_bytes for tensor in tensors if tensor.role != "input")

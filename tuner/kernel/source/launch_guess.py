@@ -61,6 +61,8 @@ class LaunchGuess:
 
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
+        if name in self._names.members:
+            return {"fields": self._names.members[name]}
         if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):
             return {"value": name, "dtype": one.type.dtype}
         return name

@@ -13,7 +13,7 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.declarations import KernelSignature, Parameter, Source
 from tuner.kernel.source.expressions import python_of, sum_of
 from tuner.kernel.source.parameters import is_block, is_size
-from tuner.kernel.source.types import PASSED_AS, CType
+from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType
 from tuner.kernel.source.use import numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
@@ -60,6 +60,8 @@ class SourceNames:
         self.options: dict[str, Any] = {}
         self.dtypes: dict[str, Any] = {}
         self.scalars: dict[str, Any] = {}
+        self.members: dict[str, list[str]] = {}
+        """The scalars that are the members of a struct by value, in order."""
         self.found: dict[str, int | None] = {}
         """Parameters with their defaults in the source."""
         self.doubtful: set[str] = set()
@@ -194,6 +196,14 @@ class SourceNames:
             role = self.renamed.get(one.type.base, one.type.role)
             if not one.type.pointers and role in self.dtypes:
                 self.scalars[self.named(one.name)] = (role, 0.5)
+            dtype = DTYPE_OF.get(one.type.base)
+            if not one.type.pointers and one.type.lanes > 1 and dtype is not None:
+                name = self.named(one.name)
+                self.members[name] = [f"{name}_{'xyzw'[i : i + 1] or i}" for i in range(one.type.lanes)]
+                given = Given((dtype, "1"), "the value that you use", gap=True)
+                self.scalars |= dict.fromkeys(
+                    self.members[name], given if DTYPES[dtype].whole else (dtype, 0.5)
+                )
 
     def _called_with(self, parameter: Parameter) -> int | None:
         """Return the number with which the source calls the kernel, if it says one."""
@@ -235,7 +245,7 @@ class SourceNames:
     def _refuse(self) -> None:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
         where, name = f"{self.file}:{self.kernel.line}", self.kernel.name
-        numbers = {*self.sizes, *self.scalars}
+        numbers = {*self.sizes, *self.scalars, *self.members}
         for one in self.kernel.parameters:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
