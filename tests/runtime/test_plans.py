@@ -53,8 +53,9 @@ def compare(bundled: BundledConfiguration, problem: Problem, gpu: Gpu, concrete:
         return
     assert not reason, f"{case}: {reason}"
     assert concrete.plan == make_plan(kernel, problem, gpu, configuration), case
+    of_caller = {"init": "normal", "between": None, "file": None, "function": ""}
     tensors = tensors_of(kernel, problem, gpu)
-    assert concrete.tensors == tuple(replace(tensor, init="normal") for tensor in tensors), case
+    assert concrete.tensors == tuple(replace(tensor, **of_caller) for tensor in tensors), case
     for name, positions in concrete.scalar_positions.items():
         for launch, position in positions:
             leaf = list(structs.leaves(concrete.plan.launches[launch].arguments))[position]
