@@ -13,11 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cpp_interface import sanitized
 from tests.runtime.drawn_plans import KERNELS, draw, manifest_of
+from tests.runtime.manifests import LIMITS, PLAIN, REPEATED, manifest_with
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.plan import invalid_reason, make_plan, scalars_of, tensors_of
 from tuner.runtime import structs
@@ -176,3 +178,46 @@ def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
     assert len(answers) == len(expected) >= 60
     for line, answer, plan in zip(asked, answers, expected, strict=True):
         assert answer.partition(":")[0] == plan, f"{line}: {answer}"
+
+
+LEVELS = {"name": "level", "count": ["log2", "m"]}
+LOOPS: list[tuple[dict[str, Any], int]] = [
+    ({"repeat": [LEVELS]}, 8),
+    ({"repeat": [LEVELS]}, 9),
+    ({"repeat": [{**LEVELS, "count": "m"}], "when": ["==", "level", 4095]}, 4095),
+    ({"repeat": [{**LEVELS, "count": ["-", "m", 9]}], "when": True}, 8),
+    ({"repeat": [{**LEVELS, "count": "m"}, {"name": "step", "count": 0}]}, 4095),
+    ({"repeat": [{**LEVELS, "count": "m"}, {"name": "step", "count": 0}]}, 4096),
+    ({"repeat": [{**LEVELS, "count": ["if", ["<", "m", 5], 2, ["//", 1, 0]]}]}, 4),
+    ({"repeat": [{**LEVELS, "count": ["if", ["<", "m", 5], 2, ["//", 1, 0]]}]}, 5),
+    ({"repeat": [LEVELS], "arguments": [{"one_of": ["a", "copy"], "index": "level"}]}, 4),
+    ({"repeat": [LEVELS], "arguments": [{"one_of": ["a", "copy"], "index": "level"}]}, 8),
+    ({"repeat": [LEVELS], "arguments": [{"one_of": ["a", "copy"], "index": ["-", "level", 1]}]}, 4),
+]
+"""Changes of a launch that repeats, and a number of rows."""
+
+
+def test_loops_are_gone_through_as_in_python(tmp_path: Path) -> None:
+    plain = {**REPEATED, "when": True, "arguments": [{"value": "level", "dtype": "int32"}]}
+    joined = {**plain, "repeat": [LEVELS], "arguments": [{"tensor": "c"}]}
+    valid = 0
+    for number, (change, m) in enumerate([({}, 8), ({}, 4096), *LOOPS]):
+        launches = [
+            {**(plain if change else REPEATED), **change},
+            *([] if change else [joined]),
+            PLAIN["launches"][0],
+        ]
+        data = manifest_with(("configurations.1.launches", launches))
+        (tmp_path / f"{number}.json").write_bytes(data)
+        manifest = read_manifest(data)
+        asked = f"1 {m} 256 4128{shown(list(LIMITS.values()))}"
+        try:
+            scratch = [item.name for item in manifest.configurations[1].scratch]
+            expected = text_of(interpret(manifest, 1, {"m": m, "n": 256, "k": 4128}, LIMITS), scratch)
+            valid += 1
+        except InvalidForProblemError:
+            expected = "invalid"
+        command = [*map(str, sanitized("plans")), str(tmp_path / f"{number}.json")]
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+        assert done.stdout.strip().partition(":")[0] == expected.strip(), (change, m)
+    assert valid == 7
