@@ -397,7 +397,11 @@ CUresult cuStreamSynchronize(CUstream stream) {
     return wait_for(stream);
 }
 CUresult cuStreamQuery(CUstream stream) { return wait_for(stream); }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) { return in_context(stream); }
+CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) {
+    count("waits");
+    if (capturing(stream)) return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "an event from outside of the capture");
+    return in_context(stream);
+}
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
     *context = special(stream) ? context_now() : stream->context;
     return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;

@@ -241,7 +241,7 @@ CALLED = """
 import sys
 from cuda.bindings import driver as cu
 from tests.fake_arrays import Exported
-from tests.fake_driver.programs import check
+from tests.fake_driver.programs import check, count
 import tuner
 check(cu.cuInit(0))
 check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
@@ -250,6 +250,14 @@ x, w, y = (Exported(int(check(cu.cuMemAlloc(4 * n))), (n,)) for n in (5000, 4, 5
 op(x, w, out=y, gain=2.0)
 op(x, w, out=y)
 print(x.address, w.address, y.address)
+before, (one, other) = count("waits"), (int(check(cu.cuStreamCreate(1))) for _ in range(2))
+for stream in (one, other):
+    op(x, w, out=y, stream=stream)
+print(count("waits") - before)
+check(cu.cuStreamBeginCapture(one, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+op(x, w, out=y, stream=one)
+graph = check(cu.cuStreamEndCapture(one))
+print(count("waits") - before, check(cu.cuGraphGetNodes(graph, 0))[1])
 """
 
 
@@ -257,7 +265,11 @@ print(x.address, w.address, y.address)
 def test_a_call_fills_variables_and_the_numbers_in_structs(bundle: Path, tmp_path: Path) -> None:
     printed, logged = run_program(CALLED, tmp_path / "log", bundle)
     x, w, y = map(int, printed[0].split())
-    first, scaled, shifted, again, other, _ = (line for line in logged if "memset" not in line)
+    assert printed[1:] == [
+        "2",
+        "2 3",
+    ]  # a call waits for the one before; in a graph there are a copy and two launches
+    first, scaled, shifted, again, other, *_ = (line for line in logged if "memset" not in line)
     assert first == again == {"copied": [w, 16]}
     for launch, gain in ((scaled, 2.0), (other, 0.5)):
         part = bytes.fromhex(launch["arguments"][0])

@@ -214,3 +214,19 @@ def primary_context(index: int) -> PrimaryContext:
         CallError: there is no GPU of this number.
     """
     return PrimaryContext(index)
+
+
+def capture_id(stream: int) -> int | None:
+    """Return the number of the capture that a stream is in; None if it is in none.
+
+    Raises:
+        DriverFailure: it is the legacy default stream, and another stream is captured.
+    """
+    status, number = ctypes.c_int(), ctypes.c_ulonglong()
+    # By ctypes: the bindings would copy the capture's dependencies, too.
+    error = library().cuStreamGetCaptureInfo_v3(
+        ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None, None
+    )
+    if error:
+        raise failure(error)
+    return number.value if status.value else None

@@ -17,21 +17,19 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..core.errors import BundleError, CallError, DeviceError
+from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .dispatch import Dispatched, dispatch
-from .driver import DriverFailure, PrimaryContext, check, failure, library, primary_context
+from .driver import DriverFailure, PrimaryContext, capture_id, check, failure, library, primary_context
 from .dtypes import ITEMSIZE
 from .entries import Manifest
+from .filled import Filled, FillingOrder
 from .interpret import ConcretePlan, Workspace
 from .kernel import Kernel, in_order
 from .structs import leaves
 
 MOST_PLANS = 4096
 """Plans that are kept ready; beyond it, the one that was prepared first goes."""
-
-Variable = tuple[int, str, int]
-"""Of a loaded cubin: its address, the tensor that fills it, and how many bytes."""
 
 _observed: dict[int, Observed] = {}
 """Where clusters run on each GPU, for all operations of the process."""
@@ -72,6 +70,7 @@ class GpuPlans:
         self._plans: dict[tuple[Any, ...], PreparedPlan] = {}
         self._orders: ClusterOrders | None = None
         self._stream: Any = None
+        self._order = FillingOrder()
 
     def choose(self, computation: int, sizes: Mapping[str, int], policy: str) -> Dispatched:
         """Return which configuration runs a problem here.
@@ -100,7 +99,7 @@ class GpuPlans:
                 concrete = self.choose(computation, sizes, policy).concrete
                 try:
                     with self.context.preparing():
-                        plan = PreparedPlan(concrete, self._kernels(concrete), self._variables(concrete))
+                        plan = PreparedPlan(concrete, self._kernels(concrete), self._filled(concrete))
                 except DriverFailure as failure:
                     raise DeviceError(
                         f"{self._manifest.configurations[concrete.configuration]} cannot be prepared: {failure}"
@@ -138,21 +137,12 @@ class GpuPlans:
             for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True)
         ]
 
-    def _variables(self, concrete: ConcretePlan) -> list[list[Variable]]:
+    def _filled(self, concrete: ConcretePlan) -> Sequence[Filled]:
         """Return what each launch fills before it."""
-        every = []
-        for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True):
-            module, found = self._module(entry.cubin, launch.carveout), []
-            for symbol, tensor, size_bytes in launch.constants:
-                address, room = check(cu.cuModuleGetGlobal(module, symbol.encode()))
-                if room < size_bytes:
-                    raise CallError(
-                        f"{tensor} has {size_bytes} bytes, and the variable {symbol}, which it fills, {room}",
-                        "use smaller sizes",
-                    )
-                found.append((int(address), tensor, size_bytes))
-            every.append(found)
-        return every
+        pairs = zip(concrete.entries, concrete.plan.launches, strict=True)
+        return [
+            Filled(self._module(entry.cubin, launch.carveout), launch, self._order) for entry, launch in pairs
+        ]
 
     def _module(self, name: str, carveout: int | None = None) -> Any:
         """Return a loaded cubin. A carveout belongs to a loaded function: launches that differ in it have one each."""
@@ -173,6 +163,7 @@ class GpuPlans:
         """Unload the modules and free the workspaces; nothing may be launched any more. Harmless after a fault."""
         with suppress(DriverFailure), self.context.preparing():
             self.workspaces.free()
+            self._order.free()
             if self._stream is not None:
                 cu.cuStreamDestroy(self._stream)
             for module in self._modules.values():
@@ -194,18 +185,15 @@ class PreparedPlan:
     Args:
         concrete: what is launched.
         kernels: one for each of its launches.
-        variables: what each launch fills before it.
+        filled: what each launch fills before it.
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
     """
 
-    def __init__(
-        self, concrete: ConcretePlan, kernels: Sequence[Kernel], variables: Sequence[Sequence[Variable]]
-    ) -> None:
+    def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel], filled: Sequence[Filled]) -> None:
         launches = concrete.plan.launches
-        self._kernels = list(zip(kernels, variables, strict=True))
-        self._copy = library().cuMemcpyDtoDAsync_v2
+        self._kernels = list(zip(kernels, filled, strict=True))
         self._workspace = concrete.workspace if concrete.plan.scratch else None
         self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
         self._memset = library().cuMemsetD8Async
@@ -257,18 +245,11 @@ class PreparedPlan:
                     raise failure(error)
         for name, kernel, position, own in self._scalars:
             kernel.set_scalar(position, scalars.get(name, own))
-        for kernel, variables in self._kernels:
-            for variable, name, size_bytes in variables:
-                error = self._copy(
-                    ctypes.c_ulonglong(variable),
-                    ctypes.c_ulonglong(addresses[name]),
-                    ctypes.c_size_t(size_bytes),
-                    ctypes.c_void_p(stream),
-                )
-                if error:
-                    raise failure(error)
+        for kernel, filled in self._kernels:
+            filled.fill(addresses, stream)
             kernel.bind(addresses)
             kernel.launch(stream)
+            filled.launched(stream)
 
 
 MOST_STREAMS = 64
@@ -374,19 +355,3 @@ def set_to_zero(address: int, size_bytes: int) -> None:
         check(cu.cuStreamSynchronize(stream))
     finally:
         cu.cuStreamDestroy(stream)
-
-
-def capture_id(stream: int) -> int | None:
-    """Return the number of the capture that a stream is in; None if it is in none.
-
-    Raises:
-        DriverFailure: it is the legacy default stream, and another stream is captured.
-    """
-    status, number = ctypes.c_int(), ctypes.c_ulonglong()
-    # By ctypes: the bindings would copy the capture's dependencies, too.
-    error = library().cuStreamGetCaptureInfo_v3(
-        ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None, None
-    )
-    if error:
-        raise failure(error)
-    return number.value if status.value else None

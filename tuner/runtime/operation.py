@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import CallError, DeviceError
 from .arrays import ArrayLayout, one_or_all
 from .dispatch import Match, Policy
-from .driver import DriverFailure
+from .driver import DriverFailure, capture_id
 from .entries import Manifest
-from .gpu_plans import GpuPlans, capture_id
+from .gpu_plans import GpuPlans
 from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
 from .matching import PreparedCall, available, check_given, computations_with, match

@@ -21,7 +21,7 @@ namespace detail {
 #define KERNEL_TUNE_DRIVER_FUNCTIONS(X)                                                                       \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuDeviceGetAttribute) X(cuDeviceGetName)              \
     X(cuCtxGetDevice) X(cuCtxGetId) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)              \
-    X(cuModuleGetGlobal) X(cuMemcpyDtoDAsync)                                                                 \
+    X(cuModuleGetGlobal) X(cuMemcpyDtoDAsync) X(cuEventCreate) X(cuEventRecord) X(cuStreamWaitEvent)          \
     X(cuFuncSetAttribute) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled) X(cuMemsetD8Async) X(cuMemAlloc)      \
     X(cuMemFree) X(cuMemcpyDtoH) X(cuStreamSynchronize) X(cuStreamIsCapturing)
 #define KERNEL_TUNE_TEXT_OF(name) #name

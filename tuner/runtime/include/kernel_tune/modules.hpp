@@ -73,6 +73,41 @@ private:
     CUlaunchAttribute attributes_[3] = {};
 };
 
+// Lets launches that fill variables follow each other, in whatever stream each is: a variable has one content at a time.
+// What is captured is ordered within its graph alone.
+class FillingOrder {
+public:
+    // Hold the lock from here until launched().
+    Status wait(CUstream stream, std::unique_lock<std::mutex>& held) {
+        held = std::unique_lock<std::mutex>(lock_);
+        bool captured = false;
+        Status status = is_captured(stream, captured);
+        if (!status.ok() || captured || !event_) return status;
+        const Driver& driver = Driver::get();
+        return driver.check(driver.cuStreamWaitEvent(stream, event_, 0), "cuStreamWaitEvent");
+    }
+    Status launched(CUstream stream) {
+        const Driver& driver = Driver::get();
+        bool captured = false;
+        Status status = is_captured(stream, captured);
+        if (!status.ok() || captured) return status;
+        if (!event_) status = driver.check(driver.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        return status.ok() ? driver.check(driver.cuEventRecord(event_, stream), "cuEventRecord") : status;
+    }
+
+private:
+    static Status is_captured(CUstream stream, bool& captured) {
+        const Driver& driver = Driver::get();
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        const CUresult result = driver.cuStreamIsCapturing(stream, &status);
+        captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+        return driver.check(result, "cuStreamIsCapturing");
+    }
+
+    std::mutex lock_;
+    CUevent event_ = nullptr;  // behind the last launch; kept as long as the context
+};
+
 class Modules {
 public:
     // Those of this process. Modules stay loaded as long as their context: unloading one could end in a dead context.
@@ -85,6 +120,12 @@ public:
     Status function(unsigned long long context, const std::string& folder, const Launch& launch, CUfunction& out) {
         const std::lock_guard<std::mutex> guard(lock_);
         return find(context, folder, launch, out);
+    }
+
+    // The order of launches that fill variables in a context.
+    FillingOrder& order(unsigned long long context) {
+        const std::lock_guard<std::mutex> guard(lock_);
+        return orders_[context];
     }
 
     // Find a variable of a launch's code, which is loaded.
@@ -243,6 +284,7 @@ private:
     std::mutex lock_;
     std::map<std::tuple<unsigned long long, std::string, std::int64_t>, CUmodule> modules_;
     std::map<std::pair<CUmodule, std::string>, Function> functions_;
+    std::map<unsigned long long, FillingOrder> orders_;  // by context
     std::map<unsigned long long, std::map<int, int>> gpcs_;
     std::map<std::tuple<unsigned long long, std::int64_t, std::int64_t, std::int64_t>, std::vector<unsigned char>> tables_;
 };

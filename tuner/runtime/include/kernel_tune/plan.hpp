@@ -303,6 +303,11 @@ public:
                     }
                 }
             }
+            std::unique_lock<std::mutex> held;
+            if (!launch.constants.empty()) {
+                status = Modules::get().order(context).wait(stream, held);
+                if (!status.ok()) return status;
+            }
             for (std::size_t i = 0; i < launch.constants.size(); ++i) {
                 const Filled& one = launch.constants[i];
                 status = driver.check(driver.cuMemcpyDtoDAsync(ready.variables[i], addresses[one.tensor], one.bytes, stream), "cuMemcpyDtoDAsync");
@@ -311,6 +316,10 @@ public:
             const CUlaunchConfig config = ready.config.on(stream);
             const CUresult result = driver.cuLaunchKernelEx(&config, ready.function, const_cast<void**>(arguments), nullptr);
             if (result != CUDA_SUCCESS) return driver.check(result, ("the launch of " + launch.entry).c_str());
+            if (!launch.constants.empty()) {
+                status = Modules::get().order(context).launched(stream);
+                if (!status.ok()) return status;
+            }
         }
         return {};
     }
