@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.inspect.check.planted import findings
+from tuner.children.compilation import Compilation, CompileRequest, RenderRequest
+from tuner.children.compile_pool import CompilePool, Wait
+from tuner.core.model import Status
+from tuner.inspect.check import compiling
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -202,3 +206,19 @@ def test_more_registers_than_there_are_is_found(tmp_path: Path, capsys: pytest.C
     path.write_text(path.read_text().replace("[64, 128]", "[1024]"))
     (line,) = found(capsys, path, "--configurations", "1", "--cc", "90")
     assert "too many registers" in line and "1024 threads" in line
+
+
+@pytest.mark.parametrize("slow", [("block=64",), ("block=64", "block=128")])
+def test_what_takes_long_to_compile_is_no_fault_unless_all_does(
+    slow: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pool(CompilePool):
+        def begin(self, request: CompileRequest) -> Wait:
+            if isinstance(request, RenderRequest) and str(request.configuration).endswith(slow):
+                return lambda **_: Compilation(Status.COMPILE_TIMEOUT, "not compiled after 60 s")
+            return super().begin(request)
+
+    monkeypatch.setattr(compiling, "CompilePool", Pool)
+    path = kernel(tmp_path, parameters="", code=CODE.replace("factor", "2"))
+    code, _ = findings(capsys, str(path), "-j", "1", "--no-cpu", "--cc", "90")
+    assert code == (len(slow) > 1)

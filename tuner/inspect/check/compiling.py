@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
-from tuner.children.compile_pool import CompilePool, default_jobs, patiently
+from tuner.children.compile_pool import DEADLINE_S, CompilePool, default_jobs, patiently
 from tuner.children.cubin import filled_variable, function_name, variables
 from tuner.core import paths
 from tuner.core.errors import TunerError
@@ -117,9 +117,16 @@ def check_compiling(
 def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> set[str]:
     """Report what does not compile, and return the variants whose code uses a name that there is not."""
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
+    compiling = {task.variant for task, compilation in results if compilation.status is Status.OK}
+    slow: list[_Task] = []
     for task, compilation in results:
-        if compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
+        late = compilation.status is Status.COMPILE_TIMEOUT
+        if late and task.variant in compiling:  # as some of a space may be: no fault of the file
+            slow.append(task)
+        elif late or compilation.status in (Status.COMPILE_ERROR, Status.COMPILE_OOM):
             failures[_location(kernel, task, compilation, report)].append(task)
+    if slow:
+        report.note(f"not compiled after {DEADLINE_S:g} s, as in a run: {_first_of(slow)}")
     for (file, line, problem), failed in failures.items():
         report.at(file, line, f"{problem} ({_first_of(failed)})")
     return {
