@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.formats.test_foreign_said import cache, read, t4, t4_result
 from tests.stored import make_run, make_trial
 from tuner.core.errors import ExpressionError, RecordingError
@@ -21,6 +22,7 @@ from tuner.formats.files import pieces
 from tuner.formats.foreign import read_results
 from tuner.formats.foreign_recording import stem, storable_value
 from tuner.formats.foreign_results import rate_as_ns, seconds, time_ns_of
+from tuner.formats.recording import read_recording
 from tuner.formats.results import ABSENT, Results, results_of
 from tuner.formats.t1 import parse_values, read_t1
 
@@ -205,6 +207,21 @@ def test_a_file_of_as_many_bytes_as_allowed_is_read_in_pieces(
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.T4.json", "a.T4.json.gz", "a"])
 def test_the_name_of_a_file_is_that_of_what_it_is_about(name: str) -> None:
     assert stem(Path("b") / name) == "a"
+
+
+def test_as_many_values_of_a_recording_as_its_limit_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = scale_kernel(tmp_path)
+    path = write_synthetic_recording(tmp_path / "scale-x.json.gz", kernel, [kernel.problem()], limit=3)
+    text = gzip.decompress(path.read_bytes())
+    count = sum(map(text.count, (b",", b":", b"[", b"{")))
+    monkeypatch.setattr("tuner.formats.recording.MAX_VALUES", count)
+    monkeypatch.setattr("tuner.formats.recording.MAX_BYTES", len(text))
+    assert read_recording(path).problems[0].rows
+    monkeypatch.setattr("tuner.formats.recording.MAX_VALUES", count - 1)
+    with pytest.raises(RecordingError, match="values"):
+        read_recording(path)
 
 
 def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -> None:

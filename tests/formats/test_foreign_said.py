@@ -47,14 +47,17 @@ def test_a_file_that_is_cut_anywhere_has_only_what_it_closes(tmp_path: Path, kin
         cache() if kind == "cache" else {"results": [t4_result(2**i, time) for i, time in enumerate(TIMES)]}
     )
     text = json.dumps(data, indent=1)
-    starts = [text.index("{", text.index(kind if kind == "cache" else "results"))]
+    start = (
+        text.index("{" if kind == "cache" else "[", text.index(kind if kind == "cache" else "results")) + 1
+    )
     whole = {2**i: time * 1e6 for i, time in enumerate(TIMES)}
     seen = set()
-    for end in range(starts[0] + 1, len(text)):
+    for end in range(start, len(text)):
         try:
             found, note = read(tmp_path / "a.json", text[:end])
         except RecordingError as error:
             assert "a.json has no end; results that are whole: 0" in str(error)
+            assert ("unfinished" in str(error)) == bool(text[start:end].strip())
             continue
         assert found.items() <= whole.items(), end
         assert f"a.json has no end; results that are whole: {len(found)}" in note

@@ -20,6 +20,7 @@ from tuner.runtime.launch_limits import (
     cluster_of,
     fits,
     map_argument,
+    packed,
     rounded,
     triple,
 )
@@ -131,7 +132,8 @@ def test_there_is_no_map_of_what_a_problem_lacks() -> None:
     ("dtype", "low", "high"),
     [
         ("int8", -128, 127), ("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1), ("uint32", 0, 2**32 - 1),
-        ("int64", -(2**63), 2**63 - 1),
+        ("int64", -(2**63), 2**63 - 1), ("int16", -(2**15), 2**15 - 1), ("uint16", 0, 2**16 - 1),
+        ("uint64", 0, 2**64 - 1),
     ],
 )  # fmt: skip
 def test_integers_up_to_each_limit(dtype: str, low: int, high: int) -> None:
@@ -160,3 +162,22 @@ def test_integers_up_to_each_limit(dtype: str, low: int, high: int) -> None:
 )
 def test_numbers_are_rounded_as_an_argument_is(value: float, dtype: str, kept: float) -> None:
     assert rounded(value, dtype) == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "data"),
+    [
+        (1.0, "bfloat16", "803f"),
+        (1 + 2**-8 + 2**-16, "bfloat16", "813f"),
+        (-1.5, "float16", "00be"),
+        (0.1, "float32", "cdcccc3d"),
+        (1.0, "float64", "000000000000f03f"),
+        (1 - 2j, "complex64", "0000803f000000c0"),
+        (-2, "int8", "fe"),
+        (2**32 - 1, "uint32", "ffffffff"),
+        (-1, "int64", "ffffffffffffffff"),
+        (7.0, "int32", "07000000"),
+    ],
+)
+def test_a_number_lies_in_memory_as_its_dtype_has_it(value: complex, dtype: str, data: str) -> None:
+    assert packed(value, dtype).hex() == data
