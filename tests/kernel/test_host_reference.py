@@ -129,8 +129,11 @@ def test_terms_that_no_file_says_are_estimated(
 
 
 def test_function_may_say_its_magnitudes(run: Run) -> None:
-    given = run("def f(x): return (x - x, 2 * abs(x))")["y"]
+    body = "def f(x): return x * x.sum(), 2 * abs(x)"
+    given, estimated = run(body)["y"], run(body, reduction=0)["y"]
     np.testing.assert_array_equal(given.magnitude, 2 * np.abs(INPUTS["x"]))
+    np.testing.assert_array_equal(estimated.magnitude, given.magnitude)
+    assert given.terms == 1 and 100 < estimated.terms <= 400, "each element depends on all 400"
 
 
 def test_cancelled_results_have_room(run: Run) -> None:

@@ -111,9 +111,8 @@ def run_function(
             for name, (value, _) in (results if turn else {}).items():
                 call.require_same(name, first[name][0], value)
             first = first or results
-        missing = [
-            name for name, (_, size) in first.items() if size is None and of[name].dtype in UNIT_ROUNDOFF
-        ]
+        floats = [name for name in first if of[name].dtype in UNIT_ROUNDOFF]
+        missing = [name for name in floats if first[name][1] is None]
         integers = [name for name in first if further and of[name].dtype not in UNIT_ROUNDOFF]
         if not probes and call_s * PROBES <= PROBING_S:
             probes = PROBES
@@ -134,8 +133,12 @@ def run_function(
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
         told = dict(terms or {})
-        unknown = {name: first[name][0] for name in missing if name not in told and not reduction}
-        if probes and unknown:
+        unknown = {
+            name: first[name][0]
+            for name in floats
+            if name not in told and not reduction and (probes or name not in missing)
+        }
+        if unknown:
             told |= terms_of(
                 lambda given: {name: call(given)[name][0] for name in unknown}, exact, of, unknown
             )
