@@ -17,7 +17,6 @@ import secrets
 import sys
 import textwrap
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -28,7 +27,7 @@ import msgspec
 import numpy as np
 
 from tuner.core.errors import UsageError
-from tuner.kernel.functions import arguments_for
+from tuner.kernel.functions import arguments_for, first_line, location
 
 CALLERS = "callers"
 """Folder beside ``caller.py``: a file for each program that answers now."""
@@ -331,10 +330,5 @@ def _plain(array: Any) -> Any:
 def _where(error: BaseException, function: Callable[..., Any]) -> str:
     """Return an exception in one line, with the line of the function that it came from."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if code and frame.filename == code.co_filename
-    ]
-    text = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}: {text}" if lines else text
+    where = location(error, Path(code.co_filename)) if code else ""
+    return ": ".join(filter(None, (where, first_line(error))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.api.caller import CALLERS, TO_KEEP, asks_its_program, caller_file
+from tuner.api.caller import TO_KEEP, asks_its_program, caller_file
 from tuner.api.description import Described
 from tuner.core import paths
 from tuner.core.errors import KernelError, SpaceError, TunerError, UsageError
@@ -52,7 +53,7 @@ def contents(described: Described) -> dict[str, Any]:
 def kept(described: Described, database: Path, used: Callable[[], bool]) -> Iterator[KernelSpec]:
     """Return the kernel from a folder beside the database: equal calls have the same one.
 
-    A folder that is new is removed where the block fails before it is used.
+    A folder that is new is removed where the block fails before it is used, unless another call uses it.
 
     Raises:
         UsageError: the file is wrong.
@@ -65,16 +66,22 @@ def kept(described: Described, database: Path, used: Callable[[], bool]) -> Iter
         digest.update(content if isinstance(content, bytes) else np.ascontiguousarray(content).data)
     folder = database.absolute().parent / KERNELS / f"{described.draft.name}-{digest.hexdigest()[:12]}"
     new = not (folder / next(iter(files))).is_file()
+    if new:
+        write(folder, files)
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        if new:
-            write(folder, files)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_SH)
         yield loaded(folder / next(iter(files)))
     except BaseException:
-        if new and not used() and not any((folder / CALLERS).glob("*")):
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
+        with suppress(OSError):
+            if new and not used():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
                 folder.parent.rmdir()
         raise
+    finally:
+        os.close(lock)
 
 
 def loaded(file: Path) -> KernelSpec:

@@ -106,7 +106,8 @@ def rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) 
         given = real + 1j * imag
     else:
         given = array * (1.0 + UNIT * random.standard_normal(array.shape))
-        given += (SMALLEST["float32"] if tied else 0.0) * random.standard_normal(array.shape)
+        if tied:
+            given += SMALLEST["float32"] * random.standard_normal(array.shape)
     given.flags.writeable = False
     return given
 
