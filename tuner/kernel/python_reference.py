@@ -119,16 +119,13 @@ def run_function(
         call_s += DRAWING_S * sum(map(np.size, exact.values()))
         if not probes and call_s * PROBES <= PROBING_S:
             probes = PROBES
-        probes = min(probes, 1 if further else PROBES) if missing else 0
-        probes = 1 if integers else probes
+        probes = 1 if integers else min(probes, 1 if further else PROBES) if missing else 0
         squares, random = {name: np.zeros(first[name][0].shape) for name in missing}, np.random.default_rng(0)
         for _ in range(probes):
-            probed = call(
-                {
-                    name: rounded(array, of[name].dtype, random, tied=bool(integers))
-                    for name, array in exact.items()
-                }
-            )
+            off = {
+                name: rounded(one, of[name].dtype, random, tied=bool(integers)) for name, one in exact.items()
+            }
+            probed = call(off)
             for name in missing:
                 with np.errstate(all="ignore"):
                     squares[name] += np.abs((probed[name][0] - first[name][0]) / UNIT) ** 2
@@ -136,11 +133,8 @@ def run_function(
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
         told = dict(terms or {})
-        unknown = {
-            name: first[name][0]
-            for name in floats
-            if name not in told and not reduction and (probes or name not in missing)
-        }
+        asked = floats if probes else [name for name in floats if name not in missing]
+        unknown = {name: first[name][0] for name in asked if name not in told and not reduction}
         if unknown:
             told |= terms_of(
                 lambda given: {name: call(given)[name][0] for name in unknown}, exact, of, unknown
