@@ -132,7 +132,7 @@ def test_the_host_finds_what_is_left_out(right: str, wrong: str, tmp_path: Path)
     try:
         error = worst("register_tiled-float32-nn", iter(SIZES), tmp_path, edit)
     except KernelFault as fault:
-        assert "behind an array" in str(fault)
+        assert "outside an array" in str(fault)
     else:
         assert error > 1
 

@@ -208,11 +208,11 @@ def difference(
     index = tuple(int(i) for i in np.argwhere(~right)[0])
     where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
     wrong = int(right.size - right.sum())
-    first = array.elements.reshape(tensor.shape)[index].tobytes()
-    as_before = tensor.role == "output" and first == b"\xff" * len(first)
+    unwritten = not array.is_set(int(np.ravel_multi_index(index, tensor.shape)) if index else 0)
+    found = "not written" if unwritten else got[index]
     return (
-        f"{tensor.name}[{where}] {wrong_text(got[index], expected.value[index], wrong, right.size)}",
-        UNWRITTEN if as_before and not right.any() else "",
+        f"{tensor.name}[{where}] {wrong_text(found, expected.value[index], wrong, right.size)}",
+        UNWRITTEN if unwritten and not right.any() else "",
     )
 
 

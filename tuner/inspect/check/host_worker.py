@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected, as_output, disagreement, in_full
-from tuner.kernel.render import render_launch
+from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch
@@ -90,6 +91,8 @@ class _Runner:
 
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
+        self._unset: HostKernel | None = None
+        """Of a configuration's launches, the first that reads what nothing has written."""
         self._compiled: dict[tuple[str, str, tuple[tuple[str, str], ...]], HostKernel] = {}
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
@@ -134,6 +137,7 @@ class _Runner:
     ) -> HostResult:
         """Run a configuration, and compare what it does; magnitudes are estimated where it looks wrong without."""
         memory = data.memory()
+        self._unset = None
         self._run_configuration(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
@@ -151,7 +155,8 @@ class _Runner:
                         return HostResult(undecided=error.problem)
                     one = expected[tensor.name]
                 if wrong:
-                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1])
+                    remedy = wrong[1] or (self._unset.unset() if self._unset else "")
+                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", remedy)
         return HostResult()
 
     def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
@@ -224,7 +229,7 @@ class _Runner:
         for buffer in plan.scratch:
             memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed or buffer.zeroed_once:
-                memory[buffer.name].elements[:] = 0
+                memory[buffer.name].fill(np.zeros(buffer.count))
         for launch in plan.launches:
             self._run(specs[launch.code], launch, problem, configuration, memory)
         for buffer in plan.scratch:
@@ -279,17 +284,20 @@ class _Runner:
         configuration: Configuration,
         memory: Mapping[str, HostArray],
     ) -> None:
-        if launch.cluster is not None or launch.cooperative or launch.needs_cluster_order:
-            raise NotForHost("it launches clusters, or synchronises its grid")
+        if launch.cluster is not None or launch.needs_cluster_order:
+            raise NotForHost("it launches clusters")
         if any(kind == "map" for kind, _, _ in launch.arguments):
             raise NotForHost("it takes tensor maps")
         compiled = self._compile(spec, problem, configuration)
         for variable, tensor, _ in launch.constants:
             compiled.fill(variable, memory[tensor])
-        schedule = Schedule(resident=1 << 20) if launch.resident else Schedule(0, RESIDENT, shuffled=True)
-        compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *launch_arguments(launch, memory))
-        for array in in_structs(launch, memory):
-            array.check()
+        together = launch.resident or launch.cooperative
+        schedule = Schedule(resident=1 << 20) if together else Schedule(0, RESIDENT, shuffled=True)
+        arguments = launch_arguments(launch, memory)
+        others = in_structs(launch, memory)
+        compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments, others=others)
+        if self._unset is None and compiled.reads_unset:
+            self._unset = compiled
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
@@ -297,9 +305,19 @@ class _Runner:
             folder = self._request.folder / str(len(self._compiled))
             include = (spec.template.parent, *self._kernel.include)
             filled = [variable for variable, _ in spec.constants]
-            kernel = HostKernel(source, entry, folder, include, variables=filled)
+            kernel = HostKernel(
+                source, entry, folder, include, variables=filled, options=self._kernel.compile_options,
+                place=partial(self._place, spec, problem, configuration),
+            )
             self._compiled[source, entry, spec.constants] = kernel
         return self._compiled[source, entry, spec.constants]
+
+
+    def _place(self, spec: LaunchSpec, problem: Problem, configuration: Configuration, line: int) -> str:
+        """Return where a line of a rendered template comes from."""
+        lines = line_map(self._kernel, spec, problem, self._request.gpu, configuration)
+        place = lines.location(line) if lines is not None else None
+        return f"{place.name}:{place.line}" if place else f"line {line} of the rendered {spec.template.name}"
 
 
 def main() -> None:

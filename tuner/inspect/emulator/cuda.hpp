@@ -31,7 +31,8 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define EMULATOR_SEEN __attribute__((externally_visible))
 // All of a library's thread_local variables lie in one segment, those of templates too: GCC leaves their sections out.
-#define __shared__ static thread_local
+// What is `extern` is dynamic: host.py lets its names mean `emulator_dynamic`.
+#define __shared__ thread_local
 
 // Vectors of two, three and four numbers: with the alignments of those of two and four.
 #define EMULATOR_VECTORS(name, type, of_two, of_four)                                   \
@@ -75,7 +76,8 @@ namespace emulator {
 [[noreturn]] void stop(const char* why);
 #define assert(holds) ((holds) ? void(0) : emulator::stop("assert(" #holds ") does not hold"))
 
-__shared__ unsigned char something;  // the segment must exist
+static __shared__ unsigned char something;  // the segment must exist
+constexpr std::size_t DYNAMIC_ROOM = 256 << 10, BESIDE = 16 << 10;  // bytes; those around shared variables are no one's
 
 template <typename To, typename From>
 To bits_as(From from) {
@@ -103,7 +105,7 @@ void end_atomic();
 
 // Calls a kernel with the values that its arguments' addresses point to, as a launch on the GPU does.
 template <typename... P, std::size_t... I>
-void call(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
+__attribute__((no_sanitize("thread"))) void call(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
     kernel(*static_cast<std::remove_cv_t<P>*>(arguments[I])...);
 }
 template <typename... P>

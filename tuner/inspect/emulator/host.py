@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import os
 import re
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,28 @@ STALE_S = 86400.0
 _REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
 FLAGS = (
     *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
-    *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-D__CUDACC_RTC__"),
+    *("-fsanitize=alignment,thread", "-fsanitize-undefined-trap-on-error", "-fno-extern-tls-init", "-g1"),
+    "-D__CUDACC_RTC__",
 )
+UNSEEN = "-fno-sanitize=thread"
+"""For what is no kernel: its accesses are not looked at."""
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
+_RENDERED = "rendered"
+"""What the lines of a source belong to that does not name a file."""
+_BEFORE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
+"""Room beside a library's shared variables, which is before them; in an object behind it."""
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _ARCHITECTURE = re.compile(
     r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
 )
-_DYNAMIC = re.compile(
-    r"^([ \t]*)extern (?=[^\n]*__shared__)(?:(?:__shared__|(?:__align__|alignas)\(\d+\)) )+([\w ]+) (\w+)\[\];",
-    re.MULTILINE,
-)
-_SHARED = re.compile(
-    r"(?:\bstatic\s+)?\b__shared__\s+(?:static\s+)?((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)*)"
-)
+_SHARED = re.compile(r"\b__shared__\s+((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)+)")
 """With what g++ has in another order: the emulator's word for it is a storage class."""
+_DYNAMIC = re.compile(
+    r"\bextern\b[^;\"]*\b__shared__\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;|\b__shared__\s+extern\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;"
+)
+_NOT_FOUND = re.compile(r"undefined symbol: (\w+)")
 _C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
 """Before a variable C++ takes it for a declaration."""
 _NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
@@ -89,7 +95,7 @@ class Schedule:
 
 
 class HostArray:
-    """An array that ends where its pages end, but for what the alignment leaves; behind them nothing may be touched.
+    """An array whose accesses are looked at, in the midst of memory that may not be touched.
 
     Args:
         count: number of elements, which start as NaNs.
@@ -98,7 +104,10 @@ class HostArray:
         name: what a message calls it.
     """
 
-    _BESIDE = 0x5A
+    _REACH = 16 << 20
+    """Bytes before and behind it where nothing else lies, as ``machine.cpp`` has it: what is touched there is meant for
+    it."""
+    _numbers = itertools.count()
 
     def __init__(self, count: int, dtype: str, alignment: int = 1, name: str = "an array") -> None:
         self.dtype = dtype
@@ -106,28 +115,44 @@ class HostArray:
         element = np.dtype(in_memory(dtype))
         size = count * element.itemsize
         room = -(-(size + 256) // mmap.PAGESIZE) * mmap.PAGESIZE
-        whole = np.frombuffer(mmap.mmap(-1, room + mmap.PAGESIZE), np.uint8)
-        behind = ctypes.c_void_p(whole.ctypes.data + room)
-        if ctypes.CDLL(None).mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0):
-            raise OSError("mprotect has failed")
+        whole = np.frombuffer(mmap.mmap(-1, room + 2 * self._REACH, mmap.MAP_PRIVATE), np.uint8)
+        for beside in (whole.ctypes.data, whole.ctypes.data + self._REACH + room):
+            if ctypes.CDLL(None).mprotect(ctypes.c_void_p(beside), ctypes.c_size_t(self._REACH), 0):
+                raise OSError("mprotect has failed")
+        middle = whole[self._REACH :][:room]
         start = (room - size) // alignment * alignment
-        self._beside = (whole[:start], whole[start + size : room])
+        self._beside = (middle[:start], middle[start + size :])
+        self._filler = next(self._numbers) % 251 + 1
+        """Beside it, another number than beside other arrays: what is copied from one to the other shows."""
         for part in self._beside:
-            part[:] = self._BESIDE
-        self.elements: npt.NDArray[Any] = whole[start : start + size].view(element)
-        whole[start : start + size] = 0xFF
+            part[:] = self._filler
+        self.elements: npt.NDArray[Any] = middle[start : start + size].view(element)
+        middle[start : start + size] = 0xFF
+        self.set = np.zeros(size, np.uint8)
+        """1 for each byte that something has written."""
 
     @property
     def numbers(self) -> npt.NDArray[Any]:
         """A copy of what it holds; bfloat16 as float32."""
         return from_bfloat16(self.elements) if self.dtype == "bfloat16" else self.elements.copy()
 
-    def fill(self, numbers: npt.NDArray[Any]) -> None:
+    def fill(self, numbers: npt.ArrayLike) -> None:
         """Store numbers, rounded to the dtype."""
+<<<<<<< HEAD
         self.elements[:] = encoded(numbers, self.dtype)
+=======
+        given = np.asarray(numbers)
+        self.elements[:] = to_bfloat16(given) if self.dtype == "bfloat16" else given
+        self.set[:] = 1
+
+    def is_set(self, index: int) -> bool:
+        """Return whether something has written an element."""
+        size = self.elements.itemsize
+        return bool(self.set[index * size :][:size].all())
+>>>>>>> 3fc93955 (The CPU run sees every access: outside of arrays and of shared memory by element and source line, what nothing has written, every spelling of dynamic shared memory)
 
     def check(self) -> None:
-        """Require that nothing was written beside it.
+        """Require that nothing was written beside it, in a way that nobody has seen.
 
         Raises:
             KernelFault: something was.
@@ -135,11 +160,34 @@ class HostArray:
         for where, part in zip(
             ("before the first element", "after the last element"), self._beside, strict=True
         ):
-            if not (part == self._BESIDE).all():
+            if not (part == self._filler).all():
                 raise KernelFault(f"a write {where} of {self.name}")
 
 
 Dimensions = int | tuple[int, int, int]
+
+
+class _Access(ctypes.Structure):
+    """As ``machine.cpp`` has it."""
+
+    _fields_ = [
+        ("at", ctypes.c_ulong), ("line", ctypes.c_ulong), ("thread", ctypes.c_uint), ("array", ctypes.c_short),
+        ("bytes", ctypes.c_ushort), ("kind", ctypes.c_uint),
+    ]  # fmt: skip
+
+
+class _Seen(ctypes.Structure):
+    """As ``machine.cpp`` has it."""
+
+    _fields_ = [
+        ("arrays", ctypes.c_void_p), ("count", ctypes.c_ulong), ("accesses", ctypes.c_void_p),
+        ("most", ctypes.c_ulong), ("length", ctypes.c_ulong), ("fault", _Access), ("unset", _Access),
+        ("base", ctypes.c_ulong), ("section", ctypes.c_ulong), ("dynamic", ctypes.c_ulong),
+    ]  # fmt: skip
+
+
+NOWHERE, DYNAMIC, STATIC = -3, -2, -1
+"""Instead of an array's number, as in ``machine.cpp``: no array, dynamic and static shared memory."""
 
 
 class HostKernel:
@@ -152,6 +200,8 @@ class HostKernel:
         include: folders of its own headers.
         objects: what is linked with it.
         variables: that :meth:`fill` fills, as C++ has them or mangled.
+        options: for NVRTC, of which macros are kept.
+        place: name of the file and line that a line of the source comes from, where the source does not say it.
 
     Raises:
         NotForHost: it does not compile.
@@ -165,6 +215,8 @@ class HostKernel:
         include: Sequence[Path] = (),
         objects: Sequence[Path] = (),
         variables: Sequence[str] = (),
+        options: Sequence[str] = (),
+        place: Callable[[int], str] = str,
     ) -> None:
         places = "".join(
             f'extern "C" EMULATOR_SEEN void* variable_{number}() {{ return (void*)&({name}); }}\n'
@@ -172,11 +224,11 @@ class HostKernel:
             for number, name in enumerate(map(function_name, variables))
         )
         text = (
-            f'#include "cuda.hpp"\n{for_host(source)}\n{places}'
+            f'#include "cuda.hpp"\n{_BEFORE}#line 1 "{_RENDERED}"\n{for_host(source)}\n#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
-            'extern "C" EMULATOR_SEEN unsigned char* shared() { return &emulator::something; }\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
+<<<<<<< HEAD
         file, library = folder / "kernel.cpp", folder / "kernel.so"
         file.write_text(text)
         for name in hosts_of_cuda(source, include):
@@ -186,9 +238,28 @@ class HostKernel:
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
         _compile(*LINKED, *folders, "-o", library, file, *objects, machine() / "machine.so", "-lgcc")
         self._library = ctypes.CDLL(str(library))
+=======
+        self._file, library = folder / "kernel.cpp", folder / "kernel.so"
+        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include")]
+        words = [*LINKED, *_macros(options), *folders, "-o", library, self._file, *objects]
+        dynamic = [name for pair in _DYNAMIC.findall(source) for name in pair if name]
+        while True:
+            self._file.write_text(text + _shared_places(dynamic))
+            _compile(*words, machine() / "behind.o", machine() / "machine.so", "-lgcc")
+            try:
+                self._library = ctypes.CDLL(str(library))
+                break
+            except OSError as error:  # names of dynamic shared memory that macros or namespaces hide
+                missing = _NOT_FOUND.search(str(error))
+                if missing is None or missing[1] in dynamic:
+                    raise NotForHost(str(error)) from None
+                dynamic.append(missing[1])
+>>>>>>> 3fc93955 (The CPU run sees every access: outside of arrays and of shared memory by element and source line, what nothing has written, every spelling of dynamic shared memory)
         self._library.launch.restype = ctypes.c_char_p
-        self._library.shared.restype = ctypes.c_void_p
+        self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
+        self._place = place
+        self._seen, self._arrays = _Seen(), list[HostArray]()
 
     def fill(self, variable: str, array: HostArray) -> None:
         """Fill a variable with an array's content.
@@ -210,8 +281,9 @@ class HostKernel:
         shared_bytes: int,
         schedule: Schedule,
         *arguments: HostArray | np.generic,
-    ) -> None:
-        """Run it to its end.
+        accesses: npt.NDArray[Any] | None = None,
+    ) -> int:
+        """Run it to its end, and return how many of its accesses are in ``accesses``.
 
         Raises:
             KernelFault: it did what it may not, or waits for ever.
@@ -226,20 +298,125 @@ class HostKernel:
             (ctypes.c_uint * 3)(*((given, 1, 1) if isinstance(given, int) else given))
             for given in (grid, block)
         ]
+        self._arrays = [argument for argument in arguments if isinstance(argument, HostArray)]
+        table = np.array(
+            [(one.elements.ctypes.data, one.elements.nbytes, one.set.ctypes.data) for one in self._arrays],
+            np.uint64,
+        )
+        self._seen = seen = _Seen(arrays=table.ctypes.data, count=len(table))
+        if accesses is not None:
+            seen.accesses, seen.most = accesses.ctypes.data, len(accesses)
         numbers = (shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
         library = self._library
         fault = library.launch(
             library.body,
             pointers,
-            ctypes.c_void_p(library.shared()),
+            ctypes.c_void_p(library.places()),
             *dimensions,
             *map(ctypes.c_uint, numbers),
+            ctypes.byref(seen),
         )
         if fault is not None:
-            raise KernelFault(fault.decode())
-        for argument in arguments:
-            if isinstance(argument, HostArray):
-                argument.check()
+            where = self._where(seen.fault.line)
+            said = self._outside(fault.decode(), seen.fault, shared_bytes)
+            raise KernelFault(f"{said}, {where}" if where else said)
+        for array in self._arrays:
+            array.check()
+        return int(seen.length)
+
+    def _outside(self, what: str, access: _Access, shared_bytes: int) -> str:
+        """Return what a fault was, and which element it touched."""
+        if access.array >= 0:
+            array = self._arrays[access.array]
+            first, end = access.at - array.elements.ctypes.data, array.elements.nbytes
+            first = end if 0 <= first < end else first
+            return f"{what} an array: {array.name}[{first // array.elements.itemsize}] of {array.elements.size}"
+        if access.array == DYNAMIC:
+            first = max(access.at - self._seen.dynamic, min(shared_bytes, access.at - self._seen.dynamic + access.bytes - 1))
+            return f"{what} dynamic shared memory: byte {first} of the {shared_bytes} that the launch asks for"
+        return f"{what} shared memory" if access.array == STATIC else what
+
+    @property
+    def reads_unset(self) -> bool:
+        """Whether the last run has read what nothing had written."""
+        return bool(self._seen.unset.line)
+
+    def unset(self) -> str:
+        """Return where the last run has first read what nothing had written, and what to do; empty if not known."""
+        access = self._seen.unset
+        where = self._where(access.line)
+        if not where:
+            return ""
+        if access.array >= 0:
+            array = self._arrays[access.array]
+            index = (access.at - array.elements.ctypes.data) // array.elements.itemsize
+            return f"{where} reads {array.name}[{index}] before anything is written there"
+        name = self._shared_name(access.at - self._seen.section) if access.array == STATIC else ""
+        what = f"{name} in shared memory" if name else "shared memory"
+        return f"{where} reads {what} before anything is written there: is a barrier missing?"
+
+    def _shared_name(self, offset: int) -> str:
+        """Return the variable at a place of the segment of shared memory, as the kernel has it; empty if not known."""
+        for line in _said_by("nm", "-C", "-S", str(self._file.with_suffix(".so"))):
+            start, size, kind, name = [*line.split(maxsplit=3), "", "", "", ""][:4]
+            if kind in "bBdD" and kind and int(start, 16) <= offset < int(start, 16) + int(size, 16):
+                return name.rpartition("::")[2]
+        return ""
+
+    def _where(self, line: int) -> str:
+        """Return file and line of an address in the code; empty if not known."""
+        return self.lines([line - self._seen.base])[0] if line else ""
+
+    def lines(self, offsets: Sequence[int]) -> list[str]:
+        """Return file and line of places in the library, each behind a call; empty texts for what is not known."""
+        words = [hex(offset - 1) for offset in offsets]
+        told: list[list[str]] = []
+        for text in _said_by("addr2line", "-a", "-i", "-e", str(self._file.with_suffix(".so")), *words):
+            if text.startswith("0x"):
+                told.append([])
+            else:
+                told[-1].append(text.partition(" (")[0])
+        return [self._own_line(frames) for frames in told] or [""] * len(offsets)
+
+    def _own_line(self, frames: Sequence[str]) -> str:
+        """Return the first of some places that is not the emulator's."""
+        for frame in frames:
+            file, _, line = frame.rpartition(":")
+            if not line.isdecimal() or Path(file).is_relative_to(machine()):
+                continue
+            if Path(file).name == _RENDERED:
+                return self._place(int(line))
+            return f"{Path(file).name}:{line}"
+        return ""
+
+
+def _said_by(*words: str) -> list[str]:
+    """Return what a program of the compiler's prints; nothing if there is none."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return done.stdout.splitlines()
+
+
+def _macros(options: Sequence[str]) -> list[str]:
+    """Return those of NVRTC's options that define macros, as g++ has them."""
+    return re.findall(r"(?:^|\s)(?:-D|--define-macro=|-U|--undefine-macro=)\s?\S+", " ".join(options))
+
+
+def _shared_places(dynamic: Sequence[str]) -> str:
+    """Return code that tells where shared memory is; names of dynamic shared memory mean the same room."""
+    room = "alignas(128) thread_local unsigned char emulator_dynamic[emulator::DYNAMIC_ROOM];\n"
+    names = "".join(
+        f'asm(".globl {name}\\n.type {name}, @tls_object\\n.set {name}, emulator_dynamic");\n' for name in dynamic
+    )
+    return (
+        (f'extern "C" {{ EMULATOR_SEEN {room}}}\n{names}' if dynamic else "")
+        + 'extern "C" EMULATOR_SEEN unsigned char* const* places() {\n'
+        "    static unsigned char* both[2];\n    both[0] = &emulator::something;\n"
+        + ("    both[1] = emulator_dynamic;\n" if dynamic else "")
+        + "    return both;\n}\n"
+    )
 
 
 def launch_arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray | np.generic]:
@@ -258,7 +435,7 @@ def in_structs(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArra
 
 def compile_object(source: Path, to: Path) -> Path:
     """Compile C++ that begins with ``cuda.hpp``, to be linked with kernels, and return ``to``."""
-    _compile("-c", f"-I{machine()}", "-o", to, source)
+    _compile("-c", UNSEEN, f"-I{machine()}", "-o", to, source)
     return to
 
 
@@ -324,8 +501,10 @@ def _build_machine(folder: Path) -> Path:
             shutil.copytree(source, folder / name)
         else:
             shutil.copy(source, folder)
+    (folder / "behind.cpp").write_text(_BEFORE)
+    _compile("-c", "-o", folder / "behind.o", folder / "behind.cpp")
     _compile("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
-    _compile("-shared", "-o", folder / "machine.so", folder / "machine.cpp")
+    _compile("-shared", UNSEEN, "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")
     return folder
 
 
@@ -341,28 +520,28 @@ def code_of(source: str, *, lines_stay: bool = False) -> str:
 
 
 def for_host(source: str) -> str:
-    """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``.
+    """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``; lines stay where they are.
 
     Where the code depends on the architecture, the oldest GPU's is taken.
     """
-    source = _ARCHITECTURE.sub(lambda match: match[2] or "", code_of(source))
-    source = _C_VARIABLE.sub("", source)
-    source = _SHARED.sub(r"\1__shared__ ", _DYNAMIC.sub(_dynamic, source))
+    source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
+    source = _SHARED.sub(r"\1__shared__ ", _C_VARIABLE.sub("", source))
     return _FUNCTION.sub(_without_ptx, source)
 
 
-def _dynamic(declaration: re.Match[str]) -> str:
-    """Let each block have its own, also where the name is one for all functions."""
-    indented, kind, name = declaration.groups()
-    memory = f"reinterpret_cast<{kind}*>(emulator::dynamic_shared())"
-    return f"{indented}{kind}* const {name} = {memory};" if indented else f"#define {name} {memory}"
+def _of_the_oldest(code: re.Match[str]) -> str:
+    kept = code[2] or ""
+    before = code[0][: code.start(2) - code.start()].count("\n") if kept else 0
+    return "\n" * before + kept + "\n" * (code[0].count("\n") - before - kept.count("\n"))
 
 
 def _without_ptx(function: re.Match[str]) -> str:
-    if not re.search(r"\basm\b", function["short"] or function["long"]):
+    body = function["short"] or function["long"]
+    if not re.search(r"\basm\b", body):
         return function[0]
     names = _NAME.findall(function["parameters"])
     given = function["given"] or ""
     if function["own"]:
         given = f"<{', '.join(parameter.split()[-1] for parameter in function['own'].split(','))}>"
-    return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); }}"
+    lines = "\n" * function[0][len(function["head"]) :].count("\n")
+    return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); {lines}}}"

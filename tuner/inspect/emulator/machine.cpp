@@ -3,13 +3,18 @@
 // Not an exact machine but a hostile one. Which block and which thread goes on is drawn from a seed, so that they
 // overtake each other in ways that a GPU might once in a million runs. An asynchronous copy happens at once, or as late
 // as the rules allow, by the toss of a coin. So a wait that is missing, a stage that is filled again too early and a
-// barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs, and a signal from
-// memory that may not be touched, or from an address that is no multiple of the access, ends the run.
+// barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs.
+//
+// The compiler calls `__tsan_read4` and the like before each access of a kernel to memory (-fsanitize=thread, without its
+// library). One outside of the arrays and of shared memory ends the run, as do a signal from memory that may not be
+// touched, or from an address that is no multiple of the access. The first read of memory that nothing has set is kept: it
+// may be why a result is wrong.
 //
 // A kernel's shared variables are its library's thread-local segment, which is exchanged whenever another block goes on.
 // The whole grid is one cluster.
 #include "cuda.hpp"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -69,15 +74,34 @@ struct Shown {  // by a lane to its warp
     alignas(8) unsigned char bytes[48];
 };
 
-struct Thread;
-struct alignas(128) Line {
-    unsigned char bytes[128];
+// What the machine is told of memory, and what it tells of a run: as host.py has them.
+struct Array {
+    unsigned char* begin;
+    unsigned long bytes;
+    unsigned char* set;  // of each byte whether something was written there
 };
+struct Access {
+    unsigned long at, line;      // addresses: of memory, and in the code behind the access
+    unsigned int thread;         // counted over all blocks
+    short array;                 // its number; below 0 for shared memory
+    unsigned short bytes;
+    unsigned int kind;           // 1 if it writes, 2 if it is atomic
+};
+struct Seen {
+    const Array* arrays;
+    unsigned long count;
+    Access* accesses;  // those of the run, up to `most`
+    unsigned long most, length;
+    Access fault, unset;  // where the run has ended; the first read of what nothing has set
+    unsigned long base, section, dynamic;  // where the library's code and shared memory lie
+};
+constexpr short NOWHERE = -3, DYNAMIC = -2, STATIC = -1;  // instead of an array's number
+constexpr long REACH = 16 << 20;  // around an array nothing else lies: what is touched there is meant for it
 
+struct Thread;
 struct Block {
     unsigned int number;
-    std::vector<unsigned char> shared;  // the section, while another block's is loaded
-    std::vector<Line> dynamic_shared;
+    std::vector<unsigned char> shared, set;  // the section, while another block's is loaded; which bytes were written
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting all;
     std::vector<Meeting> warps;
@@ -99,12 +123,16 @@ struct Thread {
     bool done = false;
     bool holds = false;  // what it has said at a barrier that counts
     long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
+    Access latest{};
     Groups copies, stores;
 };
 
 static std::vector<std::unique_ptr<Block>> running;
 static std::vector<std::unique_ptr<char[]>> spare_stacks;
 static unsigned char* section[2];  // where the kernel's shared variables lie: from the first address to the second
+static unsigned char* dynamic[3];  // among them dynamic shared memory: its beginning, its end, that of the room for it
+static Seen* seen_here;
+static bool atomic;                // an atomic operation is under way
 static Block* loaded;              // whose shared variables are in the section
 static Thread* current;
 static jmp_buf scheduler;
@@ -122,12 +150,70 @@ static sigjmp_buf escape;
     siglongjmp(escape, 1);
 }
 
-void stop(const char* why) { fail(why); }
+void stop(const char* why) { fail_at(why, current->latest); }
 
-static void on_signal(int number) {
-    fail(number == SIGILL   ? "an address that is no multiple of its access"
-         : number == SIGFPE ? "a division of integers by zero"
-                            : "an access behind an array");
+[[noreturn]] static void fail_at(const char* what, const Access& access) {
+    seen_here->fault = access;
+    fail(what);
+}
+
+static void on_signal(int number, siginfo_t* told, void*) {
+    const auto at = reinterpret_cast<unsigned long>(told->si_addr);
+    if (number == SIGILL || number == SIGFPE) {  // at an instruction
+        fail_at(number == SIGILL ? "an address that is no multiple of its access" : "a division of integers by zero",
+                {0, at + 1, 0, NOWHERE, 0, 0});
+    }
+    const Access latest = current != nullptr ? current->latest : Access{};
+    fail_at(at < 4096 ? "an access through a null pointer" : "an access outside all arrays",
+            at - latest.at < latest.bytes ? latest : Access{at, 0, 0, NOWHERE, 0, 0});
+}
+
+// Takes note of an access to memory that begins somewhere, and ends the run if the access is not inside.
+static void take_note(Access& access, const unsigned char* begin, unsigned long bytes, unsigned char* set) {
+    const unsigned long offset = access.at - reinterpret_cast<unsigned long>(begin);
+    if (seen_here->length < seen_here->most) {
+        seen_here->accesses[seen_here->length++] = access;
+    }
+    if (offset >= bytes || offset + access.bytes > bytes) {
+        fail_at(access.kind & 1 ? "a write outside" : "a read outside", access);
+    }
+    if (access.kind & 1) {
+        std::memset(set + offset, 1, access.bytes);
+    } else if (!(set[offset] && set[offset + access.bytes - 1]) && seen_here->unset.line == 0) {
+        seen_here->unset = access;
+    }
+}
+
+static void touch(const void* where, std::size_t bytes, bool writes, const void* line) {
+    if (current == nullptr) {  // a library is loaded
+        return;
+    }
+    const auto* const at = static_cast<const unsigned char*>(where);
+    Block& block = *current->block;
+    Access& access = current->latest = {reinterpret_cast<unsigned long>(at), reinterpret_cast<unsigned long>(line),
+                                        block.number * static_cast<unsigned int>(block.threads.size()) + current->number,
+                                        NOWHERE, static_cast<unsigned short>(bytes),
+                                        static_cast<unsigned int>(writes | atomic << 1)};
+    for (unsigned long i = 0; i < seen_here->count; ++i) {
+        const Array& array = seen_here->arrays[i];
+        if (at - array.begin >= -REACH && at - array.begin < static_cast<long>(array.bytes) + REACH) {
+            access.array = static_cast<short>(i);
+            return take_note(access, array.begin, array.bytes, array.set);
+        }
+    }
+    if (at >= dynamic[0] && at < dynamic[2]) {
+        access.array = DYNAMIC;
+        return take_note(access, dynamic[0], dynamic[1] - dynamic[0], block.set.data() + (dynamic[0] - section[0]));
+    }
+    if (at >= section[0] - BESIDE && at < section[1] + BESIDE) {
+        access.array = STATIC;
+        take_note(access, section[0], section[1] - section[0], block.set.data());
+    }
+}
+
+static void touch_copy(const void* to, const void* from, std::size_t bytes, const void* line) {
+    touch(from, bytes, false, line);
+    touch(to, bytes, true, line);
 }
 
 static bool toss() { return random_bits() % 2; }
@@ -235,15 +321,15 @@ static void check_multiple(const void* address, std::size_t of) {
     }
 }
 
-// Sets `section` to the thread-local segment, of whichever library, that holds a variable.
+// Sets `section` to the thread-local segment, of whichever library, that holds a variable, but for what lies around it.
 static void find_section(unsigned char* variable) {
     const auto look = [](dl_phdr_info* library, std::size_t, void* variable) {
         auto* const start = static_cast<unsigned char*>(library->dlpi_tls_data);
         for (int i = 0; start != nullptr && i < library->dlpi_phnum; ++i) {
             const auto& segment = library->dlpi_phdr[i];
             if (segment.p_type == PT_TLS && variable >= start && variable < start + segment.p_memsz) {
-                section[0] = start;
-                section[1] = start + segment.p_memsz;
+                section[0] = start + BESIDE;
+                section[1] = start + segment.p_memsz - BESIDE;
                 return 1;
             }
         }
@@ -252,26 +338,32 @@ static void find_section(unsigned char* variable) {
     dl_iterate_phdr(look, variable);
 }
 
-static std::size_t static_bytes() { return section[1] - section[0]; }
+// Copies what a block has of the section, without the room for dynamic shared memory that no launch has asked for.
+static void exchange(unsigned char* to, const unsigned char* from) {
+    const auto copy = [=](const unsigned char* first, const unsigned char* last) {
+        std::memcpy(to + (first - section[0]), from + (first - section[0]), last - first);
+    };
+    copy(section[0], dynamic[1]);
+    copy(dynamic[2], section[1]);
+}
 
 static void load(Block* block) {
     if (loaded == block) {
         return;
     }
     if (loaded != nullptr) {
-        std::memcpy(loaded->shared.data(), section[0], static_bytes());
+        exchange(loaded->shared.data(), section[0]);
     }
-    std::memcpy(section[0], block->shared.data(), static_bytes());
+    exchange(section[0], block->shared.data());
     loaded = block;
 }
 
-static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
+static void begin_block(unsigned int number) {
     auto block = std::make_unique<Block>();
     const unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
     block->number = number;
-    block->shared.assign(static_bytes(), 0xff);  // NaN in every type, so that it shows
-    block->dynamic_shared.resize(dynamic_bytes / sizeof(Line) + 2);
-    std::memset(block->dynamic_shared.data(), 0xff, block->dynamic_shared.size() * sizeof(Line));
+    block->shared.assign(section[1] - section[0], 0xff);  // NaN in every type, so that it shows
+    block->set.resize(section[1] - section[0]);
     block->all.alive = static_cast<int>(threads);
     block->warps.resize((threads + 31) / 32);
     block->lanes.resize(threads);
@@ -291,13 +383,8 @@ static void begin_block(unsigned int number, std::size_t dynamic_bytes) {
     running.push_back(std::move(block));
 }
 
-static void end_block(std::size_t number, std::size_t dynamic_bytes) {
+static void end_block(std::size_t number) {
     Block& block = *running[number];
-    const unsigned char* memory = block.dynamic_shared.data()->bytes;
-    const std::size_t room = block.dynamic_shared.size() * sizeof(Line);
-    if (std::any_of(memory + dynamic_bytes, memory + room, [](unsigned char byte) { return byte != 0xff; })) {
-        fail("a write behind the dynamic shared memory");
-    }
     for (auto& thread : block.threads) {
         spare_stacks.push_back(std::move(thread->stack));
     }
@@ -322,17 +409,31 @@ static void go_on(Thread* thread) {
     setcontext(&context);
 }
 
-static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_bytes, std::size_t resident) {
+// Fails where a thread waits at a barrier; if none does, where one asks again and again.
+[[noreturn]] static void stand_still() {
+    Access last{};
+    for (const auto& block : running) {
+        for (const auto& thread : block->threads) {
+            if (!thread->done && (last.line == 0 || thread->latest.at == 0)) {
+                last = thread->latest;
+            }
+        }
+    }
+    last.array = NOWHERE;
+    fail_at("a standstill: threads wait for what nobody does", last);
+}
+
+static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
     std::vector<Thread*> turn;
     std::size_t next = 0;
     long long before = -1;
     for (std::size_t idle = 0; next < order.size() || !running.empty(); idle = before == happened ? idle + 1 : 0) {
         before = happened;
         if (idle > 1000 + 30 * running.size()) {
-            fail("a standstill: threads wait for what nobody does");
+            stand_still();
         }
         while (running.size() < resident && next < order.size()) {
-            begin_block(order[next++], dynamic_bytes);
+            begin_block(order[next++]);
         }
         // A block goes on for a while, its threads in any order; then perhaps another one.
         const std::size_t chosen = random_bits() % running.size();
@@ -354,7 +455,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
             go_on_copying(block);
         }
         if (std::all_of(turn.begin(), turn.end(), [](Thread* thread) { return thread->done; })) {
-            end_block(chosen, dynamic_bytes);
+            end_block(chosen);
         }
     }
 }
@@ -362,10 +463,10 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t dynamic_byte
 }  // namespace emulator
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
-// order of their numbers, or, with `shuffled`, in any.
-extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* shared_variable,
-                              const dim3* grid, const dim3* block, unsigned int dynamic_bytes, unsigned int resident,
-                              int shuffled, unsigned int seed) {
+// order of their numbers, or, with `shuffled`, in any. `places`: a shared variable, and the room for dynamic shared memory.
+extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* const* places, const dim3* grid,
+                              const dim3* block, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
+                              unsigned int seed, emulator::Seen* seen) {
     using namespace emulator;
     random_bits.seed(seed);
     gridDim = *grid;
@@ -373,7 +474,19 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     const unsigned int blocks = grid->x * grid->y * grid->z;
     body = kernel;
     body_arguments = arguments;
-    find_section(shared_variable);
+    find_section(places[0]);
+    dynamic[0] = dynamic[1] = dynamic[2] = section[1];
+    if (places[1] != nullptr) {
+        dynamic[0] = places[1];
+        dynamic[1] = places[1] + std::min<std::size_t>(dynamic_bytes, DYNAMIC_ROOM);
+        dynamic[2] = places[1] + DYNAMIC_ROOM;
+    }
+    Dl_info library{};
+    dladdr(reinterpret_cast<void*>(kernel), &library);
+    seen_here = seen;
+    seen->base = reinterpret_cast<unsigned long>(library.dli_fbase);
+    seen->section = reinterpret_cast<unsigned long>(section[0] - BESIDE);
+    seen->dynamic = reinterpret_cast<unsigned long>(dynamic[0]);
     cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
     fault = nullptr;
     std::vector<unsigned int> order(blocks);
@@ -383,25 +496,36 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     }
     const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     struct sigaction action = {}, earlier[4];
-    action.sa_handler = on_signal;
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO;
     for (int i = 0; i < 4; ++i) {
         sigaction(numbers[i], &action, &earlier[i]);
     }
     if (sigsetjmp(escape, 1) == 0) {
-        run_blocks(order, dynamic_bytes, resident);
+        run_blocks(order, resident);
     }
     for (int i = 0; i < 4; ++i) {
         sigaction(numbers[i], &earlier[i], nullptr);
     }
     running.clear();
+    current = nullptr;
+    atomic = false;
     spare_stacks.clear();
     loaded = nullptr;
     return fault;
 }
 
-void __syncthreads() { emulator::meet(emulator::current->block->all); }
+static void waits_at(const void* line) {
+    emulator::current->latest = {0, reinterpret_cast<unsigned long>(line), 0, emulator::NOWHERE, 0, 0};
+}
+
+void __syncthreads() {
+    waits_at(__builtin_return_address(0));
+    emulator::meet(emulator::current->block->all);
+}
 int __syncthreads_count(int holds) {
     using namespace emulator;
+    waits_at(__builtin_return_address(0));
     current->holds = holds != 0;
     meet(current->block->all);
     int sum = 0;
@@ -415,6 +539,7 @@ int __syncthreads_count(int holds) {
 // Lanes of a warp meet: all that have not ended, or those that the mask names.
 void __syncwarp(unsigned int mask) {
     using namespace emulator;
+    waits_at(__builtin_return_address(0));
     Block& block = *current->block;
     const unsigned int alive = lanes_alive(), warp = current->number / 32;
     if (!(mask >> current->number % 32 & 1)) {
@@ -434,8 +559,12 @@ void __nanosleep(unsigned int) { emulator::give_way(); }
 void emulator::begin_atomic() {
     give_way();
     ++happened;
+    atomic = true;
 }
-void emulator::end_atomic() { give_way(); }
+void emulator::end_atomic() {
+    atomic = false;
+    give_way();
+}
 
 unsigned int emulator::lanes_alive() {
     unsigned int alive = 0;
@@ -447,11 +576,12 @@ unsigned int emulator::lanes_alive() {
 }
 unsigned int emulator::lane() { return current->number % 32; }
 
-unsigned char* emulator::dynamic_shared() { return current->block->dynamic_shared.data()->bytes; }
+unsigned char* emulator::dynamic_shared() { return dynamic[0]; }
 
 void emulator::copy_async(void* shared, const void* global, unsigned int bytes, bool is) {
     check_multiple(shared, bytes);
     check_multiple(global, bytes);
+    touch_copy(shared, is ? global : shared, bytes, __builtin_return_address(0));
     const auto move = [=] { is ? std::memcpy(shared, global, bytes) : std::memset(shared, 0, bytes); };
     // Every second one only when its thread waits for it: others would come in time however long that takes.
     current->copies.open.push_back(toss() ? start_copy(move) : std::make_shared<Copy>(Copy{move}));
@@ -502,6 +632,7 @@ static void check_bulk(const void* shared, const void* global, unsigned int byte
 
 void bulk_load(void* shared, const void* global, unsigned int bytes, const void* barrier, unsigned long long) {
     check_bulk(shared, global, bytes);
+    touch_copy(shared, global, bytes, __builtin_return_address(0));
     Block* block = current->block;
     start_copy([=] {
         std::memcpy(shared, global, bytes);
@@ -511,6 +642,7 @@ void bulk_load(void* shared, const void* global, unsigned int bytes, const void*
 
 void bulk_store(void* global, const void* shared, unsigned int bytes, unsigned long long) {
     check_bulk(shared, global, bytes);
+    touch_copy(global, shared, bytes, __builtin_return_address(0));
     current->stores.open.push_back(start_copy([=] { std::memcpy(global, shared, bytes); }));
 }
 
@@ -549,7 +681,7 @@ void send_to_first_block(float number, float* place, const void* barrier) {
     const auto first =
         std::find_if(running.begin(), running.end(), [](const auto& block) { return block->number == 0; });
     const std::size_t offset = reinterpret_cast<unsigned char*>(place) - section[0];
-    if (first == running.end() || offset >= static_bytes()) {
+    if (first == running.end() || offset >= static_cast<std::size_t>(section[1] - section[0])) {
         fail("sent to a block that is not there, or beside its shared memory");
     }
     Block* to = first->get();
@@ -639,3 +771,29 @@ void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]
 }
 
 }  // namespace ptx
+
+// What the compiler calls before an access.
+#define EMULATOR_ACCESS(name, bytes, writes) \
+    extern "C" void __tsan_##name(const void* at) { emulator::touch(at, bytes, writes, __builtin_return_address(0)); }
+#define EMULATOR_ACCESSES(bytes)                           \
+    EMULATOR_ACCESS(read##bytes, bytes, false)             \
+    EMULATOR_ACCESS(write##bytes, bytes, true)             \
+    EMULATOR_ACCESS(unaligned_read##bytes, bytes, false)   \
+    EMULATOR_ACCESS(unaligned_write##bytes, bytes, true)
+EMULATOR_ACCESSES(1)
+EMULATOR_ACCESSES(2)
+EMULATOR_ACCESSES(4)
+EMULATOR_ACCESSES(8)
+EMULATOR_ACCESSES(16)
+extern "C" {
+void __tsan_read_range(const void* at, unsigned long bytes) {
+    emulator::touch(at, bytes, false, __builtin_return_address(0));
+}
+void __tsan_write_range(const void* at, unsigned long bytes) {
+    emulator::touch(at, bytes, true, __builtin_return_address(0));
+}
+void __tsan_init() {}
+void __tsan_func_entry(const void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+}
