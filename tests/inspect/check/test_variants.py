@@ -186,14 +186,14 @@ def test_what_does_not_compile_or_fit_is_said_once(
     assert "emulator" not in said.err
 
 
-def test_a_write_outside_of_an_array_names_the_array(
+def test_an_access_outside_of_an_array_names_the_element_and_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(ROOT / "docs" / "examples" / "rms_norm", tmp_path, dirs_exist_ok=True)
     source = tmp_path / "rms_norm.cu"
     source.write_text(source.read_text().replace("row >= rows", "row > rows"))
     said = said_by(capsys, "check", str(tmp_path / "rms_norm.toml"), "--configurations", "1", "--cc", "90")
-    assert "after the last element of y" in said.out
+    assert "a read outside an array: x[1] of 1, rms_norm.cu:12, at rows=1 columns=1" in said.out
 
 
 def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(

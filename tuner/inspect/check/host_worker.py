@@ -17,7 +17,7 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
-from tuner.inspect.check.host_data import HostData, difference
+from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
 from tuner.inspect.emulator.host import (
     HostArray,
     HostKernel,
@@ -155,9 +155,17 @@ class _Runner:
                         return HostResult(undecided=error.problem)
                     one = expected[tensor.name]
                 if wrong:
-                    remedy = wrong[1] or (self._unset.unset() if self._unset else "")
-                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", remedy)
+                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data))
         return HostResult()
+
+    def _cause(self, data: HostData) -> str:
+        """Return what the last run has read before anything was written there, and what to do; empty if nothing."""
+        cause, name = self._unset.unset() if self._unset is not None else ("", "")
+        if not cause:
+            return ""
+        if any(tensor.name == name and tensor.role == "output" for tensor in data.tensors):
+            return f"{cause}: {UNWRITTEN}"
+        return f"{cause}: " + ("write it before" if name else "is a barrier missing?")
 
     def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
         """Run a configuration on other contents of the inputs, up to the first with which it is wrong."""

@@ -29,6 +29,7 @@
 #define __block_size__(...)
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define EMULATOR_INLINE inline __attribute__((always_inline))  // so that accesses have the kernel's own lines
 #define EMULATOR_SEEN __attribute__((externally_visible))
 // All of a library's thread_local variables lie in one segment, those of templates too: GCC leaves their sections out.
 // What is `extern` is dynamic: host.py lets its names mean `emulator_dynamic`.

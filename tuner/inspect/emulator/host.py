@@ -43,7 +43,7 @@ STALE_S = 86400.0
 _REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
 FLAGS = (
     *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
-    *("-fsanitize=alignment,thread", "-fsanitize-undefined-trap-on-error", "-fno-extern-tls-init", "-g1"),
+    *("-fsanitize=alignment,thread", "-fsanitize-undefined-trap-on-error", "-fno-extern-tls-init", "-g1", "-gdwarf-4"),
     "-D__CUDACC_RTC__",
 )
 UNSEEN = "-fno-sanitize=thread"
@@ -51,6 +51,7 @@ UNSEEN = "-fno-sanitize=thread"
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
+_OWN = {path.name for path in Path(__file__).parent.rglob("*.h*")}
 _RENDERED = "rendered"
 """What the lines of a source belong to that does not name a file."""
 _BEFORE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
@@ -136,20 +137,15 @@ class HostArray:
         """A copy of what it holds; bfloat16 as float32."""
         return from_bfloat16(self.elements) if self.dtype == "bfloat16" else self.elements.copy()
 
-    def fill(self, numbers: npt.ArrayLike) -> None:
+    def fill(self, numbers: npt.NDArray[Any]) -> None:
         """Store numbers, rounded to the dtype."""
-<<<<<<< HEAD
         self.elements[:] = encoded(numbers, self.dtype)
-=======
-        given = np.asarray(numbers)
-        self.elements[:] = to_bfloat16(given) if self.dtype == "bfloat16" else given
         self.set[:] = 1
 
     def is_set(self, index: int) -> bool:
         """Return whether something has written an element."""
         size = self.elements.itemsize
         return bool(self.set[index * size :][:size].all())
->>>>>>> 3fc93955 (The CPU run sees every access: outside of arrays and of shared memory by element and source line, what nothing has written, every spelling of dynamic shared memory)
 
     def check(self) -> None:
         """Require that nothing was written beside it, in a way that nobody has seen.
@@ -228,19 +224,12 @@ class HostKernel:
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
-<<<<<<< HEAD
-        file, library = folder / "kernel.cpp", folder / "kernel.so"
-        file.write_text(text)
+        self._file, library = folder / "kernel.cpp", folder / "kernel.so"
         for name in hosts_of_cuda(source, include):
             empty = folder / "empty" / name
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
-        _compile(*LINKED, *folders, "-o", library, file, *objects, machine() / "machine.so", "-lgcc")
-        self._library = ctypes.CDLL(str(library))
-=======
-        self._file, library = folder / "kernel.cpp", folder / "kernel.so"
-        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include")]
         words = [*LINKED, *_macros(options), *folders, "-o", library, self._file, *objects]
         dynamic = [name for pair in _DYNAMIC.findall(source) for name in pair if name]
         while True:
@@ -254,7 +243,6 @@ class HostKernel:
                 if missing is None or missing[1] in dynamic:
                     raise NotForHost(str(error)) from None
                 dynamic.append(missing[1])
->>>>>>> 3fc93955 (The CPU run sees every access: outside of arrays and of shared memory by element and source line, what nothing has written, every spelling of dynamic shared memory)
         self._library.launch.restype = ctypes.c_char_p
         self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
@@ -281,9 +269,10 @@ class HostKernel:
         shared_bytes: int,
         schedule: Schedule,
         *arguments: HostArray | np.generic,
+        others: Sequence[HostArray] = (),
         accesses: npt.NDArray[Any] | None = None,
     ) -> int:
-        """Run it to its end, and return how many of its accesses are in ``accesses``.
+        """Run it to its end, with other arrays that it reaches, and return how many accesses are in ``accesses``.
 
         Raises:
             KernelFault: it did what it may not, or waits for ever.
@@ -299,6 +288,7 @@ class HostKernel:
             for given in (grid, block)
         ]
         self._arrays = [argument for argument in arguments if isinstance(argument, HostArray)]
+        self._arrays += others
         table = np.array(
             [(one.elements.ctypes.data, one.elements.nbytes, one.set.ctypes.data) for one in self._arrays],
             np.uint64,
@@ -341,19 +331,18 @@ class HostKernel:
         """Whether the last run has read what nothing had written."""
         return bool(self._seen.unset.line)
 
-    def unset(self) -> str:
-        """Return where the last run has first read what nothing had written, and what to do; empty if not known."""
+    def unset(self) -> tuple[str, str]:
+        """Return where the last run has first read what nothing had written, if that is known, and an array's name."""
         access = self._seen.unset
         where = self._where(access.line)
-        if not where:
-            return ""
+        name, what = "", "shared memory"
         if access.array >= 0:
             array = self._arrays[access.array]
-            index = (access.at - array.elements.ctypes.data) // array.elements.itemsize
-            return f"{where} reads {array.name}[{index}] before anything is written there"
-        name = self._shared_name(access.at - self._seen.section) if access.array == STATIC else ""
-        what = f"{name} in shared memory" if name else "shared memory"
-        return f"{where} reads {what} before anything is written there: is a barrier missing?"
+            name = array.name
+            what = f"{name}[{(access.at - array.elements.ctypes.data) // array.elements.itemsize}]"
+        elif access.array == STATIC and (variable := self._shared_name(access.at - self._seen.section)):
+            what = f"{variable} in shared memory"
+        return f"{where} reads {what} before anything is written there" if where else "", name
 
     def _shared_name(self, offset: int) -> str:
         """Return the variable at a place of the segment of shared memory, as the kernel has it; empty if not known."""
@@ -382,7 +371,7 @@ class HostKernel:
         """Return the first of some places that is not the emulator's."""
         for frame in frames:
             file, _, line = frame.rpartition(":")
-            if not line.isdecimal() or Path(file).is_relative_to(machine()):
+            if not line.isdecimal() or Path(file).name in _OWN:
                 continue
             if Path(file).name == _RENDERED:
                 return self._place(int(line))

@@ -80,7 +80,7 @@ inline void __threadfence_system() {}
 // -- atomics
 
 template <typename T, typename Change>
-T emulator_atomic(T* at, Change change) {
+EMULATOR_INLINE T emulator_atomic(T* at, Change change) {
     emulator::begin_atomic();
     const T before = *at;
     *at = change(before);
@@ -89,7 +89,7 @@ T emulator_atomic(T* at, Change change) {
 }
 #define EMULATOR_ATOMIC(name, expression)                                                      \
     template <typename T>                                                                      \
-    T name(T* at, std::common_type_t<T> given) {                                               \
+    EMULATOR_INLINE T name(T* at, std::common_type_t<T> given) {                                               \
         return emulator_atomic(at, [=](T before) { return static_cast<T>(expression); });      \
     }
 EMULATOR_ATOMIC(atomicAdd, before + given)
@@ -103,7 +103,7 @@ EMULATOR_ATOMIC(atomicXor, before ^ given)
 EMULATOR_ATOMIC(atomicInc, before >= given ? 0 : before + 1)
 EMULATOR_ATOMIC(atomicDec, before == 0 || before > given ? given : before - 1)
 template <typename T>
-T atomicCAS(T* at, std::common_type_t<T> expected, std::common_type_t<T> then) {
+EMULATOR_INLINE T atomicCAS(T* at, std::common_type_t<T> expected, std::common_type_t<T> then) {
     return emulator_atomic(at, [=](T before) { return before == expected ? then : before; });
 }
 
@@ -198,7 +198,7 @@ inline unsigned int __cvta_generic_to_shared(const void* shared) {  // the low h
 inline unsigned long long __cvta_generic_to_global(const void*) { return 0; }
 #define EMULATOR_LOAD(name)   \
     template <typename T>     \
-    T name(const T* from) {   \
+    EMULATOR_INLINE T name(const T* from) {   \
         return *from;         \
     }
 EMULATOR_LOAD(__ldg)
@@ -208,7 +208,7 @@ EMULATOR_LOAD(__ldcs)
 EMULATOR_LOAD(__ldcv)
 #define EMULATOR_STORE(name)                             \
     template <typename T>                                \
-    void name(T* to, std::common_type_t<T> what) {       \
+    EMULATOR_INLINE void name(T* to, std::common_type_t<T> what) {       \
         *to = what;                                      \
     }
 EMULATOR_STORE(__stcg)

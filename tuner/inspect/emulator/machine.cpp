@@ -150,12 +150,12 @@ static sigjmp_buf escape;
     siglongjmp(escape, 1);
 }
 
-void stop(const char* why) { fail_at(why, current->latest); }
-
 [[noreturn]] static void fail_at(const char* what, const Access& access) {
     seen_here->fault = access;
     fail(what);
 }
+
+void stop(const char* why) { fail(why); }
 
 static void on_signal(int number, siginfo_t* told, void*) {
     const auto at = reinterpret_cast<unsigned long>(told->si_addr);
