@@ -196,6 +196,8 @@ class ArrayExpression:
             case ast.Call(func=ast.Name(id=name)) if name not in FUNCTION_NAMES:
                 what = f"there is no function {name!r} for the reference {shown(self.text)}"
                 raise ExpressionError(what, suggestion(name, FUNCTION_NAMES))
+        if isinstance(node, ast.Attribute) and node.attr == "T":
+            raise self._refusal(node, f"write transpose({ast.unparse(node.value)})")
         raise self._refusal(
             node,
             f"use + - * / @, ** with a number, comparisons, x[1:-1], A if option == 'text' else B, and "

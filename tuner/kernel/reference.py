@@ -152,7 +152,8 @@ def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Ex
         raise KernelError(
             f"the default configuration leaves NaN in {len(wrong)} of {value.size} elements of {name} "
             f"({list(map(int, wrong[0]))})",
-            'outputs begin as NaN: it must write all of them, or they have role = "inout"',
+            'outputs begin as NaN: it must write all of them, or they have role = "inout"; or it reads shared memory'
+            " before it is written, as without a __syncthreads()",
         )
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     largest = float(size.max()) or 1.0  # whose square may be beyond float64

@@ -134,7 +134,7 @@ class Progress(Observer[T]):
 def counted_line(progress: Progress[str]) -> list[str]:
     """Return how far a phase is, in one line: ``comparing: 3 of 12, about 40 s left: gemm m=512``."""
     now = f": {progress.now}" if progress.now else ""
-    return [f"{progress.what}: {progress.done:.0f} of {progress.steps:.0f}{progress.left}{now}"]
+    return [f"{progress.what}: {max(progress.done, 0):.0f} of {progress.steps:.0f}{progress.left}{now}"]
 
 
 class RunProgress(Progress[State]):

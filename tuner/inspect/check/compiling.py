@@ -98,7 +98,7 @@ def check_compiling(
         finally:  # what was found is said, whatever ends this
             misspelt = _check_failures(kernel, results, report)
             _check_limits(kernel, results, report)
-            _check_constants(kernel, results, report)
+            unfilled = _check_constants(kernel, results, report)
             gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
             report.done.append(f"{len(results)} compilations for {gpus}")
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
@@ -111,7 +111,7 @@ def check_compiling(
         }
     for subject in chosen:
         _check_constraints(kernel, subject, results, report)
-    return Compiled(({task.variant for task in tasks} - running) | unfit, misspelt, effective)
+    return Compiled(({task.variant for task in tasks} - running) | unfit | unfilled, misspelt, effective)
 
 
 def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> set[str]:
@@ -151,8 +151,13 @@ def _check_limits(kernel: KernelSpec, results: Results, report: Report) -> None:
         report.add(key, problem, "ask for less, or exclude such configurations by a constraint")
 
 
-def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> None:
-    """Report ``__constant__`` variables that a kernel reads and nothing fills; note those that are filled in part."""
+def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> set[str]:
+    """Report ``__constant__`` variables that a kernel reads and nothing fills; note those that are filled in part.
+
+    Returns:
+        Names of the variants with some that nothing fills: running them shows no more.
+    """
+    unfilled = set()
     for task, compilation in results:
         if compilation.status is not Status.OK:
             continue
@@ -173,12 +178,14 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> No
                 if 0 < size_bytes < one.size_bytes:
                     report.note(f"{size_bytes} of {one.size_bytes} bytes of {name} are filled")
                 if one.symbol not in filled and one.constant and one.zero and _reads(source, entry, one.name):
+                    unfilled.add(task.variant)
                     key = f'"{one.name}"' if ":" in one.name else one.name
                     report.add(
                         task.key(kernel, launch),
                         f"nothing fills the __constant__ {one.name}, which {function_name(entry)} reads",
                         f'add constants.{key} = "TENSOR" to the launch',
                     )
+    return unfilled
 
 
 def _reads(source: str, entry: str, variable: str) -> bool:

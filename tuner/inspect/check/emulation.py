@@ -40,6 +40,8 @@ MAX_ELEMENTS = 1 << 17
 MAX_FLOPS = 1 << 24
 MAX_THREADS = 1 << 17
 """Of all launches together: that many take a second."""
+OWN = 4
+"""How many times as much the problem's own sizes may take, where there are no smaller ones."""
 FEW_SMS = 3
 """So that persistent blocks have several tiles."""
 INDICES = '; if they are indices, give their values by init = "inputs.py:FUNCTION"'
@@ -158,7 +160,8 @@ def _small_problems(
     for cases in (beside, admitted_problems(problem, configuration, fits, kernel)):
         if small := [case for case in cases if _is_small(kernel, case, gpu, configuration)]:
             return small
-    return []
+    own = _is_small(kernel, problem, gpu, configuration, OWN)
+    return [problem] if own and fits(problem, configuration) else []
 
 
 def _whole_problems(
@@ -183,19 +186,23 @@ def _no_run(kernel: KernelSpec, subject: Subject) -> str:
 
 
 def _is_small(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration | None = None
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    configuration: Configuration | None = None,
+    factor: int = 1,
 ) -> bool:
     """Return whether a problem is soon computed on a CPU; False also where the configuration is not for it."""
     try:
         if configuration is not None:
             launches = make_plan(kernel, problem, gpu, configuration).launches
-            if sum(launch.threads * math.prod(launch.grid) for launch in launches) > MAX_THREADS:
+            if sum(launch.threads * math.prod(launch.grid) for launch in launches) > factor * MAX_THREADS:
                 return False
         elements = sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))
         flops = kernel.work.flops.number(kernel.environment(problem, gpu))
     except TunerError:
         return False
-    return elements <= MAX_ELEMENTS and flops <= MAX_FLOPS
+    return elements <= factor * MAX_ELEMENTS and flops <= factor * MAX_FLOPS
 
 
 @dataclass

@@ -137,7 +137,6 @@ class _Runner:
     ) -> HostResult:
         """Run a configuration, and compare what it does; magnitudes are estimated where it looks wrong without."""
         memory = data.memory()
-        self._unset = None
         self._run_configuration(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
@@ -155,7 +154,9 @@ class _Runner:
                         return HostResult(undecided=error.problem)
                     one = expected[tensor.name]
                 if wrong:
-                    return HostResult(f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data))
+                    return HostResult(
+                        f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
+                    )
         return HostResult()
 
     def _cause(self, data: HostData) -> str:
@@ -208,7 +209,10 @@ class _Runner:
             return {}
         memory = data.memory()
         self._run_configuration(data.problem, default, memory)
-        return data.results(memory)
+        try:
+            return data.results(memory)
+        except KernelError as error:
+            raise KernelError(error.problem, self._cause(data) or error.remedy) from None
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
         """Evaluate the reference at small sizes, of which any will do; with arrays of files at the problem's own."""
@@ -232,6 +236,7 @@ class _Runner:
     def _run_configuration(
         self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]
     ) -> None:
+        self._unset = None
         plan = make_plan(self._kernel, problem, self._request.gpu, configuration)
         specs = self._kernel.launches(problem, self._request.gpu, configuration)
         for buffer in plan.scratch:
@@ -314,12 +319,16 @@ class _Runner:
             include = (spec.template.parent, *self._kernel.include)
             filled = [variable for variable, _ in spec.constants]
             kernel = HostKernel(
-                source, entry, folder, include, variables=filled, options=self._kernel.compile_options,
+                source,
+                entry,
+                folder,
+                include,
+                variables=filled,
+                options=self._kernel.compile_options,
                 place=partial(self._place, spec, problem, configuration),
             )
             self._compiled[source, entry, spec.constants] = kernel
         return self._compiled[source, entry, spec.constants]
-
 
     def _place(self, spec: LaunchSpec, problem: Problem, configuration: Configuration, line: int) -> str:
         """Return where a line of a rendered template comes from."""

@@ -193,6 +193,8 @@ class _Compared:
             chosen = [
                 (name, pair) for name in pairs.keys() - found for pair in pairs[name][begun : begun + wave]
             ]
+            if not chosen:
+                break
             report.observer.phase("machine code compared", len(chosen))
             for configuration in itertools.chain(*(pair for _, pair in chosen)):
                 self._begin(configuration, place)

@@ -43,7 +43,13 @@ STALE_S = 86400.0
 _REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
 FLAGS = (
     *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
-    *("-fsanitize=alignment,thread", "-fsanitize-undefined-trap-on-error", "-fno-extern-tls-init", "-g1", "-gdwarf-4"),
+    *(
+        "-fsanitize=alignment,thread",
+        "-fsanitize-undefined-trap-on-error",
+        "-fno-extern-tls-init",
+        "-g1",
+        "-gdwarf-4",
+    ),
     "-D__CUDACC_RTC__",
 )
 UNSEEN = "-fno-sanitize=thread"
@@ -106,8 +112,7 @@ class HostArray:
     """
 
     _REACH = 16 << 20
-    """Bytes before and behind it where nothing else lies, as ``machine.cpp`` has it: what is touched there is meant for
-    it."""
+    """Bytes before and behind it where nothing else lies: what is touched there is meant for it."""
     _numbers = itertools.count()
 
     def __init__(self, count: int, dtype: str, alignment: int = 1, name: str = "an array") -> None:
@@ -127,6 +132,8 @@ class HostArray:
         """Beside it, another number than beside other arrays: what is copied from one to the other shows."""
         for part in self._beside:
             part[:] = self._filler
+        self.reach = (whole.ctypes.data, whole.ctypes.data + len(whole))
+        """Addresses between which nothing else lies."""
         self.elements: npt.NDArray[Any] = middle[start : start + size].view(element)
         middle[start : start + size] = 0xFF
         self.set = np.zeros(size, np.uint8)
@@ -247,7 +254,9 @@ class HostKernel:
         self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
         self._place = place
-        self._seen, self._arrays = _Seen(), list[HostArray]()
+        self._filled: dict[str, tuple[HostArray, int, int]] = {}
+        """The array that has filled a variable, and the variable's address and bytes."""
+        self._seen, self._arrays = _Seen(), list[tuple[HostArray, int]]()
 
     def fill(self, variable: str, array: HostArray) -> None:
         """Fill a variable with an array's content.
@@ -261,6 +270,7 @@ class HostKernel:
         if room() < size_bytes:
             raise KernelFault(f"{variable} has {room()} bytes, and {array.name} {size_bytes}")
         ctypes.memmove(place(), array.elements.ctypes.data, size_bytes)
+        self._filled[variable] = (array, place(), room())
 
     def __call__(
         self,
@@ -287,12 +297,13 @@ class HostKernel:
             (ctypes.c_uint * 3)(*((given, 1, 1) if isinstance(given, int) else given))
             for given in (grid, block)
         ]
-        self._arrays = [argument for argument in arguments if isinstance(argument, HostArray)]
-        self._arrays += others
-        table = np.array(
-            [(one.elements.ctypes.data, one.elements.nbytes, one.set.ctypes.data) for one in self._arrays],
-            np.uint64,
-        )
+        passed = [*(argument for argument in arguments if isinstance(argument, HostArray)), *others]
+        self._arrays = [(one, one.elements.ctypes.data) for one in passed]
+        rows = [(start, *one.reach, one.elements.nbytes, one.set.ctypes.data) for one, start in self._arrays]
+        for array, start, room in self._filled.values():
+            self._arrays.append((array, start))
+            rows.append((start, start, start + room, array.elements.nbytes, array.set.ctypes.data))
+        table = np.array(rows, np.uint64)
         self._seen = seen = _Seen(arrays=table.ctypes.data, count=len(table))
         if accesses is not None:
             seen.accesses, seen.most = accesses.ctypes.data, len(accesses)
@@ -310,20 +321,27 @@ class HostKernel:
             where = self._where(seen.fault.line)
             said = self._outside(fault.decode(), seen.fault, shared_bytes)
             raise KernelFault(f"{said}, {where}" if where else said)
-        for array in self._arrays:
+        for array in passed:
             array.check()
         return int(seen.length)
 
     def _outside(self, what: str, access: _Access, shared_bytes: int) -> str:
         """Return what a fault was, and which element it touched."""
         if access.array >= 0:
-            array = self._arrays[access.array]
-            first, end = access.at - array.elements.ctypes.data, array.elements.nbytes
+            array, start = self._arrays[access.array]
+            first, end = access.at - start, array.elements.nbytes
             first = end if 0 <= first < end else first
-            return f"{what} an array: {array.name}[{first // array.elements.itemsize}] of {array.elements.size}"
+            return (
+                f"{what} an array: {array.name}[{first // array.elements.itemsize}] of {array.elements.size}"
+            )
         if access.array == DYNAMIC:
-            first = max(access.at - self._seen.dynamic, min(shared_bytes, access.at - self._seen.dynamic + access.bytes - 1))
-            return f"{what} dynamic shared memory: byte {first} of the {shared_bytes} that the launch asks for"
+            first = max(
+                access.at - self._seen.dynamic,
+                min(shared_bytes, access.at - self._seen.dynamic + access.bytes - 1),
+            )
+            return (
+                f"{what} dynamic shared memory: byte {first} of the {shared_bytes} that the launch asks for"
+            )
         return f"{what} shared memory" if access.array == STATIC else what
 
     @property
@@ -337,9 +355,9 @@ class HostKernel:
         where = self._where(access.line)
         name, what = "", "shared memory"
         if access.array >= 0:
-            array = self._arrays[access.array]
+            array, start = self._arrays[access.array]
             name = array.name
-            what = f"{name}[{(access.at - array.elements.ctypes.data) // array.elements.itemsize}]"
+            what = f"{name}[{(access.at - start) // array.elements.itemsize}]"
         elif access.array == STATIC and (variable := self._shared_name(access.at - self._seen.section)):
             what = f"{variable} in shared memory"
         return f"{where} reads {what} before anything is written there" if where else "", name
@@ -390,14 +408,15 @@ def _said_by(*words: str) -> list[str]:
 
 def _macros(options: Sequence[str]) -> list[str]:
     """Return those of NVRTC's options that define macros, as g++ has them."""
-    return re.findall(r"(?:^|\s)(?:-D|--define-macro=|-U|--undefine-macro=)\s?\S+", " ".join(options))
+    return [one for one in options if re.match(r"-[DU]|--(?:un)?define-macro=", one)]
 
 
 def _shared_places(dynamic: Sequence[str]) -> str:
     """Return code that tells where shared memory is; names of dynamic shared memory mean the same room."""
     room = "alignas(128) thread_local unsigned char emulator_dynamic[emulator::DYNAMIC_ROOM];\n"
     names = "".join(
-        f'asm(".globl {name}\\n.type {name}, @tls_object\\n.set {name}, emulator_dynamic");\n' for name in dynamic
+        f'asm(".globl {name}\\n.type {name}, @tls_object\\n.set {name}, emulator_dynamic");\n'
+        for name in dynamic
     )
     return (
         (f'extern "C" {{ EMULATOR_SEEN {room}}}\n{names}' if dynamic else "")

@@ -76,7 +76,7 @@ struct Shown {  // by a lane to its warp
 
 // What the machine is told of memory, and what it tells of a run: as host.py has them.
 struct Array {
-    unsigned char* begin;
+    const unsigned char *begin, *from, *to;  // what is touched between the latter is meant for it: nothing else lies there
     unsigned long bytes;
     unsigned char* set;  // of each byte whether something was written there
 };
@@ -96,7 +96,6 @@ struct Seen {
     unsigned long base, section, dynamic;  // where the library's code and shared memory lie
 };
 constexpr short NOWHERE = -3, DYNAMIC = -2, STATIC = -1;  // instead of an array's number
-constexpr long REACH = 16 << 20;  // around an array nothing else lies: what is touched there is meant for it
 
 struct Thread;
 struct Block {
@@ -196,7 +195,7 @@ static void touch(const void* where, std::size_t bytes, bool writes, const void*
                                         static_cast<unsigned int>(writes | atomic << 1)};
     for (unsigned long i = 0; i < seen_here->count; ++i) {
         const Array& array = seen_here->arrays[i];
-        if (at - array.begin >= -REACH && at - array.begin < static_cast<long>(array.bytes) + REACH) {
+        if (at >= array.from && at < array.to) {
             access.array = static_cast<short>(i);
             return take_note(access, array.begin, array.bytes, array.set);
         }

@@ -1,0 +1,164 @@
+"""What the CPU run says of accesses to memory: outside, never written, never set; each with the element and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commands import said_by
+from tuner.core.processes import Child
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.emulator.host import COMPILER
+from tuner.kernel.default import default_configuration
+from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+GPU = ARCHITECTURES[90]
+KERNEL = """\
+kernel = { name = "turned" }
+problem = { sizes = { n = 40 }, dtypes = { input = "float32" } }
+compile = { options = ["-DOFFSET=0", "--define-macro=TURN=63"] }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.w = { shape = [4], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "x + w[0]" }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "k.cu"
+entry = "k"
+arguments = ["x", "w", "y", "n"]
+grid = ["ceil_div(n, block_size)"]
+block = ["block_size"]
+shared_bytes = "256"
+"""
+CODE = """\
+extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {
+    extern __shared__ float a[];
+    const int t = threadIdx.x, i = blockIdx.x * block_size + t, j = i + TURN - 2 * t;
+    a[TURN - t] = i < n ? x[i + OFFSET] + w[0] : 0;
+    __syncthreads();
+    if (j < n) y[j] = a[t];
+}
+"""
+DECLARED = "    extern __shared__ float a[];\n"
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child[HostRequest, HostResult]]:
+    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
+    yield worker
+    worker.kill()
+
+
+def said(child: Child[HostRequest, HostResult], folder: Path, code: str, text: str = KERNEL) -> str:
+    """Return what is wrong with a kernel on the CPU, and the remedy."""
+    folder = folder / str(sum(1 for _ in folder.iterdir()))  # the child reads each file once
+    folder.mkdir()
+    (folder / "k.cu").write_text(code)
+    (folder / "k.toml").write_text(text)
+    kernel = read_kernel(folder / "k.toml")
+    problem = kernel.problem()
+    configuration = default_configuration(kernel, problem, GPU)
+    child.send(HostRequest(kernel.file, GPU, (problem,), folder / "built", configuration=configuration))
+    answer = child.receive(60.0)
+    assert answer is not None and not answer.unsuitable, answer
+    return f"{answer.fault}; {answer.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "what"),
+    [
+        ("x[i + OFFSET]", "x[i + 1]", "a read outside an array: x[40] of 40, k.cu:4"),
+        ("x[i + OFFSET]", "x[i - 3]", "a read outside an array: x[-"),
+        ("w[0]", "w[t / 9]", "a read outside an array: w[4] of 4, k.cu:4"),
+        ("if (j < n) y[j] =", "y[j] =", " of 40, k.cu:6"),
+        ("x[i + OFFSET]", "__ldg(x + n + i)", "a read outside an array: x["),
+        ("if (j < n) y[j]", "if (j < n - 2) y[j]", "y[38] is not written, expected"),
+        ("    __syncthreads();\n", "", "a in shared memory"),
+        ("TURN - t] = i", "TURN + t] = i", "outside dynamic shared memory: byte "),
+        ("n ? x", "n && t != 5 ? x", "y[5] is 0, expected"),
+        ("y[j] = a", "y[j] += a", "] before anything is written there: outputs hold NaN"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(
+    child: Child[HostRequest, HostResult], tmp_path: Path, right: str, wrong: str, what: str
+) -> None:
+    code = CODE.replace(right, wrong)
+    assert code != CODE
+    answer = said(
+        child, tmp_path, code.replace(DECLARED, "    __shared__ float a[64];\n") if "a in" in what else code
+    )
+    assert what in answer
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "__shared__ extern float a[];",
+        "extern volatile __shared__ float a[];",
+        "extern __shared__ float __align__(16) a[];",
+        "extern __align__(16) __shared__ float a[];",
+        "extern __shared__ float a[ ] ;",
+        "DYNAMIC float a[];",
+        "ROOM(float, a)",
+        "extern __shared__ float4 b[]; float* a = reinterpret_cast<float*>(b);",
+        '#include "../room.cuh"\n',
+    ],
+)
+def test_dynamic_shared_memory_in_every_spelling(
+    child: Child[HostRequest, HostResult], tmp_path: Path, declared: str
+) -> None:
+    (tmp_path / "room.cuh").write_text("#pragma once\nextern __shared__ float a[];\n")
+    macros = "#define DYNAMIC extern __shared__\n#define ROOM(type, name) DYNAMIC type name[];\n"
+    code = macros + CODE.replace(DECLARED, f"\n{declared}\n")
+    assert said(child, tmp_path, code) == "; "
+    forgotten = KERNEL.replace('shared_bytes = "256"\n', "")
+    assert "outside dynamic shared memory: byte " in said(child, tmp_path, code, forgotten)
+
+
+def test_templates_namespaces_and_functions_share_dynamic_memory(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    head = "namespace rooms { extern __shared__ float a[]; }\ntemplate <typename T> __device__ T* room() {"
+    code = f"{head} extern __shared__ T b[]; return b; }}\n" + CODE.replace(DECLARED, "float* a = rooms::a;").replace(
+        "y[j] = a[", "y[j] = room<float>()["
+    )  # fmt: skip
+    assert said(child, tmp_path, code) == "; "
+
+
+def test_a_constant_that_is_filled_in_part_may_not_be_read_behind_that(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    filled = KERNEL.replace('"x", "w", "y"', '"x", "y"') + 'constants.c = "w"\n'
+    code = "__constant__ float c[9];\n" + CODE.replace("const float* w, ", "").replace("w[0]", "c[0]")
+    assert said(child, tmp_path, code, filled) == "; "
+    wrong = code.replace("c[0]", "c[0] + 0 * c[4]")
+    assert "a read outside an array: w[4] of 4, k.cu:5" in said(child, tmp_path, wrong, filled)
+
+
+def test_a_copy_by_vectors_that_takes_what_is_behind_along(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    code = CODE.replace("    if (j < n) y[j] = a[t];\n", "").replace(DECLARED, (
+        "const float4* f = reinterpret_cast<const float4*>(x); float4* to = reinterpret_cast<float4*>(y);\n"
+        "if (4 * threadIdx.x < n) to[threadIdx.x] = f[threadIdx.x];\n__shared__ float a[64];\n"
+    ))  # fmt: skip
+    text = KERNEL.replace('"x + w[0]"', '"1 * x"').replace("n = 40", "n = 37")
+    assert "[37] of 37, k.cu:3" in said(child, tmp_path, code, text)
+
+
+def test_a_kernel_of_one_given_problem_is_run_at_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.arange(40, dtype=np.float32))
+    text = KERNEL.replace(
+        '["n"], dtype = "input" }\ntensors.w', '["n"], dtype = "input", init = "x.npy" }\ntensors.w'
+    )
+    (tmp_path / "k.toml").write_text(text)
+    (tmp_path / "k.cu").write_text(CODE.replace("x[i + OFFSET]", "x[i + 1]"))
+    told = said_by(capsys, "check", str(tmp_path / "k.toml"), "--cc", "90", "-j", "1")
+    assert told.code == 1 and "x[40] of 40, k.cu:4, at n=40" in told.out
