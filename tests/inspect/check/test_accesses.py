@@ -1,4 +1,4 @@
-"""What the CPU run says of accesses to memory: outside, never written, never set; each with the element and the line."""
+"""What the CPU run says of accesses to memory: outside, not written, not set; each with the element and the line."""
 
 from __future__ import annotations
 
