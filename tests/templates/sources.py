@@ -12,7 +12,7 @@ from typing import Any
 from tests import compiled_once
 from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.inspect.emulator.host import code_of
+from tuner.inspect.emulator.source import code_of
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.roofline import ARCHITECTURES

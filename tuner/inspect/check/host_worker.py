@@ -18,6 +18,7 @@ from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
+from tuner.inspect.emulator.accesses import Told
 from tuner.inspect.emulator.host import (
     HostArray,
     HostKernel,
@@ -91,7 +92,7 @@ class _Runner:
 
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
-        self._unset: HostKernel | None = None
+        self._unset: Told | None = None
         """Of a configuration's launches, the first that reads what nothing has written."""
         self._compiled: dict[tuple[str, str, tuple[tuple[str, str], ...]], HostKernel] = {}
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
@@ -309,8 +310,8 @@ class _Runner:
         arguments = launch_arguments(launch, memory)
         others = in_structs(launch, memory)
         compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments, others=others)
-        if self._unset is None and compiled.reads_unset:
-            self._unset = compiled
+        if self._unset is None and compiled.told.reads_unset:
+            self._unset = compiled.told
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.core import paths
 from tuner.inspect.check.findings import Report
-from tuner.inspect.emulator.host import code_of
+from tuner.inspect.emulator.source import code_of
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec

@@ -33,6 +33,9 @@ from tuner.children.headers import hosts_of_cuda
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
+from tuner.inspect.emulator.accesses import Row, Told
+from tuner.inspect.emulator.source import BESIDE, dynamic_names, for_host, macros, shared_places
+from tuner.inspect.emulator.symbols import RENDERED, Symbols
 from tuner.kernel.contents import encoded, from_bfloat16, in_memory
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
@@ -57,29 +60,7 @@ UNSEEN = "-fno-sanitize=thread"
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
-_OWN = {path.name for path in Path(__file__).parent.rglob("*.h*")}
-_RENDERED = "rendered"
-"""What the lines of a source belong to that does not name a file."""
-_BEFORE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
-"""Room beside a library's shared variables, which is before them; in an object behind it."""
-_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_ARCHITECTURE = re.compile(
-    r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
-)
-_SHARED = re.compile(r"\b__shared__\s+((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)+)")
-"""With what g++ has in another order: the emulator's word for it is a storage class."""
-_DYNAMIC = re.compile(
-    r"\bextern\b[^;\"]*\b__shared__\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;|\b__shared__\s+extern\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;"
-)
 _NOT_FOUND = re.compile(r"undefined symbol: (\w+)")
-_C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
-"""Before a variable C++ takes it for a declaration."""
-_NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
-_FUNCTION = re.compile(
-    r"^(?P<head>(?:template[ ]*<(?P<own>[^\n]*)>\n)?__device__ [^{;]*?(?P<name>\w+)(?P<given><[\w, ]+>)?"
-    r"\((?P<parameters>[^{;]*)\) )\{(?:(?P<short> [^\n]*) \}|\n(?P<long>.*?)^\})$",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 class KernelFault(Exception):  # noqa: N818 - what a kernel did, not a fault of the tuner
@@ -149,6 +130,11 @@ class HostArray:
         self.elements[:] = encoded(numbers, self.dtype)
         self.set[:] = 1
 
+    def row(self, start: int, first: int, end: int) -> Row:
+        """Return it as the machine is told of it, at an address and between others where nothing else lies."""
+        elements = self.elements
+        return Row(self.name, start, (first, end), elements.nbytes, elements.itemsize, self.set.ctypes.data)
+
     def is_set(self, index: int) -> bool:
         """Return whether something has written an element."""
         size = self.elements.itemsize
@@ -168,29 +154,6 @@ class HostArray:
 
 
 Dimensions = int | tuple[int, int, int]
-
-
-class _Access(ctypes.Structure):
-    """As ``machine.cpp`` has it."""
-
-    _fields_ = [
-        ("at", ctypes.c_ulong), ("line", ctypes.c_ulong), ("thread", ctypes.c_uint), ("array", ctypes.c_short),
-        ("bytes", ctypes.c_ushort), ("kind", ctypes.c_uint),
-    ]  # fmt: skip
-
-
-class _Seen(ctypes.Structure):
-    """As ``machine.cpp`` has it."""
-
-    _fields_ = [
-        ("arrays", ctypes.c_void_p), ("count", ctypes.c_ulong), ("accesses", ctypes.c_void_p),
-        ("most", ctypes.c_ulong), ("length", ctypes.c_ulong), ("fault", _Access), ("unset", _Access),
-        ("base", ctypes.c_ulong), ("section", ctypes.c_ulong), ("dynamic", ctypes.c_ulong),
-    ]  # fmt: skip
-
-
-NOWHERE, DYNAMIC, STATIC = -3, -2, -1
-"""Instead of an array's number, as in ``machine.cpp``: no array, dynamic and static shared memory."""
 
 
 class HostKernel:
@@ -227,20 +190,20 @@ class HostKernel:
             for number, name in enumerate(map(function_name, variables))
         )
         text = (
-            f'#include "cuda.hpp"\n{_BEFORE}#line 1 "{_RENDERED}"\n{for_host(source)}\n#line 1 "launch"\n{places}'
+            f'#include "cuda.hpp"\n{BESIDE}#line 1 "{RENDERED}"\n{for_host(source)}\n#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
-        self._file, library = folder / "kernel.cpp", folder / "kernel.so"
+        file, library = folder / "kernel.cpp", folder / "kernel.so"
         for name in hosts_of_cuda(source, include):
             empty = folder / "empty" / name
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
-        words = [*LINKED, *_macros(options), *folders, "-o", library, self._file, *objects]
-        dynamic = [name for pair in _DYNAMIC.findall(source) for name in pair if name]
+        words = [*LINKED, *macros(options), *folders, "-o", library, file, *objects]
+        dynamic = dynamic_names(source)
         while True:
-            self._file.write_text(text + _shared_places(dynamic))
+            file.write_text(text + shared_places(dynamic))
             _compile(*words, machine() / "behind.o", machine() / "machine.so", "-lgcc")
             try:
                 self._library = ctypes.CDLL(str(library))
@@ -253,10 +216,11 @@ class HostKernel:
         self._library.launch.restype = ctypes.c_char_p
         self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
-        self._place = place
+        self._symbols = Symbols(library, place)
         self._filled: dict[str, tuple[HostArray, int, int]] = {}
         """The array that has filled a variable, and the variable's address and bytes."""
-        self._seen, self._arrays = _Seen(), list[tuple[HostArray, int]]()
+        self.told = Told((), self._symbols, 0)
+        """What the last run has told."""
 
     def fill(self, variable: str, array: HostArray) -> None:
         """Fill a variable with an array's content.
@@ -280,9 +244,16 @@ class HostKernel:
         schedule: Schedule,
         *arguments: HostArray | np.generic,
         others: Sequence[HostArray] = (),
-        accesses: npt.NDArray[Any] | None = None,
-    ) -> int:
-        """Run it to its end, with other arrays that it reaches, and return how many accesses are in ``accesses``.
+        most: int = 0,
+    ) -> None:
+        """Run it to its end.
+
+        Args:
+            grid, block, shared_bytes: of the launch.
+            schedule: the order of its threads.
+            arguments: arrays, and the bytes of numbers and structs.
+            others: arrays whose addresses are in structs.
+            most: accesses that are recorded.
 
         Raises:
             KernelFault: it did what it may not, or waits for ever.
@@ -298,15 +269,9 @@ class HostKernel:
             for given in (grid, block)
         ]
         passed = [*(argument for argument in arguments if isinstance(argument, HostArray)), *others]
-        self._arrays = [(one, one.elements.ctypes.data) for one in passed]
-        rows = [(start, *one.reach, one.elements.nbytes, one.set.ctypes.data) for one, start in self._arrays]
-        for array, start, room in self._filled.values():
-            self._arrays.append((array, start))
-            rows.append((start, start, start + room, array.elements.nbytes, array.set.ctypes.data))
-        table = np.array(rows, np.uint64)
-        self._seen = seen = _Seen(arrays=table.ctypes.data, count=len(table))
-        if accesses is not None:
-            seen.accesses, seen.most = accesses.ctypes.data, len(accesses)
+        rows = [one.row(one.elements.ctypes.data, *one.reach) for one in passed]
+        rows += [array.row(start, start, start + room) for array, start, room in self._filled.values()]
+        self.told = Told(rows, self._symbols, shared_bytes, most)
         numbers = (shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
         library = self._library
         fault = library.launch(
@@ -315,116 +280,12 @@ class HostKernel:
             ctypes.c_void_p(library.places()),
             *dimensions,
             *map(ctypes.c_uint, numbers),
-            ctypes.byref(seen),
+            ctypes.byref(self.told.seen),
         )
         if fault is not None:
-            where = self._where(seen.fault.line)
-            said = self._outside(fault.decode(), seen.fault, shared_bytes)
-            raise KernelFault(f"{said}, {where}" if where else said)
+            raise KernelFault(self.told.fault(fault.decode()))
         for array in passed:
             array.check()
-        return int(seen.length)
-
-    def _outside(self, what: str, access: _Access, shared_bytes: int) -> str:
-        """Return what a fault was, and which element it touched."""
-        if access.array >= 0:
-            array, start = self._arrays[access.array]
-            first, end = access.at - start, array.elements.nbytes
-            first = end if 0 <= first < end else first
-            return (
-                f"{what} an array: {array.name}[{first // array.elements.itemsize}] of {array.elements.size}"
-            )
-        if access.array == DYNAMIC:
-            first = max(
-                access.at - self._seen.dynamic,
-                min(shared_bytes, access.at - self._seen.dynamic + access.bytes - 1),
-            )
-            return (
-                f"{what} dynamic shared memory: byte {first} of the {shared_bytes} that the launch asks for"
-            )
-        return f"{what} shared memory" if access.array == STATIC else what
-
-    @property
-    def reads_unset(self) -> bool:
-        """Whether the last run has read what nothing had written."""
-        return bool(self._seen.unset.line)
-
-    def unset(self) -> tuple[str, str]:
-        """Return where the last run has first read what nothing had written, if that is known, and an array's name."""
-        access = self._seen.unset
-        where = self._where(access.line)
-        name, what = "", "shared memory"
-        if access.array >= 0:
-            array, start = self._arrays[access.array]
-            name = array.name
-            what = f"{name}[{(access.at - start) // array.elements.itemsize}]"
-        elif access.array == STATIC and (variable := self._shared_name(access.at - self._seen.section)):
-            what = f"{variable} in shared memory"
-        return f"{where} reads {what} before anything is written there" if where else "", name
-
-    def _shared_name(self, offset: int) -> str:
-        """Return the variable at a place of the segment of shared memory, as the kernel has it; empty if not known."""
-        for line in _said_by("nm", "-C", "-S", str(self._file.with_suffix(".so"))):
-            start, size, kind, name = [*line.split(maxsplit=3), "", "", "", ""][:4]
-            if kind in "bBdD" and kind and int(start, 16) <= offset < int(start, 16) + int(size, 16):
-                return name.rpartition("::")[2]
-        return ""
-
-    def _where(self, line: int) -> str:
-        """Return file and line of an address in the code; empty if not known."""
-        return self.lines([line - self._seen.base])[0] if line else ""
-
-    def lines(self, offsets: Sequence[int]) -> list[str]:
-        """Return file and line of places in the library, each behind a call; empty texts for what is not known."""
-        words = [hex(offset - 1) for offset in offsets]
-        told: list[list[str]] = []
-        for text in _said_by("addr2line", "-a", "-i", "-e", str(self._file.with_suffix(".so")), *words):
-            if text.startswith("0x"):
-                told.append([])
-            else:
-                told[-1].append(text.partition(" (")[0])
-        return [self._own_line(frames) for frames in told] or [""] * len(offsets)
-
-    def _own_line(self, frames: Sequence[str]) -> str:
-        """Return the first of some places that is not the emulator's."""
-        for frame in frames:
-            file, _, line = frame.rpartition(":")
-            if not line.isdecimal() or Path(file).name in _OWN:
-                continue
-            if Path(file).name == _RENDERED:
-                return self._place(int(line))
-            return f"{Path(file).name}:{line}"
-        return ""
-
-
-def _said_by(*words: str) -> list[str]:
-    """Return what a program of the compiler's prints; nothing if there is none."""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except OSError:
-        return []
-    return done.stdout.splitlines()
-
-
-def _macros(options: Sequence[str]) -> list[str]:
-    """Return those of NVRTC's options that define macros, as g++ has them."""
-    return [one for one in options if re.match(r"-[DU]|--(?:un)?define-macro=", one)]
-
-
-def _shared_places(dynamic: Sequence[str]) -> str:
-    """Return code that tells where shared memory is; names of dynamic shared memory mean the same room."""
-    room = "alignas(128) thread_local unsigned char emulator_dynamic[emulator::DYNAMIC_ROOM];\n"
-    names = "".join(
-        f'asm(".globl {name}\\n.type {name}, @tls_object\\n.set {name}, emulator_dynamic");\n'
-        for name in dynamic
-    )
-    return (
-        (f'extern "C" {{ EMULATOR_SEEN {room}}}\n{names}' if dynamic else "")
-        + 'extern "C" EMULATOR_SEEN unsigned char* const* places() {\n'
-        "    static unsigned char* both[2];\n    both[0] = &emulator::something;\n"
-        + ("    both[1] = emulator_dynamic;\n" if dynamic else "")
-        + "    return both;\n}\n"
-    )
 
 
 def launch_arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray | np.generic]:
@@ -509,47 +370,8 @@ def _build_machine(folder: Path) -> Path:
             shutil.copytree(source, folder / name)
         else:
             shutil.copy(source, folder)
-    (folder / "behind.cpp").write_text(_BEFORE)
+    (folder / "behind.cpp").write_text(BESIDE)
     _compile("-c", "-o", folder / "behind.o", folder / "behind.cpp")
     _compile("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
     _compile("-shared", UNSEEN, "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")
     return folder
-
-
-# -- CUDA C++ as the CPU's compiler takes it: without PTX, for the oldest GPU
-
-
-def code_of(source: str, *, lines_stay: bool = False) -> str:
-    """Return a source without its comments, and, unless its lines stay where they are, without empty lines."""
-    without = _COMMENT.sub(lambda match: match[1] or "\n" * (lines_stay and match[0].count("\n")), source)
-    if lines_stay:
-        return without
-    return "\n".join(line.rstrip() for line in without.splitlines() if line.strip()) + "\n"
-
-
-def for_host(source: str) -> str:
-    """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``; lines stay where they are.
-
-    Where the code depends on the architecture, the oldest GPU's is taken.
-    """
-    source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
-    source = _SHARED.sub(r"\1__shared__ ", _C_VARIABLE.sub("", source))
-    return _FUNCTION.sub(_without_ptx, source)
-
-
-def _of_the_oldest(code: re.Match[str]) -> str:
-    kept = code[2] or ""
-    before = code[0][: code.start(2) - code.start()].count("\n") if kept else 0
-    return "\n" * before + kept + "\n" * (code[0].count("\n") - before - kept.count("\n"))
-
-
-def _without_ptx(function: re.Match[str]) -> str:
-    body = function["short"] or function["long"]
-    if not re.search(r"\basm\b", body):
-        return function[0]
-    names = _NAME.findall(function["parameters"])
-    given = function["given"] or ""
-    if function["own"]:
-        given = f"<{', '.join(parameter.split()[-1] for parameter in function['own'].split(','))}>"
-    lines = "\n" * function[0][len(function["head"]) :].count("\n")
-    return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); {lines}}}"

@@ -1,0 +1,88 @@
+"""CUDA C++ as the CPU's compiler takes it: without PTX, for the oldest GPU; lines stay where they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+BESIDE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
+"""Room beside a library's shared variables, which is before them; in an object behind it."""
+_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_ARCHITECTURE = re.compile(
+    r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
+)
+_SHARED = re.compile(r"\b__shared__\s+((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)+)")
+"""With what g++ has in another order: the emulator's word for it is a storage class."""
+_DYNAMIC = re.compile(
+    r"\bextern\b[^;\"]*\b__shared__\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;|\b__shared__\s+extern\b[^;\"]*?\b(\w+)\s*\[\s*\]\s*;"
+)
+_C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
+"""Before a variable C++ takes it for a declaration."""
+_NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
+_FUNCTION = re.compile(
+    r"^(?P<head>(?:template[ ]*<(?P<own>[^\n]*)>\n)?__device__ [^{;]*?(?P<name>\w+)(?P<given><[\w, ]+>)?"
+    r"\((?P<parameters>[^{;]*)\) )\{(?:(?P<short> [^\n]*) \}|\n(?P<long>.*?)^\})$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def code_of(source: str, *, lines_stay: bool = False) -> str:
+    """Return a source without its comments, and, unless its lines stay where they are, without empty lines."""
+    without = _COMMENT.sub(lambda match: match[1] or "\n" * (lines_stay and match[0].count("\n")), source)
+    if lines_stay:
+        return without
+    return "\n".join(line.rstrip() for line in without.splitlines() if line.strip()) + "\n"
+
+
+def for_host(source: str) -> str:
+    """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``; lines stay where they are.
+
+    Where the code depends on the architecture, the oldest GPU's is taken.
+    """
+    source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
+    source = _SHARED.sub(r"\1__shared__ ", _C_VARIABLE.sub("", source))
+    return _FUNCTION.sub(_without_ptx, source)
+
+
+def _of_the_oldest(code: re.Match[str]) -> str:
+    kept = code[2] or ""
+    before = code[0][: code.start(2) - code.start()].count("\n") if kept else 0
+    return "\n" * before + kept + "\n" * (code[0].count("\n") - before - kept.count("\n"))
+
+
+def _without_ptx(function: re.Match[str]) -> str:
+    body = function["short"] or function["long"]
+    if not re.search(r"\basm\b", body):
+        return function[0]
+    names = _NAME.findall(function["parameters"])
+    given = function["given"] or ""
+    if function["own"]:
+        given = f"<{', '.join(parameter.split()[-1] for parameter in function['own'].split(','))}>"
+    lines = "\n" * function[0][len(function["head"]) :].count("\n")
+    return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); {lines}}}"
+
+
+def macros(options: Sequence[str]) -> list[str]:
+    """Return those of NVRTC's options that define macros, as g++ has them."""
+    return [one for one in options if re.match(r"-[DU]|--(?:un)?define-macro=", one)]
+
+
+def shared_places(dynamic: Sequence[str]) -> str:
+    """Return code that tells where shared memory is; names of dynamic shared memory mean the same room."""
+    room = "alignas(128) thread_local unsigned char emulator_dynamic[emulator::DYNAMIC_ROOM];\n"
+    names = "".join(
+        f'asm(".globl {name}\\n.type {name}, @tls_object\\n.set {name}, emulator_dynamic");\n'
+        for name in dynamic
+    )
+    return (
+        (f'extern "C" {{ EMULATOR_SEEN {room}}}\n{names}' if dynamic else "")
+        + 'extern "C" EMULATOR_SEEN unsigned char* const* places() {\n'
+        "    static unsigned char* both[2];\n    both[0] = &emulator::something;\n"
+        + ("    both[1] = emulator_dynamic;\n" if dynamic else "")
+        + "    return both;\n}\n"
+    )
+
+
+def dynamic_names(source: str) -> list[str]:
+    """Return names of dynamic shared memory that a source has in plain words; macros and namespaces may hide others."""
+    return [name for pair in _DYNAMIC.findall(source) for name in pair if name]
