@@ -29,14 +29,7 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
-from tuner.kernel.reference import (
-    OVERFLOW,
-    UNIT_ROUNDOFF,
-    Expected,
-    SettledReference,
-    as_output,
-    word_of,
-)
+from tuner.kernel.reference import OVERFLOW, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
 from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
 from tuner.runtime.dtypes import DTYPES
 from tuner.runtime.launches import Buffer
