@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.commands import said_by
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_worker import Compiler
 from tuner.core.errors import DatabaseError, KernelError
-from tuner.core.model import Configuration
+from tuner.core.model import Configuration, Status
 from tuner.formats.t1 import t1_of
 from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import read_kernel
@@ -206,6 +208,25 @@ def test_what_is_asked_of_all_configurations_at_once(tmp_path: Path) -> None:
         assert sum(unlaunchable(kernel, kernel.variants["v"], problem, GPU, matrix).values()) == refused
         ruled = with_rules(kernel, ["warp_multiple"]).variants["v"]
         assert len(ruled.pruning_rules) == bool(refused)
+
+
+def test_they_are_compiled_once_and_the_largest_counts(tmp_path: Path) -> None:
+    def compiled(*changes: tuple[str, str]) -> Compilation:
+        kernel = read_kernel(written(tmp_path, *changes))
+        configuration = Configuration.of("v", {"block": 32})
+        return Compiler(None).answer(RenderRequest(kernel.file, kernel.problem(), GPU, configuration))
+
+    growing = compiled(('grid = ["', 'shared_bytes = "16000 * (turn + 1)"\ngrid = ["'))
+    (resources,) = growing.resources
+    assert growing.status is Status.OK and len(growing.cubins) == 1
+    assert (resources.dynamic_shared_bytes, resources.active_blocks) == (64000, 3)
+    (tmp_path / "bounded.cu").write_text(CODE.replace("void relax", "void __launch_bounds__(96) relax"))
+    refused = compiled(
+        ('block = ["block"]', 'block = ["block * (turn + 1)"]'),
+        ('template = "relax.cu"', 'template = "bounded.cu"'),
+    )
+    assert (refused.status, refused.refused) == (Status.INVALID_CONFIG, 0)
+    assert refused.error.startswith("a block of 128 threads")
 
 
 def test_another_tools_format_has_no_loops(tmp_path: Path) -> None:
