@@ -40,7 +40,7 @@ def kernel(tmp_path: Path) -> KernelSpec:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> BenchDevice:
     device = BenchDevice({BEST: 1e5, DEFAULT: 1.25e5, "torch": 0.9e5, "cupy": 1.0001e5, "numpy": 1e8})
-    monkeypatch.setattr("tuner.cli.bench.open_device", lambda *arguments: device)
+    monkeypatch.setattr("tuner.cli.configuration.open_device", lambda *arguments: device)
     return device
 
 
@@ -321,7 +321,7 @@ def test_without_a_gpu(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(choose, "has_gpu", lambda: False)
-    assert_refused(said_by(capsys, "bench", "--kernel", "gemm"), 1, "no NVIDIA GPU", "--history")
+    assert_refused(said_by(capsys, "bench", "--kernel", "gemm"), 1, "no NVIDIA GPU", "tune doctor")
 
 
 # -- figures
@@ -372,7 +372,7 @@ def test_with_a_measuring_process(
     def open_fake(*arguments: object) -> LocalDevice:
         return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
 
-    monkeypatch.setattr("tuner.cli.bench.open_device", open_fake)
+    monkeypatch.setattr("tuner.cli.configuration.open_device", open_fake)
     device = open_fake()
     try:
         with Database.open("results/tuning.db") as database:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.studies.ladder_figures import Series, bandwidth_text, flops_text, plot_roofline, plot_sizes
+from tuner.studies.ladder_figures import Series, plot_roofline, plot_sizes
 
 MEMORY = ("memory: 4 TB/s, measured", 4e12)
 PEAKS = {"float32: 60 TFLOP/s, measured": 6e13, "tensor cores: 800 TFLOP/s": 8e14}
@@ -72,16 +72,3 @@ def test_sizes(tmp_path: Path) -> None:
     for word in ("scalar", "torch", "limit 5", "GB/s", "m = n, logarithmic", "2^28", "10 us", "gemm $m"):
         assert word in text, word
     assert "2^15 " not in text  # of 25 sizes not all have a number
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [(1.5e15, "1.5 P"), (1e12, "1 T"), (3.5e10, "35 G"), (2e6, "2 M"), (5.0, "5 "), (0.25, "0.25 ")],
-)
-def test_flops(rate: float, text: str) -> None:
-    assert flops_text(rate) == text
-
-
-@pytest.mark.parametrize(("rate", "text"), [(4.489e12, "4.49 TB/s"), (3.2e11, "320 GB/s")])
-def test_bandwidth(rate: float, text: str) -> None:
-    assert bandwidth_text(rate) == text

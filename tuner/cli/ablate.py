@@ -6,10 +6,10 @@ import uuid
 from contextlib import closing
 
 from tuner.cli.commands.studies import AblateArguments
-from tuner.cli.configuration import choose, open_gpu, refuse_wrong_names
+from tuner.cli.configuration import choose, open_gpu, refuse_device, refuse_wrong_names
 from tuner.cli.loader import part
 from tuner.core.conditions import Conditions, Regime
-from tuner.core.errors import Interrupted, TunerError, UsageError
+from tuner.core.errors import Interrupted, TunerError
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
@@ -30,10 +30,7 @@ def ablate(asked: AblateArguments) -> None:
     """
     names = [name.strip() for text in asked.parameters for name in text.split(",") if name.strip()]
     refuse_wrong_names(asked, names)
-    if asked.device_name.partition(":")[0] == "replay":
-        raise UsageError(
-            f"--device {asked.device_name}: a recording cannot be timed again", "use cuda or cuda:N"
-        )
+    refuse_device(asked.device_name)
     with (
         stopping() as stop,
         closing(

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 import click
 
 from tuner.cli.commands.studies import BenchArguments
+from tuner.cli.configuration import open_gpu
 from tuner.cli.filters import problem_filter
 from tuner.cli.loader import given_options, part
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import DatabaseError, NoGpuError, TunerError, UsageError
+from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.core.model import Problem
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.choose import open_device
 from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.plots import check_plot
@@ -52,8 +51,14 @@ def bench(asked: BenchArguments) -> None:
     if kernel is not None:
         study.choose_against(kernel, asked.against)  # a wrong name is refused before anything is measured
     benches = _Benches(asked, kernel)
+    text = "cuda" if asked.device_name == "auto" else asked.device_name
     try:
-        with closing(_open(asked, kernel)) as device, Database.open(asked.db) as database:
+        with (
+            closing(
+                open_gpu(text, kernel.name if kernel else "", None, say_nothing if asked.quiet else say)
+            ) as device,
+            Database.open(asked.db) as database,
+        ):
             targets = benches.targets(device, database, problems, fits)
             _refuse_unknown(targets, asked.against)
             for target in targets:
@@ -114,22 +119,6 @@ def _refuse_unknown(targets: Sequence[study.Target], against: Sequence[str]) -> 
             raise objections[0]
     if kernels and "none" in against:
         study.choose_against(kernels[0], against)  # which refuses all beside it, whatever the kernel
-
-
-def _open(options: BenchArguments, kernel: KernelSpec | None) -> Device:
-    text = options.device_name
-    if text.partition(":")[0] not in ("cuda", "auto"):
-        raise UsageError(
-            f"--device {text}: a recording cannot be timed again", "use cuda or cuda:N, or --history"
-        )
-    device, name = "cuda" if text == "auto" else text, kernel.name if kernel else ""
-    try:
-        return open_device(device, name, None, paths.cubins(), say_nothing if options.quiet else say)
-    except NoGpuError:
-        raise NoGpuError(
-            "this machine has no NVIDIA GPU, and tune bench measures",
-            "--history shows what was measured before; see `tune doctor`",
-        ) from None
 
 
 @dataclass

@@ -34,7 +34,7 @@ def plot_run(result: Result, path: Path) -> None:
         UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
     """
     run, light_ns = result.state.run, result.state.roof.speed_of_light_ns
-    light_ns = light_ns if math.isfinite(light_ns) else 0.0
+    light_ns = light_ns if math.isfinite(light_ns) and result.state.roof.flops else 0.0
     bars = _bars(result.finish) if result.finish else []
     heights = [3.6, 0.9 + 0.3 * len(bars)] if bars else [3.6]
     with sheet(path, 9.0, sum(heights) + 0.8, len(heights), "both", heights) as (figure, panels):

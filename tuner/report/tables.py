@@ -108,7 +108,7 @@ def percent(fraction: float | None) -> str:
 
 def si(value: float, unit: str) -> str:
     """Return an amount with a prefix of its unit."""
-    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:.4g} {prefix}{unit}"
     return f"{value:.4g} {unit}"

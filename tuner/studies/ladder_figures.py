@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.core.conditions import Mode
 from tuner.kernel.roofline import peak_flops
 from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
-from tuner.report.tables import COMPUTE_BOUND_FROM, duration
+from tuner.report.tables import COMPUTE_BOUND_FROM, duration, si
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 from tuner.studies.ladder_report import flavour, series_of
 
@@ -115,7 +115,7 @@ def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float
     rate = measured or gpu.memory_bytes_per_s
     warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
-    memory = f"memory: {bandwidth_text(rate)}, {_source(measured)}{cached}"
+    memory = f"memory: {si(rate, 'B/s')}, {_source(measured)}{cached}"
     vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
     rated = peak_flops(gpu, "float32", "vector")
     others = {one.problem.dtype: peak_flops(gpu, one.problem.dtype, "vector") for one in comparisons}
@@ -125,7 +125,7 @@ def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float
         ("tensor cores", matrix, matrix or peak_flops(gpu, "float16", "matrix")),
     ]
     named = {
-        f"{name}: {flops_text(flops)}FLOP/s, {_source(of)}": flops
+        f"{name}: {si(flops, 'FLOP/s')}, {_source(of)}": flops
         for name, of, flops in peaks
         if flops and math.isfinite(flops)
     }
@@ -164,7 +164,7 @@ def plot_roofline(
     dots = itertools.cycle(DOTS)
     with sheet(path, 9.0, 7.0, grid="both") as (figure, (axes,)):
         make_logarithmic(axes, "x", (1.0, 2.0, 5.0) if right < NARROW * left else (1.0,))
-        make_logarithmic(axes, "y", text=flops_text)
+        make_logarithmic(axes, "y", text=lambda value: si(value, ""))
         axes.set(xlim=(left, right), ylim=(low, high))
         for one, style in zip(shown, _styles(shown), strict=True):
             axes.plot(one.xs, one.ys, color=style["color"], linewidth=0.8, alpha=0.45)
@@ -189,19 +189,6 @@ def _name_below(figure: Figure, axes: Axes) -> None:
     figure.legend(
         *axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
     )
-
-
-def flops_text(value: float) -> str:
-    """Write a rate with the prefix that fits: ``35 G``, ``1 T``."""
-    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= limit:
-            return f"{value / limit:.3g} {prefix}"
-    return f"{value:.3g} "
-
-
-def bandwidth_text(rate: float) -> str:
-    """Write a bandwidth: ``4.49 TB/s``."""
-    return f"{rate / 1e12:.3g} TB/s" if rate >= 1e12 else f"{rate / 1e9:.4g} GB/s"
 
 
 # -- over the sizes
