@@ -305,7 +305,7 @@ def test_nothing_to_check(bench: Bench, kernel: KernelSpec, device: BenchDevice)
         (("--kernel", "gemm", "--against", "toch"), 2, "torch"),
         (("--kernel", "gemm", "--against", "none", "--against", "torch"), 2, "none"),
         (("--kernel", "gemm", "--against", "./nothing.cu"), 2, "nothing.cu"),
-        (("--device", "replay"), 2, "recording"),
+        (("--device", "replay"), 2, "GPU of this machine"),
         (("--plot", "figure.pdf"), 2, ".svg"),
         (("--plot", "nowhere/figure.svg"), 2, "nowhere"),
         (("--history",), 1, "no database"),
