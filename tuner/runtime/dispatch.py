@@ -263,7 +263,7 @@ class Ranked:
 def log2_units(value: int) -> int:
     """Return the logarithm of a number from 1 to 2**62, in parts of an octave, rounded down."""
     octaves = value.bit_length() - 1
-    mantissa = value << (31 - octaves) if octaves <= 31 else value >> (octaves - 31)
+    mantissa = (value << 31) >> octaves
     units = octaves
     for _ in range(10):
         mantissa = mantissa * mantissa >> 31
