@@ -114,6 +114,20 @@ def test_gpu_that_drifts_all_the_time_comes_to_an_end(database: Database, kernel
     assert result.finish is not None
 
 
+@pytest.mark.parametrize("stop_at", [45, 90])
+def test_gpu_that_drifts_all_the_time_comes_to_an_end_after_a_pause(
+    database: Database, kernel: KernelSpec, stop_at: int
+) -> None:
+    watcher, device = (
+        Watcher(),
+        StubDevice(answer=lambda c: replace(good(100_000 + time_of(c) / 100), drifted=True)),
+    )
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=stop_after(watcher, stop_at))
+    result = run(kernel, database, device, resume=True)
+    assert len(database.trials(result.state.run.id)) == 120
+
+
 def test_answer_that_was_not_timed_says_nothing_about_drift(database: Database, kernel: KernelSpec) -> None:
     """A configuration with the source of another gets its answer, whatever the GPU did since."""
     device = StubDevice(answer=lambda c: replace(good(100_000), drifted=True, measure_s=0.0))
