@@ -50,7 +50,7 @@ def compile_source(
     precompiled: Path | None = None,
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
-    headers = headers or nvrtc.headers_of(source, include, entry)
+    headers = headers or nvrtc.headers_of(source, include, entry, options)
 
     compile_it = functools.partial(
         _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,

@@ -49,6 +49,12 @@ def test_a_template_s_arguments_may_be_such_names() -> None:
     assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry
 
 
+def test_options_may_define_and_use_such_names() -> None:
+    source = KERNEL % "T a = LIMIT; x[0] = a + FLT_MAX;"
+    options = ("-DT=uint32_t", "-DLIMIT=UINT8_MAX", "-DFLT_MAX=1.0f", "--define-macro=OTHER")
+    assert "warning #47" not in compile_source(source, "k", "sm_90", options).log
+
+
 @pytest.mark.parametrize(
     "own",
     [

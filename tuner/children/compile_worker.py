@@ -170,7 +170,7 @@ class Compiler:
 
     def _compile_or_get(self, source: _Source, arch: str) -> Cubin:
         text, entry, options, include = source.text, source.entry, source.options, source.include
-        headers = headers_of(text, include, entry)
+        headers = headers_of(text, include, entry, options)
         own = headers_digest(text, include) if self.cache is not None else None
         if self.cache is None or own is None:
             return self._with_headers(source, arch, headers)

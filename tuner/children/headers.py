@@ -91,6 +91,7 @@ _OF_LIBCUXX = {
 """Names of ``std`` that libcu++ has, and the header: these take a second to compile."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(r"\w+|::|\S")
+_DEFINES = re.compile(r"(?:-D|--?define-macro)[= ]?(\w+)(?:=(.*))?", re.DOTALL)
 _OF_STD = re.compile(r"(?<!cuda :: )(?<!\w)std :: (\w+)")
 
 
@@ -164,13 +165,14 @@ def cuda_version(folder: Path) -> str:
     return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else ""
 
 
-def headers_of(source: str, include: Sequence[Path], entry: str = "") -> Headers:
+def headers_of(source: str, include: Sequence[Path], entry: str = "", options: Sequence[str] = ()) -> Headers:
     """Return what a source needs beside its own headers.
 
     Args:
         source: CUDA C++.
         include: folders of its own headers.
         entry: the kernel, with the arguments of a template.
+        options: of the compiler, which may define macros.
 
     Raises:
         KernelError: a header is too large.
@@ -178,7 +180,8 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "") -> Headers
     cuda = header_folders()
     texts = [source, *map(read_source, own_headers([source], include))] if "#" in source else [source]
     names = [name for name in included_names(texts) if not _is_in(name, include)]
-    texts.append(entry)
+    defined = filter(None, map(_DEFINES.match, options))
+    texts.append("".join((*(f"#define {one[1]} {one[2] or ''}\n" for one in defined), entry)))
     if all(map(_ALONE.fullmatch, names)) and not any(
         _words().intersection(_WORD.findall(text)) for text in texts
     ):

@@ -133,7 +133,7 @@ def compile_source(
         CompileError: NVRTC itself fails.
     """
     bindings = nvrtc()
-    headers = headers or headers_of(source, include, entry)
+    headers = headers or headers_of(source, include, entry, options)
     used = compile_options(arch, options, include, headers)
     if precompiled is not None:
         names = f'#include "{NAMES}"\n' if NAMES in headers.texts else ""

@@ -162,7 +162,8 @@ def _heap() -> int:
         mapped = [start for start, _ in _mappings() if start >= _BELOW]
         memory = ctypes.CDLL(None, use_errno=True)
         memory.mmap.restype = ctypes.c_void_p
-        size = ctypes.c_size_t(min(mapped) - _BELOW)
+        # This process may still map some memory of its own below what is mapped: the gap is too small for the heap.
+        size = ctypes.c_size_t(min(mapped) - HEAP_BYTES // 4 - _BELOW)
         flags = _PRIVATE | _ANYWHERE | _NO_RESERVE | _EXACTLY
         filled = memory.mmap(ctypes.c_void_p(_BELOW), size, 0, flags, -1, ctypes.c_long(0))
     except (CompileError, OSError, ValueError, AttributeError):
