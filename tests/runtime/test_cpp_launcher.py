@@ -139,7 +139,7 @@ def test_a_bundle_can_be_moved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "driver", "code"),
-    [({"version": 2, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
+    [({"version": 3, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
 )
 def test_what_cannot_be_used_is_refused(
     changed: dict[str, Any], driver: str, code: str, tmp_path: Path

@@ -99,6 +99,7 @@ class Kernel:
                 memory = (ctypes.c_ubyte * size_of(argument))()
             self._values.append(memory)
             pointers.append(ctypes.addressof(memory))
+        self._held: dict[int, Any] = {}
         self._leaves = list(leaves(launch.arguments))
         for number, (argument_number, offset, kind, name, value) in enumerate(self._leaves):
             if kind == "buffer":
@@ -161,6 +162,9 @@ class Kernel:
 
     def set_scalar(self, position: int, value: Any) -> None:
         """Take another value of a scalar, by its position among the leaves of the launch's arguments; it must fit."""
+        if self._held.get(position) is value:  # the plan's own, as a rule: packing it takes a microsecond
+            return
+        self._held[position] = value
         leaf = self._leaves[position]
         part = packed(value, leaf.name)
         memory = ctypes.addressof(self._values[leaf.argument]) + leaf.offset
