@@ -254,3 +254,14 @@ def test_what_a_struct_is_given_is_said() -> None:
     span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
     with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
         tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")
+
+
+def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:
+    source = STENCIL.replace("__global__", "template <int BLOCK, int TILE> __global__").replace(
+        'extern "C" ', ""
+    )
+    call = {name: given for name, given in STENCIL_CALL.items() if name != "trials"}
+    for entry in ("", "stencil<BLOCK, TILE>"):
+        file = tmp_path / f"{len(entry)}.toml"
+        tuner.Kernel(source, **call, entry=entry).save(file)
+        assert 'entry = "stencil<{{ BLOCK }}, {{ TILE }}>"' in file.read_text()

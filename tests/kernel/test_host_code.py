@@ -39,7 +39,7 @@ def program() -> str:
 def test_a_program_compiles_without_its_host_code(program: str) -> None:
     part = device_part(program)
     assert compile_source(part, "squares", "sm_90").entry
-    assert "main" not in part and "vector" not in part
+    assert "main" not in part and "std::vector" not in part
     assert part.count("\n") == program.count("\n")
     line = program.split("\n").index(next(one for one in program.split("\n") if "void squares" in one))
     assert part.split("\n")[line] == program.split("\n")[line]

@@ -288,8 +288,23 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         '[work]\nbytes = "2',
         '[definitions]\nblocks = "n // block_size"\n[work]\nbytes = "blocks',
         (
-            "bytes = 'blocks * n * itemsize(input)' uses unknown name 'block_size', by the definition 'blocks'",
+            "bytes = 'blocks * n * itemsize(input)' uses the parameter 'block_size', by the definition 'blocks'",
         ),
+    ),
+    "shape of a parameter": (
+        'y = { shape = ["n"]',
+        'y = { shape = ["n // block_size"]',
+        ("uses the parameter 'block_size'", "scratch of the variant"),
+    ),
+    "parameter with the name of a type": (
+        "fast = {",
+        "input_type = {",
+        ("'input_type' cannot be a name", "dtype role 'input'", "rename it"),
+    ),
+    "option with the name of a type": (
+        "options = { order",
+        "options = { output_type = [1], order",
+        ("'output_type' cannot be a name", "rename it"),
     ),
     "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
 }

@@ -81,7 +81,7 @@ def test_template_sees_parameters_problem_and_filters(tmp_path: Path) -> None:
         "{{ ceil_div(problem.n, 64) }} {{ round_up(5, 4) }}"
     )
     source, entry = rendered(kernel_with(tmp_path, text, entry="k<{{ input | c_type }}, {{ block_size }}>"))
-    assert source == "64 True 0.5 plain float16 half_t 2 float up 1000 90 16 8"
+    assert source == "64 true 0.5 plain float16 half_t 2 float up 1000 90 16 8"
     assert entry == "k<half_t, 64>"
 
 

@@ -66,6 +66,15 @@ class Call:
     reduction: int | str | None = None
     compile_options: Sequence[str] = ()
 
+    def entry_of(self, kernel: KernelSignature) -> str:
+        """Return the entry as the kernel's file has it; what ``params`` has of a template's names is passed to it."""
+        entry, names = self.entry or kernel.name, [name for _, name in kernel.template]
+        if names and "<" not in entry and self.params.keys() >= set(names):
+            entry += f"<{', '.join(names)}>"
+        for name in self.params.keys() & set(names):
+            entry = re.sub(rf"(?<=[<,\s]){name}(?=\s*[,>])", "{{ " + name + " }}", entry)
+        return entry
+
 
 def require_kinds(given: Mapping[str, Any]) -> None:
     """Refuse arguments that are tables or lists, and are given as something else.

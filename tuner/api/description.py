@@ -65,8 +65,8 @@ def described(call: Call) -> Described:
         KernelError: the source has no such kernel.
     """
     source = read_declarations(call.source)
-    entry = call.entry or source.kernel().name
-    signature = source.kernel(re.split(r"[<{(]", entry)[0].strip())
+    signature = source.kernel(re.split(r"[<{(]", call.entry)[0].strip())
+    entry = call.entry_of(signature)
     return _Reader(call, source, signature, entry).described()
 
 

@@ -37,6 +37,7 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch
+from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import read_templates_once
 from tuner.kernel.variant_spec import LaunchSpec
@@ -157,7 +158,7 @@ class Compiler:
             yield _Source(text, entry, options, include, located)
 
     def _compile(self, source: _Source, arch: str) -> Cubin:
-        """Compile a source, or take it from the cache.
+        """Compile a source, or take it from the cache; if the whole does not compile, what its kernel needs.
 
         Raises:
             SourceRejected: it does not compile; the log names the template's lines.
@@ -165,7 +166,15 @@ class Compiler:
         try:
             compiled = self._compile_or_get(source, arch)
         except SourceRejected as error:
-            raise SourceRejected(source.located(error.log)) from None
+            needed = needed_part(source.text, source.entry)
+            try:
+                if needed == source.text:
+                    raise
+                compiled = self._compile_or_get(replace(source, text=needed), arch)
+            except SourceRejected as of_needed:
+                # What is left out too much shows as an error that the whole does not have.
+                log = of_needed.log if str(of_needed) in error.log else error.log
+                raise SourceRejected(source.located(log)) from None
         return replace(compiled, log=source.located(compiled.log))
 
     def _compile_or_get(self, source: _Source, arch: str) -> Cubin:

@@ -21,8 +21,10 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.expressions.arithmetic import uses
 from tuner.expressions.elementwise_cuda import cuda_macro
+from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
-from tuner.kernel.source.device_part import device_part
+from tuner.kernel.source.device_part import declared_by, device_part
+from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.templates import (
     C_TYPES,
     FAILURES,
@@ -62,11 +64,12 @@ def render_launch(
     """
     name = template_name(kernel.folder, launch.template)
     names = context(problem, gpu, configuration.values)
+    entry = render_entry(kernel, launch, names)
     try:
         if launch.template.suffix == ".j2":
             source = _joined(lambda: read_template(kernel.folder, launch.template), names, MAX_SOURCE_BYTES)
         else:
-            source = _with_defines(kernel, launch.template, problem, configuration)
+            source = _with_defines(kernel, launch, problem, configuration, entry)
         (source or "").encode()  # half of a surrogate pair is no text for a compiler
     except FAILURES as error:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -79,7 +82,7 @@ def render_launch(
             f"{name} does not wait for the kernel before it, although its launch is programmatic",
             f"call {GRID_DEPENDENCY_WAITS[0]}() before it touches device memory, or leave programmatic out",
         )
-    return source, render_entry(kernel, launch, names)
+    return source, entry
 
 
 def render_entry(kernel: KernelSpec, launch: LaunchSpec, names: Mapping[str, Any]) -> str:
@@ -175,21 +178,43 @@ def render(
     return [render_launch(kernel, launch, problem, gpu, configuration) for launch in launches]
 
 
-def _with_defines(kernel: KernelSpec, template: Path, problem: Problem, configuration: Configuration) -> str:
-    """Return a plain ``.cu`` file with macros before it: parameters, options, and ``<role>_type`` for each dtype role.
+def _with_defines(
+    kernel: KernelSpec, launch: LaunchSpec, problem: Problem, configuration: Configuration, entry: str
+) -> str:
+    """Return a plain ``.cu`` file with macros before it: parameters, options, ``<role>_type`` for each dtype role, and
+    the sizes that it uses and does not define.
 
     An option that is an element expression becomes a macro with parameters, and ``<option>_uses_<name>`` is 1 or 0.
+    What the kernel itself declares and gets, as a parameter of its template or as an argument, is no macro.
     """
-    lines = []
+    lines, text = [], text_of(launch.template)
+    passed = {argument.name for argument in launch.arguments} | set(re.findall(r"\w+", launch.entry))
+    declared = declared_by(text, entry) & passed
     for name, value in (*problem.options.items(), *configuration.parameters):
         if name in kernel.elements:
             arguments = kernel.elements[name]
             lines.append(cuda_macro(name, str(value), arguments))
             lines += [f"#define {name}_uses_{item} {uses(value, item)}" for item in arguments]
-        else:
+        elif name not in declared or isinstance(value, str):
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
-    return "\n".join([*lines, f'#line 1 "{template.name}"', device_part(text_of(template))])
+    lines += [f"#define {name} {problem.sizes[name]}" for name in size_macros(kernel, launch.template)]
+    return "\n".join([*lines, f'#line 1 "{launch.template.name}"', device_part(text, entry)])
+
+
+def size_macros(kernel: KernelSpec, template: Path) -> list[str]:
+    """Return the sizes that are macros in a plain source: those that it uses, and it and its headers do not define.
+
+    Raises:
+        KernelError: a text is too large.
+    """
+    text = text_of(template)
+    used = [name for name in kernel.sizes if re.search(rf"\b{name}\b", text)]
+    if not used or not set(used) & undefined_names(text).keys():
+        return []
+    headers = map(read_source, own_headers([text], (template.parent, *kernel.include)))
+    undefined = undefined_names(text, headers=tuple(headers))
+    return [name for name in used if name in undefined]
 
 
 def _literal(value: Value) -> str:

@@ -111,6 +111,7 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        finalize=lambda value: str(value).lower() if isinstance(value, bool) else value,  # as C++ has them
         auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )

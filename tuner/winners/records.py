@@ -14,6 +14,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.folding import fold
 from tuner.kernel.identity import template_texts
+from tuner.kernel.render import size_macros
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import problem_names
 from tuner.kernel.variant_spec import LaunchSpec
@@ -34,13 +35,15 @@ from tuner.runtime.expressions import Expression
 def baked_sizes(kernel: KernelSpec, launches: Iterable[LaunchSpec]) -> list[str]:
     """Return the sizes that the sources or the entries of launches may hold, in the kernel's order.
 
-    Sizes reach a template by the name ``problem`` alone; a plain ``.cu`` gets none.
+    Sizes reach a template by the name ``problem`` alone, and a plain ``.cu`` as macros.
     """
     sizes: set[str] = set()
     for launch in launches:
         texts = [launch.entry]
         if launch.template.suffix == ".j2":
             texts += template_texts(kernel.folder, launch.template)
+        else:
+            sizes |= set(size_macros(kernel, launch.template))
         for text in texts:
             used = _problem_names(text, kernel.folder)
             sizes |= kernel.sizes.keys() if used is None else used

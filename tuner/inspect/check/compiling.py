@@ -246,7 +246,7 @@ def _location(
         if match := pattern.match(line):
             file = _file(kernel, launch, match["file"])
             if file is not None:
-                text = _with_remedy(match["text"]) + _macro(task, file, int(match["line"]))
+                text = _with_remedy(match["text"]) + _macro(task, file, int(match["line"]), match["text"])
                 return file, int(match["line"]), text
             text = (
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
@@ -272,13 +272,19 @@ def _with_remedy(text: str) -> str:
     )
 
 
-def _macro(task: _Task, file: Path, line: int) -> str:
-    """Return what to do where a line of plain CUDA declares what is a macro there: a parameter or an option."""
+def _macro(task: _Task, file: Path, line: int, said: str) -> str:
+    """Return what to do where a line that is no CUDA has what is a macro there: a parameter or an option."""
     lines = read_source(file).splitlines()[line - 1 : line] if file.suffix != ".j2" else []
-    for name in (*task.request.configuration.values, *task.request.problem.options):
-        if lines and re.search(rf"\b(?!return\b)\w+\s+{name}\s*[,)=;]", lines[0]):
-            return f"; {name} is a macro here, a value that is tuned or chosen: name this otherwise"
-    return ""
+    code = re.sub(r"//.*|/\*.*?\*/", "", lines[0]) if lines and "is undefined" not in said else ""
+    given = (*task.request.configuration.values, *task.request.problem.options)
+    names = [name for name in given if re.search(rf"\b{name}\b", code)]
+    declared = [
+        n for n in names if re.search(rf"(?:\.|->)\s*{n}\b|\b(?!return\b)\w+\s+[*&]*{n}\s*[,)=;[{{]", code)
+    ]
+    if not names:
+        return ""
+    are = f"{' and '.join(declared or names)} {'is a macro' if len(declared or names) == 1 else 'are macros'} here"
+    return f"; {are}, a value that is tuned or chosen: rename it, or name the file .cu.j2, which has no such macros"
 
 
 def _file(kernel: KernelSpec, launch: LaunchSpec, name: str) -> Path | None:

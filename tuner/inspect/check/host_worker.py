@@ -35,6 +35,7 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected, as_output, disagreement, in_full
 from tuner.kernel.render import line_map, render_launch
+from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Launch
@@ -319,15 +320,21 @@ class _Runner:
             folder = self._request.folder / str(len(self._compiled))
             include = (spec.template.parent, *self._kernel.include)
             filled = [variable for variable, _ in spec.constants]
-            kernel = HostKernel(
-                source,
-                entry,
-                folder,
-                include,
+            compiled = partial(
+                HostKernel,
+                entry=entry,
+                folder=folder,
+                include=include,
                 variables=filled,
                 options=self._kernel.compile_options,
                 place=partial(self._place, spec, problem, configuration),
             )
+            try:
+                kernel = compiled(source)
+            except NotForHost:
+                if (needed := needed_part(source, entry)) == source:
+                    raise
+                kernel = compiled(needed)
             self._compiled[source, entry, spec.constants] = kernel
         return self._compiled[source, entry, spec.constants]
 

@@ -235,16 +235,18 @@ class _Reader:
             before: words that hold for all, ``extern`` and ``"C"``.
         """
         for node in scope.named_children:
-            if node.type in _SCOPES:
+            body = node.child_by_field_name("body")
+            if node.type in _SCOPES and (body is None or body.type == "declaration_list"):
                 inner = names_in(node.child_by_field_name("name"))
-                linkage = words(node)[:2] if node.type == "linkage_specification" else ()
+                linkage = head_of(node) if node.type == "linkage_specification" else ()
                 self.read(node, (*names, *inner), (*before, *linkage))
             elif node.type not in _NO_DECLARATIONS:
                 self._declaration(node, names, before)
 
     def _declaration(self, whole: Node, names: tuple[str, ...], before: tuple[str, ...]) -> None:
         node = whole
-        while node.type == "template_declaration":
+        while node.type in ("template_declaration", "linkage_specification"):
+            before = (*before, *(head_of(node) if node.type == "linkage_specification" else ()))
             node = node.named_children[-1]
         declarators, function = node.children_by_field_name("declarator"), function_of(node)
         head = head_of(node)
@@ -259,9 +261,13 @@ class _Reader:
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
                 self.constants[names_in(one)[0]] = code(value)
-        plain = function is not None and not marks & _OF_DEVICE
-        called = {name for name, macro in self.macros.items() if macro.parameters is not None}
-        self.items.append(Item(whole, _declared(node) - called, "__global__" in marks, plain))
+        called = {name for name, macro in self.macros.items() if macro.parameters}
+        by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
+        kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
+        declared = frozenset() if kept else _declared(node) - called
+        self.items.append(
+            Item(whole, declared, "__global__" in marks, function is not None and not marks & _OF_DEVICE)
+        )
         self.launches += launches_in(node) if function is not None else ()
 
     def _expanded(self, word: str) -> list[str]:

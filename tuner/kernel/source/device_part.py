@@ -9,33 +9,24 @@ from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.preprocessor import blank, preprocessed
 
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
-_HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*(?:<(?!cuda/|cub/|thrust/|nv/|cute/|cutlass/)[\w/]+>"
-    r"|<(?:std\w+|math|string|time|assert|float|limits|errno|unistd|sys/\w+|omp)\.h>"
-    r"|[<\"](?:cuda|cuda_runtime\w*|cuda_profiler_api|device_launch_parameters|helper_\w+|cu(?:blas|rand|fft|solver|sparse)\w*|nvToolsExt)\.h[>\"])"
-    r"|^[ \t]*using[ \t]+namespace[ \t]+std[ \t]*;",
-    re.MULTILINE,
-)
-"""Headers of C++, of the operating system and of CUDA's libraries, of which NVRTC has none."""
 
 
 def device_part(text: str, entry: str = "") -> str:
-    """Return a source without what only the CPU compiles, if it has a launch or a ``main``; its lines stay.
-
-    Left out are declarations that the kernel does not need, as far as names say, and headers that NVRTC does not have.
-
-    Args:
-        text: the source.
-        entry: the kernel; empty for any.
-    """
-    if not _HAS_HOST_CODE.search(text):
-        return text
-    return _HEADERS.sub(lambda match: blank(match[0]), needed_part(text, entry))
+    """Return what a kernel needs of a source that has a launch or a ``main``, and another source as it is."""
+    return needed_part(text, entry) if _HAS_HOST_CODE.search(text) else text
 
 
 @functools.lru_cache(maxsize=16)
 def needed_part(text: str, entry: str = "") -> str:
-    """Return a source without the declarations that a kernel does not need, as far as names say; its lines stay."""
+    """Return a source without the declarations that a kernel does not need, as far as names say; its lines stay.
+
+    Args:
+        text: the source.
+        entry: the kernel; empty for any.
+
+    Raises:
+        KernelError: the text is too large.
+    """
     source = read_declarations(text)
     kept, _ = source.reached(re.split(r"[<({]", entry)[0].strip())
     at, parts = 0, list[str]()
@@ -46,3 +37,11 @@ def needed_part(text: str, entry: str = "") -> str:
             parts += [text[at:start], blank(text[start:end], directives=False)]
             at = end
     return "".join([*parts, text[at:]])
+
+
+def declared_by(text: str, entry: str) -> frozenset[str]:
+    """Return the names that an entry's kernels declare: of their templates' parameters and of arguments."""
+    name = re.split(r"[<({]", entry)[0].strip()
+    found = [one for one in read_declarations(text).kernels if name in (one.name, one.short_name)]
+    of_templates = (name for one in found for _, name in one.template)
+    return frozenset((*of_templates, *(argument.name for one in found for argument in one.parameters)))

@@ -40,7 +40,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
-    names = SourceNames(source, kernel, file, undefined_names(source, kernel, headers))
+    names = SourceNames(source, kernel, file, undefined_names(source.text, kernel.name, tuple(headers)))
     use = CodeUse(source, kernel, names.of_problem)
     for one in kernel.parameters:
         if names.named(one.name) in names.sizes and not (is_size(one.name) or use.depends_on(one.name)):

@@ -9,11 +9,14 @@ from tuner.core.errors import KernelError
 
 MAX_SOURCE_BYTES = 4 << 20
 """Of a text that is read; larger ones are no kernel."""
+_CALL = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _PIECE = re.compile(
     r"""
     (?P<directive>^[^\S\n]*\#(?:\\\r?\n|/\*.*?\*/|//(?:\\\r?\n|[^\n])*|[^\n])*)
     |(?P<left_out>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)
-        |\b__(?:cluster_dims|block_size|maxnreg|align|attribute|declspec)\w*\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))
+        |\b__(?:cluster_dims|block_size|maxnreg|align|attribute|declspec)\w*\s*"""
+    + _CALL
+    + r""")
     |(?P<text>(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
     |(?:\.?\d(?:'(?=\w)|[\w.])*+|[A-Za-z_$][\w$]*+(?!["']|\s*\())++|.
     """,

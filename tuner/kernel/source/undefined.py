@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
+from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.tree import NAMES, expression, text_of, tree_of, walk
 from tuner.kernel.source.types import PASSED_AS
 
@@ -22,18 +23,22 @@ _KNOWN = re.compile(
 """What CUDA or its headers define."""
 
 
-def undefined_names(source: Source, kernel: KernelSignature, headers: Iterable[str] = ()) -> dict[str, bool]:
+@functools.lru_cache(maxsize=64)
+def undefined_names(text: str, entry: str = "", headers: Sequence[str] = ()) -> Mapping[str, bool]:
     """Return names that a kernel uses and nothing defines, in the order of their use; whether each is used as a type.
 
     Functions are left out.
 
     Args:
-        source: the kernel's.
-        kernel: one of its kernels.
-        headers: texts of its own headers.
+        text: the source.
+        entry: the kernel; empty for any.
+        headers: texts of its own headers, in a tuple.
+
+    Raises:
+        KernelError: the texts are too large.
     """
-    whole = read_declarations("\n".join([*headers, source.text]))
-    items, _ = whole.reached(kernel.name)
+    whole = read_declarations("\n".join([*headers, text]))
+    items, _ = whole.reached(entry)
     used, macros = dict[str, bool](), dict(whole.macros)
     declared = {*macros, *PASSED_AS, *(name for one in whole.items for name in one.names)}
     trees = [one.node for one in whole.items if one not in items and not one.plain_function]

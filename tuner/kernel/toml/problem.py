@@ -67,7 +67,12 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     dtypes = _dtypes(problem)
     options, elements = _options(problem)
     given = problem.get("presets", dict, {})
-    names = problem.done(Names(sizes, dtypes, options, elements))
+    variants = top.data.get("variants")
+    tables = variants.values() if isinstance(variants, dict) else ()
+    parameters = {name for one in tables if isinstance(one, dict) for name in one.get("parameters") or ()}
+    names = problem.done(Names(sizes, dtypes, options, elements, parameters=frozenset(parameters)))
+    for name in options:
+        identifier(problem, name, dtypes)
     unique(problem, sizes, dtypes, options, RESERVED)
     presets = {preset: _preset(problem, preset, values, names) for preset, values in given.items()}
 

@@ -153,6 +153,8 @@ class Names:
     """Further names that expressions may use, such as a variant's parameters."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Names of parts of expressions, each with its text, in which other definitions are replaced by theirs."""
+    parameters: frozenset[str] = frozenset()
+    """Names of all variants' parameters: what is wrong where an expression of the problem has one."""
 
     @property
     def of_problem(self) -> frozenset[str]:
@@ -165,15 +167,16 @@ class Names:
         return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.extra})
 
 
-def identifier(table: Table, name: str) -> str:
-    """Return a name if it is valid in expressions, templates and C++."""
+def identifier(table: Table, name: str, roles: Collection[str] = ()) -> str:
+    """Return a name if it is valid in expressions, templates and C++, and no macro of one of some dtype roles."""
     if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
-        table.fail(
-            f"{name!r} cannot be a name", "use letters, digits and _, at most 64, and no function's name"
-        )
+        remedy = "use letters, digits and _, at most 64, and no function's name"
+        table.fail(f"{name!r} cannot be a name", remedy)
     if keyword.iskeyword(name) or name in CPP_KEYWORDS:
         language = "Python" if keyword.iskeyword(name) else "C++"
         table.fail(f"{name!r} cannot be a name", f"it is a keyword of {language}, so rename it")
+    if name.endswith("_type") and (role := name.removesuffix("_type")) in roles:
+        table.fail(f"{name!r} cannot be a name", f"it is the type of the dtype role {role!r}, so rename it")
     return name
 
 
@@ -283,6 +286,11 @@ def checked(
             if name in parse(names.definitions[other]).names
         ]
         by = f", by the definition {using[0]!r}" if name not in written else ""
+        if name in names.parameters and not names.extra:
+            table.fail(
+                f"{key} = {text!r} uses the parameter {name!r}{by}",
+                "what depends on a parameter is scratch of the variant; a second launch makes the output of it",
+            )
         choices = sorted(usable | (set() if by else names.definitions.keys()))
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
     for option, used in parsed.element_queries:

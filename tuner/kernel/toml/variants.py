@@ -81,7 +81,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         else optional(table, "requires", names)
     )
     parameters = {
-        identifier(table, parameter): _parameter(parameter, spec)
+        identifier(table, parameter, names.dtypes): _parameter(parameter, spec)
         for parameter, spec in table.table("parameters").children().items()
     }
     taken = names.usable | names.arguments | names.definitions.keys() | set(RESERVED)
@@ -256,6 +256,8 @@ def _entry(table: Table, folder: Path, names: Names) -> str:
 
 
 def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
+    if isinstance(item, str) and not item.isidentifier():
+        item = {"value": item}
     if isinstance(item, str):
         problem = f"argument {item!r} is not a tensor, scratch, scalar, size, parameter or loop"
         table.require(item, sorted(arguments), problem)

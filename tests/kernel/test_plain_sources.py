@@ -1,0 +1,144 @@
+"""Plain CUDA sources as people have them: what becomes a macro, and what of a file is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tuner.children.compilation import RenderRequest
+from tuner.children.compile_worker import Compiler
+from tuner.core.model import Configuration, Status
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
+from tuner.winners.records import baked_sizes
+
+FILE = """\
+reference = { numpy = "2 * x" }
+[kernel]
+name = "twice"
+[problem]
+sizes = { count = 1000 }
+dtypes = { input = "float32" }
+[tensors]
+x = { shape = ["count"], dtype = "input" }
+y = { shape = ["count"], dtype = "input", role = "output" }
+[variants.main.parameters]
+BM = { values = [64, 128] }
+SCALE = { values = [2] }
+fast = { values = [true, false] }
+[[variants.main.launches]]
+template = "twice.cu"
+entry = "ENTRY"
+arguments = ["x", "y", "count"]
+grid = ["ceil_div(count, BM)"]
+block = ["BM"]
+"""
+TEMPLATE = """\
+template <int BM, bool FAST> __global__ void twice(const float* x, float* y, int n) {
+    const int i = blockIdx.x * BM + threadIdx.x;
+    if (i < n) y[i] = (FAST ? SCALE : 2) * x[i];
+}
+"""
+ENTRY = "twice<{{ BM }}, {{ fast }}>"
+
+
+def kernel_of(folder: Path, source: str, entry: str, file: str = FILE) -> KernelSpec:
+    (folder / "twice.cu").write_text(source)
+    (folder / "twice.toml").write_text(file.replace("ENTRY", entry))
+    return read_kernel(folder / "twice.toml")
+
+
+def configuration(**values: int | bool) -> Configuration:
+    given = {"BM": 64, "SCALE": 2, "fast": True, **values}
+    return Configuration("main", tuple(given.items()))
+
+
+def compiled(kernel: KernelSpec) -> Status:
+    request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
+    compilation = Compiler(None).answer(request)
+    assert compilation.status is Status.OK, compilation.error
+    return compilation.status
+
+
+def test_what_a_template_gets_is_no_macro(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY)
+    ((source, entry),) = render(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert entry == "twice<64, true>"
+    assert "#define SCALE 2" in source and "#define BM" not in source
+    assert compiled(kernel)
+
+
+def test_what_an_argument_passes_is_no_macro(tmp_path: Path) -> None:
+    source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
+    source = source.replace("int n)", "int n, int BM)")
+    kernel = kernel_of(tmp_path, source, "twice", FILE.replace('"y", "count"', '"y", "count", "BM"'))
+    assert compiled(kernel)
+
+
+def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
+    source = TEMPLATE.replace(", int n", "").replace("< n", "< count")
+    file = FILE.replace('["x", "y", "count"]', '["x", "y"]')
+    kernel = kernel_of(tmp_path, source, ENTRY, file)
+    assert compiled(kernel)
+    assert baked_sizes(kernel, kernel.variants["main"].launches) == ["count"]
+    (tmp_path / "sizes.cuh").write_text("constexpr int count = 1000;\n")
+    kernel = kernel_of(tmp_path, f'#include "sizes.cuh"\n{source}', ENTRY, file)
+    assert compiled(kernel) and not baked_sizes(kernel, kernel.variants["main"].launches)
+    kernel = kernel_of(tmp_path, TEMPLATE.replace("int n", "int count").replace("< n", "< count"), ENTRY)
+    assert compiled(kernel) and not baked_sizes(kernel, kernel.variants["main"].launches)
+
+
+def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
+    plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert plan.launches[0].arguments[-1][-1] == 1000
+
+
+OTHERS = [
+    "__global__ void unlaunched(float* x) { __shared__ float at[1 << 20]; at[threadIdx.x] = x[0]; x[1] = at[2]; }",
+    "__global__ void of_another_variant(float* x) { x[threadIdx.x] = NOWHERE; }",
+    "struct Timer { std::chrono::steady_clock clock; std::string name; };\nstd::vector<float> kept;",
+    "static float mean(const std::vector<float>& of) { float sum = 0; for (float one : of) sum += one; return sum; }",
+    "class Runner { public: void run(); };\nvoid Runner::run() { cudaMalloc(&data, 4); }\ntemplate class Pool<Runner>;",
+    'extern "C" int launch(float* x) { return cudaMemcpy(x, x, 4, cudaMemcpyDeviceToHost) == cudaSuccess; }',
+    "void twice(const char* file) { twice<64, true><<<1, 64>>>(nullptr, nullptr, 0); }\nint main() { twice(nullptr); }",
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_only_what_the_launched_kernel_needs_counts(other: str, tmp_path: Path) -> None:
+    assert compiled(kernel_of(tmp_path, f"{TEMPLATE}{other}\n", ENTRY))
+
+
+def test_what_the_kernel_needs_is_kept(tmp_path: Path) -> None:
+    needed = """
+    struct Pair { float a, b; };
+    __device__ float4 operator*(float by, float4 of) { return make_float4(by * of.x, 0, 0, 0); }
+    #define HALF(x) half_of(x)
+    namespace { using Real = float; enum Kind { one = 1, two }; constexpr int PLACES = 1; }
+    __device__ Real table[PLACES];
+    inline float half_of(float x) { return x / two; }
+    """
+    source = TEMPLATE.replace(
+        "y[i] =", "y[i] = Pair{1, 2}.a * table[0] + HALF(1) * (2 * make_float4(1, 0, 0, 0)).x *"
+    )
+    assert compiled(kernel_of(tmp_path, f"{needed}{source}{OTHERS[-1]}", ENTRY))
+
+
+def test_errors_name_the_macro_on_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = FILE.replace("SCALE = ", "x = { values = [1, 2] }\nSCALE = ").replace(
+        "x = { shape", "in_ = { shape"
+    )
+    file = file.replace("2 * x", "2 * in_").replace('["x", "y"', '["in_", "y"')
+    source = TEMPLATE.replace("float* x", "float* of").replace("x[i];", "of[i];")
+    kernel_of(tmp_path, source, ENTRY, file)
+    said = said_by(
+        capsys, "check", str(tmp_path / "twice.toml"), "--no-cpu", "--configurations", "1", "--cc", "90"
+    )
+    assert said.code == 1
+    assert "twice.cu:2: " in said.out and "; x is a macro here" in said.out
