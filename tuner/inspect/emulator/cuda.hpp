@@ -93,6 +93,7 @@ void copy_async(void* shared, const void* global, unsigned int bytes, bool is);
 void wait_copies(unsigned int newest);
 void wait_bulk_stores(unsigned int newest);
 void sync_group(int number, unsigned int threads);
+void sync_grid();
 
 // Shows the warp what this lane has; until the next __syncwarp, `seen` gives what another lane has shown.
 void show(const void* mine, std::size_t bytes, unsigned int mask = ~0u);

@@ -592,6 +592,11 @@ void emulator::sync_group(int number, unsigned int threads) {
     meet(group);
 }
 
+void emulator::sync_grid() {
+    waits_at(__builtin_return_address(0));
+    meet(cluster);
+}
+
 void emulator::show(const void* mine, std::size_t bytes, unsigned int mask) {
     std::memcpy(current->block->lanes[current->number].bytes, mine, std::min(bytes, sizeof(Shown)));
     __syncwarp(mask);

@@ -1,0 +1,95 @@
+"""Kernels that use cooperative groups are run on the CPU: blocks, tiles, grids; what lanes exchange, and what is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.inspect.check.test_accesses import GPU
+from tuner.core.processes import Child
+from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest
+from tuner.inspect.emulator.host import COMPILER
+from tuner.kernel.default import default_configuration
+from tuner.kernel.load import read_kernel
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+KERNEL = """\
+kernel = { name = "grouped" }
+problem = { sizes = { n = 256 }, dtypes = { input = "int32" } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { python = "reference.py:@NAME@" }
+variants.v.parameters.block_size = { values = [64] }
+[[variants.v.launches]]
+template = "k.cu"
+entry = "@NAME@"
+arguments = ["x", "y", "n"]
+grid = ["n // block_size"]
+block = ["block_size"]
+cooperative = @COOPERATIVE@
+"""
+CODE = """\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <cooperative_groups/memcpy_async.h>
+namespace cg = cooperative_groups;
+#define HEAD cg::thread_block block = cg::this_thread_block(); \\
+    const int i = block.group_index().x * block.size() + block.thread_rank();
+extern "C" __global__ void block_turned(const int* x, int* y, int n) {
+    HEAD
+    __shared__ int room[block_size];
+    cg::memcpy_async(block, room, x + block.group_index().x * block_size, sizeof(int) * block_size);
+    cg::wait(block);
+    y[i] = room[block_size - 1 - block.thread_rank()];
+}
+extern "C" __global__ void tile_sums(const int* x, int* y, int n) {
+    HEAD
+    const auto tile = cg::tiled_partition<8>(block);
+    int sum = x[i];
+    for (int distance = tile.size() / 2; distance > 0; distance /= 2) sum += tile.shfl_xor(sum, distance);
+    if (sum != cg::reduce(tile, x[i], cg::plus<int>())) sum = -1;
+    y[i] = tile.meta_group_rank() == block.thread_rank() / 8 ? sum : -1;
+}
+extern "C" __global__ void tile_scans(const int* x, int* y, int n) {
+    HEAD
+    const auto tile = cg::tiled_partition<16>(cg::tiled_partition<32>(block));
+    const int before = cg::exclusive_scan(tile, x[i]);
+    y[i] = tile.any(before + x[i] != cg::inclusive_scan(tile, x[i], cg::plus<int>())) ? -1 : before + x[i];
+}
+extern "C" __global__ void grid_turned(const int* x, int* y, int n) {
+    const cg::grid_group grid = cg::this_grid();
+    const int i = grid.thread_rank();
+    y[n - 1 - i] = x[i];
+    grid.sync();
+    const int other = y[i];
+    grid.sync();
+    y[n - 1 - i] = other + static_cast<int>(grid.size()) - n;
+}
+"""
+REFERENCE = """\
+import numpy as np
+def block_turned(x): return x.reshape(-1, 64)[:, ::-1].ravel()
+def tile_sums(x): return np.repeat(x.reshape(-1, 8).sum(1), 8)
+def tile_scans(x): return np.cumsum(x.reshape(-1, 16), 1).ravel()
+def grid_turned(x): return x
+"""
+
+
+@pytest.mark.parametrize("name", ["block_turned", "tile_sums", "tile_scans", "grid_turned"])
+def test_groups_meet_and_exchange(name: str, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(CODE)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    text = KERNEL.replace("@NAME@", name).replace("@COOPERATIVE@", str(name == "grid_turned").lower())
+    (tmp_path / "k.toml").write_text(text)
+    kernel = read_kernel(tmp_path / "k.toml")
+    problem = kernel.problem()
+    configuration = default_configuration(kernel, problem, GPU)
+    child = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
+    try:
+        child.send(HostRequest(kernel.file, GPU, (problem,), tmp_path / "built", configuration=configuration))
+        answer = child.receive(60.0)
+    finally:
+        child.kill()
+    assert answer is not None and not answer.fault and not answer.unsuitable and not answer.undecided, answer
