@@ -1,4 +1,4 @@
-"""Kernels that use cooperative groups are run on the CPU: blocks, tiles, grids; what lanes exchange, and what is lost."""
+"""Kernels that use cooperative groups are run on the CPU: blocks, tiles and grids meet, and lanes exchange."""
 
 from __future__ import annotations
 
