@@ -22,7 +22,13 @@ PORTFOLIO = {
         {"sizes": {"m": 16, "n": 4096, "k": 4096}, "residuals": [-3, None]},
     ],
 }  # fmt: skip
-REPEATING = {**TILED, "launches": [*TILED["launches"], REPEATED]}
+STRUCT = {"fields": [{"scalar": "alpha"}, {"value": "m", "dtype": "uint64"}], "alignment": 16}
+FILLED = {
+    **PLAIN["launches"][0],
+    "arguments": [{"fields": [{"tensor": "a"}, {"scratch": "tickets"}, STRUCT]}],
+    "constants": [["weights", "a"], ["_ZN1a1bE", "b"]],
+}
+REPEATING = {**TILED, "launches": [*TILED["launches"], REPEATED, FILLED]}
 WHOLE = {**MANIFEST, "configurations": [PLAIN, REPEATING, {**PLAIN, "cc": 80}], "portfolios": [PORTFOLIO]}
 VALUES = [
     *(
@@ -92,6 +98,15 @@ VALUES = [
         {"value": 1, "dtype": "int32"},
         {"value": 1, "dtype": "bfloat16"},
         {"scratch": "copy"},
+        {"fields": [{"tensor": "a"}]},
+        {"fields": [{"cluster_order": 8}]},
+        {"fields": []},
+        ["weights", "a"],
+        ["weights", "z"],
+        "complex128",
+        "bool",
+        3,
+        256,
     ),
     *({"map": ["a"], "box": [1, 2]}, {"map": [], "box": [1, 2]}, {"value": "z", "dtype": "int32"}),
 ]
@@ -109,6 +124,9 @@ KEYS = [
     "swizzle",
     "repeat",
     "index",
+    "fields",
+    "alignment",
+    "constants",
     "m",
 ]
 BYTES = b'{}[]",:0123456789.eE+-\\u\x80\xff truefalsnm*/%'
