@@ -29,6 +29,9 @@ NO_TEXTURES = (
     "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
 )
 STRUCTS = "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order"
+OF_STRUCTS = (
+    "write its file yourself: an array of structs is a tensor of their words, such as uint32 of shape [n, 3]"
+)
 LEAST_SIZE = 64
 """A macro of at least so much is taken for a size that the source fixes."""
 
@@ -250,7 +253,8 @@ class SourceNames:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
                 texture = one.type.base.startswith(("cudaTexture", "cudaSurface"))
-                raise KernelError(problem, NO_TEXTURES if texture else STRUCTS)
+                remedy = OF_STRUCTS if one.type.pointers else STRUCTS
+                raise KernelError(problem, NO_TEXTURES if texture else remedy)
         if not any(one.type.pointers for one in self.kernel.parameters):
             problem = f"{where}: {name} takes no array, so it has no result to compare"
             raise KernelError(problem, "let it write into an array that it is given")
