@@ -70,8 +70,12 @@ def test_what_a_source_declares_itself_stays_its_own(own: str) -> None:
 
 
 def test_a_kernel_s_own_header_goes_before_the_host_s(tmp_path: Path) -> None:
+    (tmp_path / "of").mkdir()
+    (tmp_path / "of" / "limits.h").write_text("#define TWO 2\n")
+    (tmp_path / "of" / "helper_timer.h").write_text('#include "limits.h"\n')
     (tmp_path / "helper_cuda.h").write_text(
-        "#include <cstdint>\n__device__ uint32_t twice(uint32_t x) { return 2 * x; }\n"
+        '#include "of/helper_timer.h"\n'
+        "#include <cstdint>\n__device__ uint32_t twice(uint32_t x) { return TWO * x; }\n"
     )
     source = '#include "helper_cuda.h"\n' + KERNEL % "x[0] = twice(n);"
     assert compile_source(source, "k", "sm_90", include=(tmp_path,)).cubin
@@ -84,6 +88,8 @@ def test_a_kernel_s_own_header_goes_before_the_host_s(tmp_path: Path) -> None:
     [
         KERNEL % "x[0] = std::move(x[1]); // INFINITY, uint, std::max",
         "#include <cuda_fp16.h>\n" + KERNEL % "x[0] = __half2float(__half());",
+        "#ifndef __CUDACC_RTC__\n#include <vector>\n#include <cub/cub.cuh>\n#else\ntypedef int word;\n#endif\n"
+        + KERNEL % "word one = 1; x[0] = one;",
         "#ifdef __NVCC__\n#include <cuda_runtime.h>\ntypedef uint32_t word;\n#endif\n" + KERNEL % "x[0] = 1;",
     ],
 )
@@ -131,6 +137,10 @@ def test_a_complete_toolkit_of_the_compiler_s_version_is_used(
         toolkit = _toolkit(tmp_path / name, version, lacks)
         monkeypatch.setenv("CUDA_HOME", str(toolkit))
         assert header_folders.__wrapped__() == ((toolkit / "include",) if used else packages)
+    (tmp_path / "old" / "include" / "curand_kernel.h").write_text("__device__ int drawn() { return 4; }\n")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "old"))
+    source = "#include <curand_kernel.h>\n" + KERNEL % "x[0] = drawn();"
+    assert compile_source(source, "k", "sm_90").cubin
     monkeypatch.setattr(headers.sysconfig, "get_paths", lambda: {"purelib": str(tmp_path)})
     monkeypatch.setattr(headers.importlib.util, "find_spec", lambda _: None)
     found = header_folders.__wrapped__()

@@ -92,6 +92,10 @@ _OF_LIBCUXX = {
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(r"\w+|::|\S")
 _DEFINES = re.compile(r"(?:-D|--?define-macro)[= ]?(\w+)(?:=(.*))?", re.DOTALL)
+_NOT_FOR_NVRTC = re.compile(
+    r"^[ \t]*#[ \t]*(?:ifndef|if[ \t]+!\s*defined)\W+__CUDACC_RTC__\b.*?^[ \t]*#[ \t]*(?:endif|else|elif)\b",
+    re.MULTILINE | re.DOTALL,
+)
 _OF_STD = re.compile(r"(?<!cuda :: )(?<!\w)std :: (\w+)")
 
 
@@ -128,21 +132,23 @@ def header_folders() -> tuple[Path, ...]:
     A complete toolkit that CUDA_HOME or CUDA_PATH names goes first, if it is of NVRTC's major version; then Python's
     packages, any such toolkit, and the one in the usual place. What is not complete is taken if nothing is.
     """
-    named = [
-        Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
-    ]
     site = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     spec = importlib.util.find_spec("nvidia")
     packages = [site, *map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())]
     candidates = [
-        *(folder for folder in named if cuda_version(folder).startswith("13.")),
+        *(folder for folder in toolkits()[:-1] if cuda_version(folder).startswith("13.")),
         *(package / name / "include" for package in packages for name in ("cu13", "cuda_runtime")),
-        *named,
-        Path("/usr/local/cuda/include"),
+        *toolkits(),
     ]
     found = [folder for folder in candidates if (folder / "cuda_fp16.h").is_file()]
     folders = [with_cccl(folder) for folder in found]
     return next((each for each in folders if not missing(each)), folders[0] if folders else ())
+
+
+def toolkits() -> list[Path]:
+    """Return where the headers of CUDA toolkits may be: those that variables name, and the usual one last."""
+    named = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    return [Path(folder) / "include" for folder in (*named, "/usr/local/cuda") if folder]
 
 
 def with_cccl(folder: Path) -> tuple[Path, ...]:
@@ -178,8 +184,7 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
         KernelError: a header is too large.
     """
     cuda = header_folders()
-    texts = [source, *map(read_source, own_headers([source], include))] if "#" in source else [source]
-    names = [name for name in included_names(texts) if not _is_in(name, include)]
+    texts, names = _included(source, include)
     defined = filter(None, map(_DEFINES.match, options))
     texts.append("".join((*(f"#define {one[1]} {one[2] or ''}\n" for one in defined), entry)))
     if all(map(_ALONE.fullmatch, names)) and not any(
@@ -204,16 +209,26 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
         given[FIRST] = "".join(f"#include <{name}>\n" for name in heavy)
     if text := _names_given(code, macros, of_libcuxx):
         given[NAMES] = text
-    wide = any(not _ALONE.fullmatch(name) for name in large)
-    return Headers(cuda if wide else cuda[:1], given)
+    if all(map(_ALONE.fullmatch, large)):
+        return Headers(cuda[:1], given)
+    lacking = [name for name in large if name not in given and not _is_in(name, cuda)]
+    beyond = [folder for folder in toolkits() if any(_is_in(name, [folder]) for name in lacking)]
+    return Headers((*cuda, *beyond), given)
 
 
 def hosts_of_cuda(source: str, include: Sequence[Path]) -> list[str]:
     """Return the headers of CUDA and its samples that a source includes and of which device code needs nothing."""
-    texts = [source, *map(read_source, own_headers([source], include))]
-    return [
-        name for name in included_names(texts) if _HOSTS_OF_CUDA.fullmatch(name) and not _is_in(name, include)
-    ]
+    texts, names = _included(source, include)
+    unused = "thrust/" if not any("thrust::" in text for text in texts) else "cub/device/"
+    return [name for name in names if _HOSTS_OF_CUDA.fullmatch(name) or name.startswith(unused)]
+
+
+def _included(source: str, include: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """Return a source with its own headers, and the names of other headers that these include for NVRTC."""
+    own = own_headers([source], include) if "#" in source else []
+    texts = [source, *map(read_source, own)]
+    names = included_names(_NOT_FOR_NVRTC.sub("", text) for text in texts)
+    return texts, [name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in own)]
 
 
 def _is_the_hosts(name: str, code: str, cuda: Sequence[Path]) -> bool:

@@ -34,7 +34,18 @@ _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)
 _NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
 _UNDEFINED = re.compile(r"['\"]\w+['\"] is undefined")
 """What Jinja and NVRTC say of a name that there is not."""
-_CUDAS_HEADERS = ("cub/", "cuda", "cooperative_groups", "crt/", "mma.h", "nv/", "thrust/")
+_CUDAS_HEADERS = (
+    "cub/",
+    "cublas",
+    "cuda",
+    "cufft",
+    "curand",
+    "cooperative_groups",
+    "crt/",
+    "mma.h",
+    "nv/",
+    "thrust/",
+)
 """Beginnings of their names."""
 
 
