@@ -109,6 +109,10 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     if used.nonlocals or not known or len(modules) != len(used.globals) or defaults or len(found) != 1:
         return "", ""
     (definition,) = found
+    if not _has(
+        compile(whole, "", "exec", dont_inherit=True), function.__code__
+    ):  # the file was changed since
+        return "", ""
     returned: list[ast.expr | None]
     if isinstance(definition, ast.Lambda):
         returned, name = [definition.body], "reference"
@@ -126,6 +130,17 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
         f"import {of}" if of == name else f"import {of} as {name}" for name, of in sorted(modules.items())
     ]
     return "\n".join(["from __future__ import annotations", "", *imports, "", "", text]), name
+
+
+def _has(whole: CodeType, code: CodeType) -> bool:
+    """Return whether the code of a file has a function's, whatever lines it stands in."""
+    parts = [
+        (one.co_code, one.co_names, [value for value in one.co_consts if not isinstance(value, CodeType)])
+        for one in (whole, code)
+    ]
+    return parts[0] == parts[1] or any(
+        _has(one, code) for one in whole.co_consts if isinstance(one, CodeType)
+    )
 
 
 def _writes(definition: ast.AST) -> bool:

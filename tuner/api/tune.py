@@ -153,16 +153,17 @@ class Kernel:
     @in_python
     def tune(self, **how: Unpack[RunHow]) -> Result:
         """Tune it; options, result and errors are those of :func:`tune`."""
-        require(how, RunHow.__annotations__, "tuning has no argument {!r}")
-        database, device_name = Path(how.get("db") or paths.DATABASE), how.get("device") or "auto"
-        options = self._options(how)
+        require(how, LOOKS, "tuning has no argument {!r}")
+        given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+        options = self._options(given)
+        database, device_name = Path(given.get("db", paths.DATABASE)), given.get("device", "auto")
         with ExitStack() as stack:
             stop = stack.enter_context(stopping())
-            observer = stack.enter_context(closing(progress(how.get("quiet"))))
+            observer = stack.enter_context(closing(progress(given.get("quiet"))))
 
             def opened(name: str) -> Device:
                 say = lambda text: observer.note(words_of_python(text))  # noqa: E731
-                device = open_device(device_name, name, how.get("jobs"), paths.cubins(), say)
+                device = open_device(device_name, name, given.get("jobs"), paths.cubins(), say)
                 return stack.enter_context(closing(device))
 
             if (of := self._described) is None:
@@ -186,24 +187,23 @@ class Kernel:
             return Result(*what, False, result.state, result)
         raise AssertionError  # no context ends an error
 
-    def _options(self, how: RunHow) -> RunOptions:
+    def _options(self, how: Mapping[str, Any]) -> RunOptions:
         """Return how a problem is tuned.
 
         Raises:
             UsageError: there is no such effort or mode.
         """
-        chosen = {name: value for name, value in how.items() if name in RUN_OPTIONS}
-        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        for name, example in LOOKS.items():
-            value, kind = how.get(name), type(example)
-            fits = isinstance(value, KINDS.get(kind, kind)) and not (kind in (int, float) and value < 0)
-            if value is not None and (not fits or (value == 0 and name in ("trials", "time_s", "jobs"))):
+        for name, value in how.items():
+            kind = type(example := LOOKS[name])
+            least = 0 if name == "seed" else 1e-9 if kind in (int, float) else None
+            if not isinstance(value, KINDS.get(kind, kind)) or (least is not None and value < least):
                 raise UsageError(f"{name} is {value!r}", f"for example {name}={example!r}, or leave it out")
+        given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         if (mode := how.get("mode")) is not None:
             if mode not in list(Mode):
                 raise UsageError(f"mode is {mode!r}", suggestion(mode, Mode))
             given |= {"mode": Mode(mode), "one_mode": True}
-        effort = effort_options(
+        given |= effort_options(
             how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
         )
         narrowed = {
@@ -211,7 +211,7 @@ class Kernel:
             for name, values in self._params.items()
             if not self._described
         }
-        return RunOptions(**given, **effort, fixed=narrowed)
+        return RunOptions(**given, fixed=narrowed)
 
     def save(self, path: str | Path) -> Path:
         """Write the kernel's file, and what it needs beside it, to a ``.toml`` of this name; return its path."""
