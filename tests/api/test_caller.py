@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -113,14 +114,15 @@ def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_pa
         return x
 
     both = (lambda x: x), (lambda x: x + 1)
-    others = (*both, lambda x: plain(x, 2), lambda x: np.add(x, 1, out=x))
+    others = (*both, lambda x: plain(x, 2), lambda x: [plain(y, 2) for y in x], lambda x: np.add(x, 1, out=x))
     for function in (closure, helped, in_place, returning, np.add, *others):
         assert portable(function) == ("", "")
-    for text, others in (("def f(x):\n    return 2 * x\n", "2"), ("f = lambda x: 2 * x\n", "x")):
+    for text in ("def f(x):\n    return 2 * x\n", "f = lambda x: 2 * x\n"):
         (file := tmp_path / "edited.py").write_text(text)
         kept = runpy.run_path(str(file))["f"]
+        os.utime(file, (0, 0))
         assert portable(kept)[1] in ("f", "reference")
-        file.write_text(text.replace(others, "3", 1) if others == "2" else text.replace("2 *", "3 *"))
+        file.write_text(text.replace("2", "3"))
         assert portable(kept) == ("", "")  # what is in the file now is another function
     saved = tune(reference=plain).save(tmp_path / "saved" / "own.toml")
     assert (saved.parent / "reference.py").read_text() == portable(plain)[0]

@@ -17,7 +17,8 @@ import secrets
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -93,26 +94,24 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     :class:`Answering` understands.
     """
     try:
-        used, line = inspect.getclosurevars(function), function.__code__.co_firstlineno
+        code, names, takes = function.__code__, function.__globals__, inspect.getfullargspec(function)
         whole = ast.parse("".join(inspect.findsource(function)[0]))
+        changed = _changed(Path(code.co_filename))
     except (OSError, TypeError, ValueError, SyntaxError, AttributeError):
         return "", ""
     kinds = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
-    found = [node for node in ast.walk(whole) if isinstance(node, kinds) and node.lineno == line]
-    modules = {
-        name: module.__name__ for name, module in used.globals.items() if isinstance(module, ModuleType)
-    }
+    found = [
+        node for node in ast.walk(whole) if isinstance(node, kinds) and node.lineno == code.co_firstlineno
+    ]
+    used = {name: names[name] for one in _codes(code) for name in one.co_names if name in names}
+    modules = {name: module.__name__ for name, module in used.items() if isinstance(module, ModuleType)}
     known = all(
         of.partition(".")[0] in (*sys.stdlib_module_names, "numpy", "scipy") for of in modules.values()
     )
-    defaults = function.__defaults__ or function.__kwdefaults__
-    if used.nonlocals or not known or len(modules) != len(used.globals) or defaults or len(found) != 1:
+    alone = known and len(modules) == len(used) and not code.co_freevars
+    if not alone or changed or takes.defaults or takes.kwonlydefaults or len(found) != 1:
         return "", ""
     (definition,) = found
-    if not _has(
-        compile(whole, "", "exec", dont_inherit=True), function.__code__
-    ):  # the file was changed since
-        return "", ""
     returned: list[ast.expr | None]
     if isinstance(definition, ast.Lambda):
         returned, name = [definition.body], "reference"
@@ -132,15 +131,19 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     return "\n".join(["from __future__ import annotations", "", *imports, "", "", text]), name
 
 
-def _has(whole: CodeType, code: CodeType) -> bool:
-    """Return whether the code of a file has a function's, whatever lines it stands in."""
-    parts = [
-        (one.co_code, one.co_names, [value for value in one.co_consts if not isinstance(value, CodeType)])
-        for one in (whole, code)
-    ]
-    return parts[0] == parts[1] or any(
-        _has(one, code) for one in whole.co_consts if isinstance(one, CodeType)
-    )
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of what is defined in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)
+
+
+def _changed(file: Path) -> bool:
+    """Return whether a file was written since this process began, so that it may have other functions now."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return file.exists() and file.stat().st_mtime > time.time() - age_s
 
 
 def _writes(definition: ast.AST) -> bool:
