@@ -36,13 +36,12 @@ OPTIONS: dict[str, list[dict[str, Value]]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_dtype_is_verified(device: LocalDevice, tmp_path: Path, dtype: str) -> None:
-    configuration = Configuration.of("v", {"block_size": 64})
-    for right in (True, False):
-        kernel = read_kernel(written(tmp_path, dtype, right=right))
-        device.prepare(kernel, kernel.problem(), seed=3)
+    kernel = read_kernel(written(tmp_path, dtype, "right", "wrong"))
+    device.prepare(kernel, kernel.problem(), seed=3)
+    for name, status in (("right", Status.OK), ("wrong", Status.WRONG_RESULT)):
+        configuration = Configuration.of(name, {"block_size": 64})
         answer = device.verify_at(kernel.problem(), configuration, 60.0, contents=True)
-        assert answer is not None
-        assert answer.status is (Status.OK if right else Status.WRONG_RESULT), (right, answer)
+        assert answer is not None and answer.status is status, (name, answer)
 
 
 def test_structs_are_passed_by_value_and_in_time(device: LocalDevice) -> None:

@@ -18,9 +18,12 @@ problem = { sizes = { n = 300 }, dtypes = { input = "DTYPE" } }
 tensors.x = { shape = ["n"], dtype = "input" }
 tensors.y = { shape = ["n"], dtype = "input", role = "output" }
 reference = { numpy = "NUMPY" }
-variants.v.parameters.block_size = { values = [64] }
-[[variants.v.launches]]
-template = "k.cu"
+"""
+VARIANT = """\
+[variants.NAME.parameters]
+block_size = { values = [64] }
+[[variants.NAME.launches]]
+template = "NAME.cu"
 entry = "kind"
 arguments = ["x", "y", "n"]
 grid = ["ceil_div(n, block_size)"]
@@ -49,11 +52,14 @@ KINDS = {
 }
 
 
-def written(folder: Path, dtype: str, *, right: bool) -> Path:
-    """Write a kernel of a dtype, right or wrong, and return its file."""
+def written(folder: Path, dtype: str, *variants: str) -> Path:
+    """Write a kernel of a dtype with variants, of ``right`` and ``wrong``, and return its file."""
     numpy, *expressions = KINDS[DTYPES[dtype].kind]
-    (folder / "k.toml").write_text(KERNEL.replace("DTYPE", dtype).replace("NUMPY", numpy))
-    (folder / "k.cu").write_text(CODE.replace("EXPRESSION", expressions[not right]))
+    text = KERNEL.replace("DTYPE", dtype).replace("NUMPY", numpy)
+    for name, expression in zip(("right", "wrong"), expressions, strict=True):
+        (folder / f"{name}.cu").write_text(CODE.replace("EXPRESSION", expression))
+    text += "".join(VARIANT.replace("NAME", name) for name in variants)
+    (folder / "k.toml").write_text(text)
     return folder / "k.toml"
 
 
@@ -61,22 +67,23 @@ def written(folder: Path, dtype: str, *, right: bool) -> Path:
 def test_each_dtype_is_compared_as_what_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, dtype: str
 ) -> None:
-    assert findings(capsys, str(written(tmp_path, dtype, right=True)), "--cc", "90") == (0, [])
-    status, lines = findings(capsys, str(written(tmp_path, dtype, right=False)), "--cc", "90")
-    assert status == 1 and len(lines) == 1 and " wrong, at n=" in lines[0], lines
+    file = written(tmp_path, dtype, "right", "wrong")
+    status, lines = findings(capsys, str(file), "--cc", "90")
+    assert status == 1 and len(lines) == 1, lines
+    assert " wrong, at n=" in lines[0] and "as wrong block_size=64" in lines[0]
 
 
 def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = written(tmp_path, "uint64", right=True)
+    file = written(tmp_path, "uint64", "right")
     text = file.read_text().replace('dtype = "input" }', 'dtype = "input", init = { uniform = [RANGE] } }', 1)
     ends = "18446744073709551000, 18446744073709551615"
     if "18446744073709551615" in text.replace("RANGE", ends):  # beyond what TOML has
         ends = "9223372036854770000, 9223372036854775807"
     file.write_text(text.replace("RANGE", ends).replace("3 * x - 1", "x + x"))
-    code = file.with_name("k.cu").read_text()
-    file.with_name("k.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i]"))
+    code = file.with_name("right.cu").read_text()
+    file.with_name("right.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i]"))
     assert findings(capsys, str(file), "--cc", "90") == (0, [])
-    file.with_name("k.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i] + 1"))
+    file.with_name("right.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i] + 1"))
     status, (line,) = findings(capsys, str(file), "--cc", "90")
     assert status == 1 and " is 1844674407370" in line
 
@@ -123,9 +130,9 @@ def test_structs_by_value_are_what_their_fields_say(
 def test_what_is_passed_by_value_has_a_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, parameter: str, argument: str, said: str
 ) -> None:
-    file = written(tmp_path, "float32", right=True)
+    file = written(tmp_path, "float32", "right")
     file.write_text(file.read_text().replace('"n"]\ngrid', f'"n", {argument}]\ngrid'))
-    code = file.with_name("k.cu")
+    code = file.with_name("right.cu")
     named = parameter.replace("struct { int a; float b; }", "Pair")
     text = code.read_text().replace("int n)", f"int n, {named})")
     code.write_text(f"struct Pair {{ int a; float b; }};\n{text}")
