@@ -67,8 +67,10 @@ def _wanted(what: Definition, answer: Sequence[Any] | None) -> dict[int, Any]:
 
 def _allowing(value: Any, atol: float) -> Any:
     """Return a value with the magnitude that allows Kernel Tuner's error; integers are exact."""
-    wide = value.astype(np.float64)
-    return (wide, (atol + RELATIVE * np.abs(wide)) / UNIT) if value.dtype.kind == "f" else value
+    if value.dtype.kind not in "fc":
+        return value
+    wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+    return wide, (atol + RELATIVE * np.abs(wide)) / UNIT
 
 
 def judge(
