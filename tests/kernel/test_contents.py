@@ -65,6 +65,13 @@ def test_no_number_leaves_the_range_that_the_file_gives(
         assert sorted(set(numbers.tolist())) == [2**53 + i for i in range(4)]
 
 
+def test_a_number_and_a_range_are_real() -> None:
+    for init, between in (("uniform", (0.5, 0.5)), ("range", (0.0, 0.5)), ("index", None)):
+        tensor = Buffer("x", (9,), "complex64", "input", init, between=between)
+        numbers = drawn(tensor, np.random.default_rng(0))
+        assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
+
+
 def test_a_range_of_large_integers_has_no_rounded_number() -> None:
     tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
     for content in Content:

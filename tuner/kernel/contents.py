@@ -89,7 +89,7 @@ def drawn(
     if (of_parts := PARTS.get(tensor.dtype)) is not None:
         part = replace(tensor, dtype=of_parts)
         real = drawn(part, rng, content, number)
-        return real + 1j * (drawn(part, rng, content, number) if tensor.init in RANDOM else np.zeros(()))
+        return real + 1j * (drawn(part, rng, content, number) if is_random(tensor) else np.zeros(()))
     if tensor.init == "range" and tensor.between is not None:
         numbers: Array = tensor.between[0] + tensor.between[1] * np.arange(count)
         return rounded(numbers, tensor.dtype).reshape(tensor.shape)
