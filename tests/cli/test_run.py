@@ -17,6 +17,7 @@ import pytest
 
 from tests.commands import Tune, assert_one_line
 from tests.faults.kernels import write_kernel, write_synthetic_recording
+from tuner.children.headers import missing
 from tuner.cli import doctor
 from tuner.core.errors import Interrupted
 from tuner.kernel.load import load_kernel
@@ -317,6 +318,21 @@ def test_doctor_tries_to_write_to_the_cache(
     assert detail in cache["detail"]
     assert bool(cache["remedy"]) == (state == "note")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("lacks", ["", "nv/target", "cub/block/block_reduce.cuh"])
+def test_doctor_says_which_headers_are_missing(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    folder = tmp_path / (lacks or "all").replace("/", "_")
+    for name in {*missing((tmp_path / "none",))} - {lacks}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    monkeypatch.setattr("tuner.cli.doctor.header_folders", lambda: (folder,))
+    findings = json.loads(tune("doctor", "--json", device="").out)
+    (found,) = [found for found in findings if found["what"] == "headers"]
+    assert found["state"] == ("note" if lacks else "ok")
+    assert lacks in found["detail"] and bool(found["remedy"]) == bool(lacks)
 
 
 def test_a_machine_that_can_replay_is_no_failure(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

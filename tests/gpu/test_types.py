@@ -26,10 +26,12 @@ from tuner.runtime.dtypes import DTYPES
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SIZES: dict[str, dict[str, int]] = {
     "convolution/convolution": {"height": 700, "width": 500},
+    "cub_reduce/cub_reduce": {"rows": 300, "columns": 1000},
     "fft/fft_step": {"count": 1000, "stride": 33},
 }
 OPTIONS: dict[str, list[dict[str, Value]]] = {
     "convolution/convolution": [{"radius": 3}, {"radius": 1}],
+    "cub_reduce/cub_reduce": [{}],
     "fft/fft_step": [{"radix": 4}, {"radix": 2}],
 }
 
@@ -71,6 +73,9 @@ def inputs(torch: Any, name: str, option: Value) -> tuple[list[Any], Any]:
         x = torch.randn(sizes["height"] + border, sizes["width"] + border, device="cuda")
         weights = torch.randn(border + 1, border + 1, device="cuda")
         return [x, weights], torch.nn.functional.conv2d(x.double()[None], weights.double()[None, None])[0]
+    if name == "cub_reduce/cub_reduce":
+        x = torch.randn(sizes["rows"], sizes["columns"], device="cuda")
+        return [x], x.double().sum(1)
     shape = (int(option), sizes["count"], sizes["stride"])
     x = torch.randn(shape, device="cuda", dtype=torch.complex64)
     kinds = (torch.arange(each, device="cuda", dtype=torch.float64) for each in shape[:2])
@@ -91,7 +96,7 @@ def test_the_examples_are_called_from_every_language(device: LocalDevice, tmp_pa
     library = build("g++", compilers()["g++"], "c_interface.cpp", tmp_path / "launcher.so", shared=True)
     stream, close = torch.cuda.Stream(), torch.testing.assert_close
     for problem, options in zip(problems, OPTIONS[name], strict=True):
-        (option,) = options.values()
+        option = next(iter(options.values()), 0)
         for way in (
             {"kernel": kernel.name, "bundle": tmp_path / "b"},
             {"kernel": file, "db": tmp_path / "w.db"},
