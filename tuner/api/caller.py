@@ -32,6 +32,8 @@ from tuner.kernel.functions import arguments_for, first_line, location
 
 CALLERS = "callers"
 """Folder beside ``caller.py``: a file for each program that answers now."""
+STARTING_S = 0.1
+"""From the beginning of a process on, which is known to 10 ms, until it has read a file of its own."""
 TO_KEEP = "write it to a file, and name it as reference: 'reference.py:FUNCTION'"
 """What to do about a function that is of a program."""
 _TEXT = '''"""The reference is a function of the program that called tuner.tune, which this file asks for results."""
@@ -143,7 +145,7 @@ def _changed(file: Path) -> bool:
     """Return whether a file was written since this process began, so that it may have other functions now."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return file.exists() and file.stat().st_mtime > time.time() - age_s
+    return file.exists() and file.stat().st_mtime > time.time() - age_s + STARTING_S
 
 
 def _writes(definition: ast.AST) -> bool:

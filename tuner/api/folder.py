@@ -110,10 +110,8 @@ def require_launchable(described: Described) -> None:
         UsageError: that.
         TunerError: no configuration is valid, or an expression has no value.
     """
-    files, refused = contents(described), ""
-    with temporary_folder() as new:
-        fill(new, files, hollow=True)
-        kernel = loaded(file := new / next(iter(files)))
+    refused = ""
+    with written(described, hollow=True) as kernel:
         for gpu in sorted(ARCHITECTURES.values(), key=lambda gpu: -gpu.shared_bytes_optin):
             problem = kernel.problem()
             settle_reference(kernel, problem, gpu)
@@ -128,7 +126,7 @@ def require_launchable(described: Described) -> None:
             for configuration in islice(space.configurations(), MOST_TRIED):
                 if not (reason := invalid_reason(kernel, problem, gpu, configuration)):
                     return
-                reason = _of_call(reason, file).replace("this GPU allows", "GPUs allow at most")
+                reason = _of_call(reason, kernel.file).replace("this GPU allows", "GPUs allow at most")
                 refused = refused or f"{configuration} cannot be launched: {reason}"
             if len(space) > MOST_TRIED:
                 return
@@ -162,12 +160,13 @@ def fill(folder: Path, files: Mapping[str, Any], *, hollow: bool = False) -> Non
             np.save(path, content)
 
 
-def write_as(described: Described, target: Path) -> Path:
-    """Write a described kernel to a file of this name, and what lies beside it; return that."""
+@contextmanager
+def written(described: Described, *, hollow: bool = False) -> Iterator[KernelSpec]:
+    """Return the kernel from a temporary folder; where that is ``hollow``, arrays lack their values."""
     with temporary_folder() as new:
         files = contents(described)
-        fill(new, files)
-        return save(loaded(new / next(iter(files))), target)
+        fill(new, files, hollow=hollow)
+        yield loaded(new / next(iter(files)))
 
 
 def save(kernel: KernelSpec, target: Path) -> Path:

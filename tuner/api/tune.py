@@ -217,7 +217,8 @@ class Kernel:
         """Write the kernel's file, and what it needs beside it, to a ``.toml`` of this name; return its path."""
         if self._described is None:
             return folder.save(load_kernel(self._name), Path(path))
-        return folder.write_as(self._described, Path(path))
+        with folder.written(self._described) as kernel:
+            return folder.save(kernel, Path(path))
 
     @contextmanager
     def answering(self, kernel: KernelSpec) -> Iterator[None]:
