@@ -27,6 +27,7 @@ from tuner.core.files import refuse_missing_parent
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.inspect.explain.addresses import patterns_of
 from tuner.inspect.explain.code import read_code
 from tuner.inspect.explain.explanation import Explanation
 from tuner.inspect.explain.explanation import explain as explain_code
@@ -49,6 +50,9 @@ def explain(asked: ExplainArguments) -> None:
     refuse_beyond_memory(chosen)
     with launching(chosen):
         explanation = explained(asked.db, chosen, calibration)
+        if asked.trial is None:  # never a file that a database names
+            patterns, addresses = patterns_of(chosen)
+            explanation = replace(explanation, patterns=patterns, addresses=addresses)
     if asked.as_json:
         show_json(explanation_as_json(explanation))
     elif asked.full:

@@ -413,7 +413,7 @@ def test_first_the_six_lines_and_what_to_change() -> None:
         "vector_add", "--cc", "90", "--config", "vectorized vector_width=1"
     ).output.partition("\n\n")
     names = [re.split("  +", line)[0] for line in head.splitlines()]
-    assert names[:6] == ["problem", "configuration", "time", "bound", "resident", "not examined"]
+    assert names[:7] == ["problem", "configuration", "time", "bound", "resident", "addresses", "not examined"]
     assert set(names[6:]) <= {"note"}
     assert "bank conflicts" in head and "worth a try" in advice and "\nok" not in advice
     few = run("vector_add", "--cc", "90", "--size", "n=2**28").output

@@ -130,11 +130,11 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
     for number, configuration in enumerate(subject.configurations[::step][:CONFIGURATIONS]):
         smaller = replace(gpu, sm_count=FEW_SMS)
         for one in (smaller, gpu):
-            small = _small_problems(kernel, subject.problem, one, configuration)
+            small = small_problems(kernel, subject.problem, one, configuration)
             if small:
                 # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
                 problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
-                whole = _whole_problems(kernel, subject.problem, one, configuration)
+                whole = whole_of(kernel, subject.problem, one, configuration)
                 problems += [problem for problem in whole if problem not in problems][
                     : OF_OTHERS if number else WHOLE
                 ]
@@ -148,7 +148,7 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[_Run]:
                 break
 
 
-def _small_problems(
+def small_problems(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> list[Problem]:
     """Return what a configuration is run at: around its tile, or if nothing there is valid what else is."""
@@ -164,9 +164,7 @@ def _small_problems(
     return [problem] if own and fits(problem, configuration) else []
 
 
-def _whole_problems(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
-) -> list[Problem]:
+def whole_of(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> list[Problem]:
     """Return what a configuration is run at besides: where nothing is left over."""
 
     def usable(case: Problem) -> bool:
@@ -312,7 +310,7 @@ def _heard(child: HostChild, run: _Run) -> _Outcome:
             if result is None:
                 outcome.note = f"{run.what} gave no answer after {DEADLINE_S:g} s on the CPU, at {outcome.at}"
             elif result.unsuitable:
-                outcome.note = f"{variant} was not run on the CPU: {_reason(result.unsuitable)}"
+                outcome.note = f"{variant} was not run on the CPU: {reason_of(result.unsuitable)}"
             elif result.fault:
                 as_ = f", as {run.what} runs on the CPU" if run.request.configuration is not None else ""
                 outcome.faults.append(TunerError(f"{result.fault}{as_}", result.remedy))
@@ -351,7 +349,7 @@ def _report(run: _Run, outcome: _Outcome, report: Report, reported: set[Key]) ->
         reported.add(run.key)
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
     """Return the first error of a C++ compiler, or another reason."""
-    error = re.search(r"(?:fatal )?error: (.*)", text)
+    error = re.search(r"(?:fatal )?[Ee]rror: (.*)", text)
     return f"the emulator lacks what it needs ({error[1]})" if error else text.splitlines()[0]

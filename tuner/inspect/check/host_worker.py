@@ -18,7 +18,7 @@ from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
-from tuner.inspect.emulator.accesses import Told
+from tuner.inspect.emulator.accesses import Pattern, Told
 from tuner.inspect.emulator.host import (
     HostArray,
     HostKernel,
@@ -66,6 +66,8 @@ class HostRequest(Record, frozen=True):
     """Whether the NumPy or Python reference is evaluated, and nothing else."""
     configuration: Configuration | None = None
     """None for the CUDA reference, which is compared with the other one."""
+    most: int = 0
+    """Accesses of a launch that are recorded; then the configuration is run once, and nothing compared."""
     wanted: int | None = None
     """Problems with an answer behind which no other is begun; None for all."""
 
@@ -82,6 +84,8 @@ class HostResult(Record, frozen=True):
     """Why this cannot be run on a CPU; nothing follows."""
     left_out: Mapping[str, str] = {}
     """Contents of the inputs that were not tried, and why."""
+    patterns: tuple[tuple[Pattern, ...], ...] = ()
+    """Of each launch, where accesses are recorded."""
 
 
 HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
@@ -93,6 +97,7 @@ class _Runner:
 
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
+        self._patterns: dict[int, tuple[Pattern, ...]] = {}
         self._unset: Told | None = None
         """Of a configuration's launches, the first that reads what nothing has written."""
         self._compiled: dict[tuple[str, str, tuple[tuple[str, str], ...]], HostKernel] = {}
@@ -115,6 +120,9 @@ class _Runner:
         if request.reference_only:
             return self._evaluate_reference(problem)
         data = HostData(self._kernel, problem, request.gpu)
+        if request.most and request.configuration is not None:
+            self._run_configuration(problem, request.configuration, data.memory())
+            return HostResult(patterns=tuple(self._patterns[code] for code in sorted(self._patterns)))
         try:
             expected = data.expected()
         except KernelError as error:
@@ -238,7 +246,7 @@ class _Runner:
     def _run_configuration(
         self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]
     ) -> None:
-        self._unset = None
+        self._unset, self._patterns = None, {}
         plan = make_plan(self._kernel, problem, self._request.gpu, configuration)
         specs = self._kernel.launches(problem, self._request.gpu, configuration)
         for buffer in plan.scratch:
@@ -310,7 +318,17 @@ class _Runner:
         schedule = Schedule(resident=1 << 20) if together else Schedule(0, RESIDENT, shuffled=True)
         arguments = launch_arguments(launch, memory)
         others = in_structs(launch, memory)
-        compiled(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments, others=others)
+        compiled(
+            launch.grid,
+            launch.block,
+            launch.shared_bytes,
+            schedule,
+            *arguments,
+            others=others,
+            most=self._request.most,
+        )
+        if self._request.most:
+            self._patterns.setdefault(launch.code, tuple(compiled.told.patterns(launch.threads)))
         if self._unset is None and compiled.told.reads_unset:
             self._unset = compiled.told
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from tuner.core.messages import Record
 from tuner.inspect.emulator.symbols import Symbols
 
 
@@ -44,6 +46,10 @@ ACCESS = np.dtype(
     ]
 )
 """The same as NumPy has it."""
+ATOMIC = 2
+"""From this kind on accesses are atomic."""
+LANES, SECTOR = 32, 32
+"""Of a warp; bytes that global memory moves at least."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,22 @@ class Row:
     itemsize: int
     set: int
     """Address of a byte for each of its bytes, which is 0 as long as nothing was written there."""
+
+
+class Pattern(Record, frozen=True):
+    """What the warps of a run ask of an array, or of shared memory, in a source line."""
+
+    line: str
+    """File and line; empty where they are not known."""
+    name: str
+    """Of the array."""
+    shared: bool
+    writes: bool
+    requests: int
+    cost: float
+    """Sectors of 32 bytes that a request of all lanes takes, in the mean; of shared memory turns of the banks."""
+    best: float
+    """The same where the lanes' data lie side by side."""
 
 
 class Told:
@@ -114,6 +136,90 @@ class Told:
             what = f"{variable} in shared memory"
         return f"{where} reads {what} before anything is written there" if where else "", name
 
+    def patterns(self, threads: int) -> list[Pattern]:
+        """Return what warps have asked of arrays and of shared memory, by source line, the most wasteful first.
+
+        The accesses of a warp's lanes to the same place of the code, each lane's n-th, are one request.
+
+        Args:
+            threads: of a block.
+        """
+        told = self._accesses[: self.seen.length]
+        told = told[np.isin(told["bytes"], (1, 2, 4, 8, 16)) & (told["kind"] < ATOMIC)]
+        if not len(told):
+            return []
+        block, lane = np.divmod(told["thread"], threads)
+        warp = block * -(-threads // LANES) + lane // LANES
+        order = np.lexsort((told["thread"], told["line"]))
+        _, begins, counts = np.unique(told[["line", "thread"]][order], return_index=True, return_counts=True)
+        turn = np.empty(len(told), np.int64)
+        turn[order] = np.arange(len(told)) - np.repeat(begins, counts)
+        _, request = np.unique(np.rec.fromarrays((told["line"], warp, turn)), return_inverse=True)
+        shared = told["array"] < 0
+        size = np.maximum(told["bytes"], 4).astype(
+            np.int64
+        )  # a bank has four bytes; wider accesses take turns
+        address = told["at"].astype(np.int64)
+        lanes = np.bincount(request)
+        sectors = _distinct(request, address // SECTOR)
+        least = -(-_distinct(request, address) * _largest(request, told["bytes"].astype(np.int64)) // SECTOR)
+        banks = _distinct_by(
+            request,
+            (lane % LANES) // (LANES * 4 // size),
+            address // size % (LANES * 4 // size),
+            address // size,
+        )
+        _, first, number = np.unique(
+            np.rec.fromarrays((told["line"], told["array"])), return_index=True, return_inverse=True
+        )
+        lines = self.symbols.lines([int(told["line"][row]) - self.seen.base for row in first])
+        found = []
+        for place, row in enumerate(first):
+            own = np.unique(request[number == place])
+            full = own[lanes[own] == lanes[own].max()]
+            of_shared = bool(shared[row])
+            name = "shared memory" if of_shared else self.rows[told["array"][row]].name
+            cost, best = (
+                (banks[full].mean(), 1.0) if of_shared else (sectors[full].mean(), least[full].mean())
+            )
+            found.append(
+                Pattern(
+                    lines[place],
+                    name,
+                    of_shared,
+                    bool(told["kind"][row] & 1),
+                    len(own),
+                    float(cost),
+                    float(best),
+                )
+            )
+        return sorted(found, key=lambda one: one.best / one.cost)
+
     def _where(self, access: Access) -> str:
         """Return file and line of an access; empty if not known."""
         return self.symbols.lines([access.line - self.seen.base])[0] if access.line else ""
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+def _distinct(group: Numbers, values: Numbers) -> Numbers:
+    """Return how many distinct values each group has."""
+    pairs = np.unique(np.rec.fromarrays((group, values)))
+    return np.bincount(pairs["f0"])
+
+
+def _largest(group: Numbers, values: Numbers) -> Numbers:
+    """Return the largest value of each group."""
+    largest = np.zeros(int(group.max()) + 1, np.int64)
+    np.maximum.at(largest, group, values)
+    return largest
+
+
+def _distinct_by(group: Numbers, turn: Numbers, bank: Numbers, values: Numbers) -> npt.NDArray[np.float64]:
+    """Return for each group the most distinct values of a bank, added up over its turns."""
+    places = np.unique(np.rec.fromarrays((group, turn, bank, values)))
+    ways, counts = np.unique(places[["f0", "f1", "f2"]], return_counts=True)
+    turns, number = np.unique(ways[["f0", "f1"]], return_inverse=True)
+    ways_of = np.bincount(turns["f0"], _largest(number, counts).astype(np.float64))
+    return np.asarray(ways_of / np.bincount(turns["f0"]), np.float64)

@@ -43,7 +43,7 @@ from tuner.runtime.structs import leaves, stored
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
 STALE_S = 86400.0
-_REFUSED = re.compile(r":\d+: (?:fatal )?error: ")
+_REFUSED = re.compile(r":\d+: (?:fatal )?[Ee]rror: ")
 FLAGS = (
     *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
     *(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.core.model import Gpu
+from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.explain.code import WIDEST
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation, UnderWay
 from tuner.inspect.explain.sass import Kind
@@ -22,6 +24,13 @@ FAIR_SHARE = 0.125
 """Share of the bytes on the main path below which it does not matter how wide an access is."""
 FEW_WARPS = 0.5
 """Share of an SM's warps below which latency may show. A rule of thumb."""
+
+
+WASTE = 2.0
+"""How many times the sectors, or the turns of the banks, that its data fill a warp may take: rows that begin anywhere
+take 5 sectors for 4."""
+MOST_PATTERNS = 3
+"""Lines that are named, the most wasteful first."""
 
 
 class AdviceVerdict(StrEnum):
@@ -54,7 +63,11 @@ def advise(explanation: Explanation) -> tuple[Advice, ...]:
     """Go through all that can be said without running anything."""
     lines = list(_whole(explanation))
     for number, launch in enumerate(explanation.launches, 1):
-        lines += [replace(line, launch=number) for line in _launch(explanation, launch)]
+        own = [
+            *_launch(explanation, launch),
+            *itertools.chain(*map(_patterns, explanation.patterns[number - 1 :][:1])),
+        ]
+        lines += [replace(line, launch=number) for line in own]
     return tuple(lines)
 
 
@@ -241,6 +254,31 @@ def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
 
 
 # -- memory
+
+
+def _patterns(patterns: Sequence[Pattern]) -> Iterator[Advice]:
+    """Say where warps take more sectors, or more turns of the banks, than their data fill."""
+    for shared, name in ((False, "memory access"), (True, "bank conflicts")):
+        own = [one for one in patterns if one.shared is shared]
+        wasteful = [one for one in own if one.cost > WASTE * one.best]
+        for one in wasteful[:MOST_PATTERNS]:
+            does = "writes" if one.writes else "reads"
+            where = f"{one.line} {does}" if one.line else f"a line of its headers {does}"
+            if shared:
+                text = f"{where} shared memory in {one.cost:.3g} turns: lanes meet in the same bank; pad the rows"
+            else:
+                text = (
+                    f"{where} {one.name} in {one.cost:.3g} sectors a warp, where {one.best:.3g} hold the data: "
+                    "let neighbouring threads take neighbouring elements"
+                )
+            yield Advice(name, PROBLEM, text)
+        if own and not wasteful:
+            what = (
+                "no two lanes meet in a bank"
+                if shared
+                else "warps take few more sectors than their data fill"
+            )
+            yield Advice(name, OK, what)
 
 
 def _width(launch: LaunchExplanation) -> Iterator[Advice]:

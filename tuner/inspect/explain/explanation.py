@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu, Resources
 from tuner.database.records import Metrics
+from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
 from tuner.kernel import roofline
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
@@ -71,6 +72,10 @@ class Explanation(ChosenConfiguration):
     metrics: Metrics = field(default_factory=Metrics)
     ceiling: roofline.Ceiling | None = None
     """What one of the tuner's own kernels would take for the same work on this GPU."""
+    patterns: tuple[tuple[Pattern, ...], ...] = ()
+    """What the warps of each launch ask of memory."""
+    addresses: str = "not examined: the kernel is run on the CPU only where its file is named"
+    """At what size that was looked at, or why it was not."""
     launch_note: str = ""
     """That the time is the launch's more than the kernel's, if it is."""
 

@@ -52,6 +52,7 @@ def _what(explanation: Explanation) -> Iterator[tuple[str, object]]:
     yield "GPU", f"{gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
     yield "configuration", explanation.configuration
     yield "from", explanation.source
+    yield "addresses", explanation.addresses
     yield from (("note", note) for note in explanation.notes)
 
 
@@ -265,6 +266,7 @@ _WORDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.BULK_STORE: ("bulk store",),
     Kind.SHARED_LOAD: ("load",),
     Kind.SHARED_STORE: ("store",),
+    Kind.SHARED_ATOMIC: ("atomic",),
     Kind.LOCAL_LOAD: ("local load",),
     Kind.LOCAL_STORE: ("local store",),
 }
@@ -322,6 +324,8 @@ def explanation_as_json(explanation: Explanation) -> dict[str, Any]:
             "cub_rule_of_thumb": explanation.customary_bytes,
         },
         "launches": [_launch_as_json(launch) for launch in explanation.launches],
+        "access_patterns": [[structs.asdict(one) for one in some] for some in explanation.patterns],
+        "addresses": explanation.addresses,
         "advice": [
             {
                 "about": line.name,

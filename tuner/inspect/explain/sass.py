@@ -25,6 +25,7 @@ class Kind(StrEnum):
     BULK_STORE = "bulk store"
     SHARED_LOAD = "shared load"
     SHARED_STORE = "shared store"
+    SHARED_ATOMIC = "shared atomic"
     LOCAL_LOAD = "local load"
     """Of a thread's stack: spilled registers, and arrays whose index is not known when compiling."""
     LOCAL_STORE = "local store"
@@ -48,6 +49,7 @@ MEMORY = (
     Kind.BULK_STORE,
     Kind.SHARED_LOAD,
     Kind.SHARED_STORE,
+    Kind.SHARED_ATOMIC,
     Kind.LOCAL_LOAD,
     Kind.LOCAL_STORE,
 )
@@ -123,7 +125,7 @@ _KINDS = {
     "LDGSTS": Kind.ASYNC_COPY, "UBLKCP": Kind.BULK_COPY, "UTMALDG": Kind.BULK_COPY,
     "UTMASTG": Kind.BULK_STORE, "UTMAREDG": Kind.BULK_STORE, "UBLKRED": Kind.BULK_STORE,
     "LDS": Kind.SHARED_LOAD, "LDSM": Kind.SHARED_LOAD, "STS": Kind.SHARED_STORE, "STSM": Kind.SHARED_STORE,
-    "ATOMS": Kind.SHARED_STORE, "LDL": Kind.LOCAL_LOAD, "STL": Kind.LOCAL_STORE,
+    "ATOMS": Kind.SHARED_ATOMIC, "LDL": Kind.LOCAL_LOAD, "STL": Kind.LOCAL_STORE,
     "LDGDEPBAR": Kind.COMMIT, "DEPBAR": Kind.WAIT, "MUFU": Kind.FLOAT,
 }  # fmt: skip
 _MATRIX = re.compile(r"(?:[HIDBQO]|IG|HG|QG|BG|UTC[HIQOM]?\w*)MMA$")

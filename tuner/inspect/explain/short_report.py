@@ -10,7 +10,7 @@ from tuner.inspect.explain.report import FLOP_NOT_KNOWN, advice_rows, limiters_t
 from tuner.report import tables
 from tuner.report.configurations import Texts
 
-NOT_EXAMINED = "memory access patterns, bank conflicts, cache hits and stalls"
+NOT_EXAMINED = "cache hits and stalls"
 """What the numbers of a configuration do not show; ``tune profile`` measures it."""
 
 
@@ -28,6 +28,7 @@ def show_in_short(explanation: Explanation) -> None:
             ("time", _time(explanation)),
             ("bound", _bound(explanation)),
             ("resident", _resident(explanation)),
+            ("addresses", explanation.addresses),
             ("not examined", f"{unread}{NOT_EXAMINED}{left_open}"),
             *(("note", note) for note in (*explanation.notes, explanation.launch_note)),
         ]

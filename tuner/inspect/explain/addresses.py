@@ -1,0 +1,66 @@
+"""How a configuration's warps lie in memory, by a run on the CPU: sectors of global memory, banks of shared memory."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import replace
+
+from tuner.core.files import temporary_folder
+from tuner.core.processes import ChildDied
+from tuner.inspect.check.emulation import (
+    DEADLINE_S,
+    FEW_SMS,
+    HostChildren,
+    reason_of,
+    small_problems,
+    whole_of,
+)
+from tuner.inspect.check.host_worker import HostRequest
+from tuner.inspect.emulator.accesses import Pattern
+from tuner.inspect.emulator.host import COMPILER, machine
+from tuner.report.configurations import ChosenConfiguration
+from tuner.report.tables import counted
+
+MOST = 1 << 20
+"""Accesses of a launch that are looked at."""
+
+
+def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...], ...], str]:
+    """Run a configuration on the CPU, at the largest of the small sizes that it is for.
+
+    Returns:
+        What the warps of each launch ask of memory, and the size, or why it was not run.
+    """
+    kernel, problem, configuration = chosen.kernel, chosen.problem, chosen.configuration
+    gpu = replace(chosen.gpu, sm_count=FEW_SMS)
+    small = [
+        *whole_of(kernel, problem, gpu, configuration),
+        *small_problems(kernel, problem, gpu, configuration),
+    ]
+    if COMPILER is None or not small:
+        return (), f"not examined: {'no small problem is valid for it' if COMPILER else 'there is no g++'}"
+    largest = max(small, key=lambda one: math.prod(one.sizes.values()))
+    with temporary_folder() as folder, closing(HostChildren(1)) as children:
+        machine()
+        child = children.take()
+        try:
+            child.send(
+                HostRequest(kernel.file, gpu, (largest,), folder, configuration=configuration, most=MOST)
+            )
+            result = child.receive(DEADLINE_S)
+        except ChildDied as death:
+            return (), f"not examined: its run on the CPU died ({death.reason})"
+        finally:
+            child.kill()
+    if result is None:
+        return (), f"not examined: no answer after {DEADLINE_S:g} s"
+    if result.unsuitable:
+        return (), f"not examined: {reason_of(result.unsuitable)}"
+    if result.fault or result.undecided:
+        return (), f"not examined: {result.fault or result.undecided}"
+    requests = sum(one.requests for launch in result.patterns for one in launch)
+    return (
+        result.patterns,
+        f"of {counted(requests, 'request')} of warps, as it runs on the CPU at {largest.sizes_text}",
+    )
