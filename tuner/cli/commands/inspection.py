@@ -96,11 +96,10 @@ Examples:
 class ExplainArguments(ForGpuArguments):
     """Explain what limits a configuration: roofline, occupancy, waves, memory access, bytes in flight, and advice.
 
-    Shows seven lines and what to change; --full shows all that was examined. Compiles it and reads its machine code, the
-    SASS; a plain kernel also runs on the CPU, which shows its accesses, but not with --trial. Needs no GPU. Without
-    --config and --trial, it is the winner for this problem, or else the
-    default. Without --gpu, --cc and --device, the GPU is that of this machine, else the winner's or trial's, else a
-    typical H200.
+    Shows seven lines and what to change; --full shows all that was examined. Compiles it and reads its machine code,
+    the SASS; a plain kernel also runs on the CPU, which shows its accesses, but not with --trial. Needs no GPU. Without
+    --config and --trial, it is the winner for this problem, or else the default. Without --gpu, --cc and --device, the
+    GPU is that of this machine, else the winner's or trial's, else a typical H200.
     """
 
     full: bool = flag(
