@@ -415,7 +415,9 @@ def test_first_the_six_lines_and_what_to_change() -> None:
     names = [re.split("  +", line)[0] for line in head.splitlines()]
     assert names[:7] == ["problem", "configuration", "time", "bound", "resident", "addresses", "not examined"]
     assert set(names[7:]) <= {"note"}
-    assert " of warps, as it runs on the CPU at n=" in head and "worth a try" in advice and "\nok" not in advice
+    assert (
+        " of warps, as it runs on the CPU at n=" in head and "worth a try" in advice and "\nok" not in advice
+    )
     few = run("vector_add", "--cc", "90", "--size", "n=2**28").output
     assert "nothing stands out in what was examined" in few
 
