@@ -156,7 +156,7 @@ def _show(stored: StoredTrial, launches: Launches) -> None:
     resources = vars(trial.resources) if trial.resources else {}
     tables.show_pairs(
         [
-            ("trial", f"{tables.row_number(trial.id)}, trial {trial.number + 1} of run {run.id}"),
+            ("trial", f"{tables.row_number(trial.id)}, number {trial.number + 1} of run {run.id}"),
             ("problem", run.problem),
             ("GPU", f"{run.gpu.name} (cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}), {run.device}"),
             ("timed", f"{run.conditions}{'; replayed from a recording' if run.replayed else ''}"),

@@ -56,7 +56,7 @@ def test_values_are_those_of_the_database(tmp_path: Path, capsys: pytest.Capture
     assert race["bar"]["x"] == [1, 1.2, 1500 / best]
     assert race["bar"]["error_x"]["array"][1] == pytest.approx(0.01)
     columns = page.columns()
-    assert columns["#"] == [
+    assert columns["trial"] == [
         one.id for one in sorted(trials, key=lambda one: (bool(one.error), one.time_ns or 1e9))
     ]
     assert columns["time (ns)"][:55] == sorted(timed.values())[:55] and columns["time (ns)"][-2:] == [

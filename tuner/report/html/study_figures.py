@@ -35,7 +35,7 @@ from tuner.report.html.drawing import (
     logarithmic,
 )
 from tuner.report.html.subjects import TunedProblem
-from tuner.report.tables import duration, time_unit
+from tuner.report.tables import duration, row_number, time_unit
 
 COMPLETE, FAIL = TrialState.COMPLETE, TrialState.FAIL
 FAR = 10.0
@@ -114,7 +114,12 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     every = -(-len(trials) // MOST_POINTS)
     xs = [numbers[i] for i in points.x[::every]]
     points.update(
-        x=xs, y=points.y[::every], name="trial", marker=marker, hovertemplate=f"trial %{{x}}: %{said}"
+        x=xs,
+        y=points.y[::every],
+        text=[row_number(trials[i].id) for i in points.x[::every]],
+        name="trial",
+        marker=marker,
+        hovertemplate=f"trial %{{text}}: %{said}",
     )
     line = {"shape": "hv", "color": SECOND, "width": 2.2}
     best.update(x=numbers, name="best so far", line=line, hovertemplate=f"best so far %{said}")
@@ -139,11 +144,11 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     )
     crosses.update(
         name="failed",
-        text=[str(one.status) for one in crossed],
-        hovertemplate="trial %{x}: %{text}<extra></extra>",
+        text=[f"{row_number(one.id)}: {one.status}" for one in crossed],
+        hovertemplate="trial %{text}<extra></extra>",
     )
     drawn.add_trace(crosses)
-    drawn.update_xaxes(title_text="trial").update_yaxes(title_text=f"time ({unit})", **axis)
+    drawn.update_xaxes(title_text="trials").update_yaxes(title_text=f"time ({unit})", **axis)
     drawn.update_layout(hovermode="closest", showlegend=True)
     caption = f"Each trial in its order, and the best so far. {len(failed) or 'None'} of {len(trials)} trials failed"
     caption += ": the crosses above." if failed else "."

@@ -131,8 +131,7 @@ def trials(problem: TunedProblem) -> list[dict[str, Any]]:
     values = [one.configuration.values for one in every]
     names = dict.fromkeys(name for one in values for name in one)
     columns: dict[str, list[Any]] = {
-        "trial": [one.number + 1 for one in every],
-        "#": [one.id for one in every],
+        "trial": [one.id for one in every],
         f"time ({unit})": [one.time_ns / size if one.time_ns else None for one in every],
         "status": [_status(one) for one in every],
         "variant": [_cell(one.configuration.variant) for one in every],
@@ -143,7 +142,7 @@ def trials(problem: TunedProblem) -> list[dict[str, Any]]:
         "spilled bytes": [one.resources.spill_bytes if one.resources else None for one in every],
         "message": [printable(first_line(one.error)) for one in every],
     }
-    always = list(columns)[:4]
+    always = list(columns)[:3]
     return [
         {"name": name, "values": column}
         for name, column in columns.items()

@@ -71,7 +71,7 @@
     const columns = tables[card.id];
     const [body, more, count] = ["tbody", ".more", ".count"].map((selector) => find(selector, card));
     const total = columns[0].values.length;
-    const order = { by: 2, sign: 1 };
+    const order = { by: 1, sign: 1 };
     let [rows, shown] = [[], 50];
     const fill = () => {
       const cells = (row) => columns.map(({ values }) => element("td", written(values[row])));
@@ -88,14 +88,14 @@
     const [x, y] = [".x", ".y"].map((selector) => find(selector, card));
     const place = find(".scatter", card);
     const plot = () => {
-      const fastFirst = rows.filter((row) => columns[2].values[row] != null);
-      const times = columns[2].values;
+      const fastFirst = rows.filter((row) => columns[1].values[row] != null);
+      const times = columns[1].values;
       fastFirst.sort((a, b) => times[b] - times[a]);
       const [[xs, xaxis], [ys, yaxis]] = [x, y].map((select) => axis(columns[select.value], fastFirst));
       const colour = fastFirst.map((row) => times[row]);
       const [best, middle] = [colour.at(-1), colour[Math.floor(colour.length / 2)]];
-      const marker = { color: colour, cmin: best, cmax: middle, colorscale: "Viridis", showscale: true, size: 8, colorbar: { title: { text: columns[2].name } } };
-      const text = fastFirst.map((row) => `trial ${columns[0].values[row]}: ${written(times[row])}`);
+      const marker = { color: colour, cmin: best, cmax: middle, colorscale: "Viridis", showscale: true, size: 8, colorbar: { title: { text: columns[1].name } } };
+      const text = fastFirst.map((row) => `trial #${columns[0].values[row]}: ${written(times[row])}`);
       const trace = { type: "scatter", mode: "markers", x: xs, y: ys, text, marker, hovertemplate: "%{text}<extra></extra>" };
       figures[place.id] = { data: [trace], layout: { xaxis, yaxis, height: 400 } };
       if (drawn.has(place)) draw(place);
@@ -120,7 +120,7 @@
         choose();
       });
     });
-    for (const [select, first] of [[x, Math.min(5, columns.length - 1)], [y, 2]]) {
+    for (const [select, first] of [[x, Math.min(4, columns.length - 1)], [y, 1]]) {
       select.append(...columns.map(({ name }, i) => Object.assign(element("option", name), { value: i })));
       select.value = first;
       select.addEventListener("change", plot);
