@@ -71,7 +71,7 @@ def test_a_slow_function_of_the_caller_is_asked_a_few_times(
     with capsys.disabled():
         print(f"\n{seconds:.1f} s, {len(asked)} calls, {asked.count(2048)} of them at 2048\n{result}")
     assert result.confirmed, result.verdict
-    assert {trial["status"] for trial in result.trials} <= {"ok", "slow"}
+    assert not {"wrong_result", "unverified"} & {trial["status"] for trial in result.trials}
     assert asked.count(2048) <= 8
     assert seconds < 20.0
 
