@@ -2,8 +2,8 @@
 
 A kernel can be right for the usual numbers alone: positive ones, small ones, integers below 128. So what wins, and what
 ``tune check`` runs, is verified with others too. The measuring process and the emulator draw them from this table.
-Inputs that mean something (``zeros``, ``ones``, ``index``, a range, a file's) keep their numbers; of ``{ uniform = [a,
-b] }`` none leaves the range.
+Inputs that mean something (``zeros``, ``ones``, ``index``, a range, a file's) keep their numbers, unless these follow
+from others; of ``{ uniform = [a, b] }`` none leaves the range.
 """
 
 from __future__ import annotations
