@@ -142,3 +142,21 @@ def test_errors_name_the_macro_on_their_line(tmp_path: Path, capsys: pytest.Capt
     )
     assert said.code == 1
     assert "twice.cu:2: " in said.out and "; x is a macro here" in said.out
+
+
+def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
+    (tmp_path / "inner.h").write_text(
+        "#pragma once\ninline float one() { return 1; }\nint lines() { return getc(stdin); }\n"
+    )
+    header = '#pragma once\n#include <vector>\n#include "inner.h"\nstd::vector<float> kept;\n'
+    (tmp_path / "both.h").write_text(f"{header}void report() {{ std::cout << kept.size(); }}\n")
+    of_hosts = ("SetTimer(0);", "gettimeofday(&now, 0);")
+    timers = [f"struct Timer {{ void start(); }};\nvoid Timer::start() {{ {code} }}\n" for code in of_hosts]
+    switched = f"#if defined(WIN32) || defined(_WIN64)\n{timers[0]}#else\n{timers[1]}#endif\n"
+    typed = "#ifdef __DRIVER_TYPES_H__\nconst char* named(cudaError_t e) { return cudaGetErrorName(e); }\n#endif\n"
+    (tmp_path / "timer.h").write_text(switched + typed)
+    source = f'#include "timer.h"\n#include "both.h"\n#include "inner.h"\n{TEMPLATE.replace("SCALE", "SCALE * one()")}'
+    assert compiled(kernel_of(tmp_path, source, ENTRY))
+    kernel = kernel_of(tmp_path, source.replace("x[i];", "nowhere[i];"), ENTRY)
+    request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert Compiler(None).answer(request).error.startswith('twice.cu:6: error: identifier "nowhere"')

@@ -30,7 +30,7 @@ from tuner.children.precompiled import PrecompiledHeaders
 from tuner.core.errors import CompileError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status
 from tuner.core.processes import ParentPipe, limit_memory
-from tuner.kernel.headers import headers_digest
+from tuner.kernel.headers import headers_digest, with_own_headers
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
@@ -166,11 +166,14 @@ class Compiler:
         try:
             compiled = self._compile_or_get(source, arch)
         except SourceRejected as error:
-            needed = needed_part(source.text, source.entry)
             try:
-                if needed == source.text:
+                whole = with_own_headers(source.text, source.include, PROGRAM)
+                needed = needed_part(whole, source.entry)
+                if needed == whole:
                     raise
                 compiled = self._compile_or_get(replace(source, text=needed), arch)
+            except KernelError:  # too large to be read
+                raise SourceRejected(source.located(error.log)) from None
             except SourceRejected as of_needed:
                 # What is left out too much shows as an error that the whole does not have.
                 log = of_needed.log if str(of_needed) in error.log else error.log

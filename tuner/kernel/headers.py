@@ -17,6 +17,7 @@ MAX_HEADER_BYTES = 16 << 20
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu")
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S))', re.MULTILINE)
+_LINE = re.compile(r'#line (\d+) "([^"]*)"')
 _FILLED_IN = re.compile(r"\{\{.*?\}\}")
 
 
@@ -44,6 +45,38 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path], *, templates: b
                     headers.add(path)
                     pending.append((read_source(path), (path.parent, *folders)))
     return sorted(headers)
+
+
+def with_own_headers(text: str, folders: Sequence[Path], file: str) -> str:
+    """Return a source with the texts of its own headers instead of their includes, each once, between ``#line``s.
+
+    Args:
+        text: the source.
+        folders: include folders, without CUDA's.
+        file: what the compiler calls the source.
+
+    Raises:
+        KernelError: a header is too large.
+    """
+    done = set[Path]()
+
+    def whole(text: str, searched: Sequence[Path], name: str) -> str:
+        lines, number = list[str](), 0
+        for line in text.split("\n"):
+            number += 1
+            if at := _LINE.match(line):
+                number, name = int(at[1]) - 1, at[2]
+            include = _INCLUDE.match(line)
+            path = _first_file(include[1] or include[2], searched) if include else None
+            if path is not None:
+                inner = "" if path in done else read_source(path)
+                done.add(path)
+                inner = whole(inner, (path.parent, *folders), path.name)
+                line = f'#line 1 "{path.name}"\n{inner}\n#line {number + 1} "{name}"'
+            lines.append(line)
+        return "\n".join(lines)
+
+    return whole(text, folders, file)
 
 
 def included_names(texts: Iterable[str]) -> list[str]:

@@ -31,6 +31,7 @@ from tuner.inspect.emulator.host import (
 from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
+from tuner.kernel.headers import with_own_headers
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import Expected, as_output, disagreement, in_full
@@ -350,7 +351,8 @@ class _Runner:
             try:
                 kernel = compiled(source)
             except NotForHost:
-                if (needed := needed_part(source, entry)) == source:
+                whole = with_own_headers(source, include, spec.template.name)
+                if (needed := needed_part(whole, entry)) == whole:
                     raise
                 kernel = compiled(needed)
             self._compiled[source, entry, spec.constants] = kernel

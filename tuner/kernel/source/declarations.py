@@ -377,11 +377,10 @@ def _declared(node: Node) -> frozenset[str]:
             named += [*one.children_by_field_name("name"), *walk(one, "enumerator")]
     names = set[str]()
     for one in filter(None, map(name_node, named)):
-        last: Node | None = one
-        while last is not None and last.type in ("qualified_identifier", "template_function"):
-            names |= set(names_in(last)[:1])  # of a class or namespace
-            last = last.child_by_field_name("name")
-        names |= {text_of(last) if last.type in NAMES else "operator"} if last is not None else set()
+        if one.type == "qualified_identifier":
+            names |= set(names_in(one)[:1])  # a member of a class that is needed
+        else:
+            names |= {text_of(one) if one.type in NAMES else "operator"}
     return frozenset(names - {""})
 
 

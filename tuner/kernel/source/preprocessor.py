@@ -132,7 +132,13 @@ class _Branches:
         """Return whether a condition is taken to hold, and the name whose absence it asks for."""
         if self.taken and "defined" not in condition:
             self.asked |= set(re.findall(r"[A-Za-z_]\w*", condition)) - {"__has_include"}
+        for mark, together in (("||", any), ("&&", all)):
+            if mark in condition:
+                return together(self._holds(part)[0] for part in condition.split(mark)), ""
         if match := _DEFINED.match(condition.strip()):
-            known = GIVEN.get(match[2], match[2] in self.macros)
+            of_cuda = not match[1] and re.fullmatch(
+                r"__\w+_H__", match[2]
+            )  # its headers come before the source
+            known = GIVEN.get(match[2], match[2] in self.macros or bool(of_cuda))
             return known != bool(match[1]), match[2] if match[1] else ""
         return condition.strip() not in ("0", "false"), ""
