@@ -151,14 +151,19 @@ def test_a_copy_by_vectors_that_takes_what_is_behind_along(
     assert "[37] of 37, k.cu:3" in said(child, tmp_path, code, text)
 
 
+@pytest.mark.parametrize(
+    ("shape", "requires"), [('["n"]', ""), ("[40]", 'variants.v.requires."this alone" = "n == 40"\n')]
+)
 def test_a_kernel_of_one_given_problem_is_run_at_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shape: str, requires: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "x.npy", np.arange(40, dtype=np.float32))
     text = KERNEL.replace(
-        '["n"], dtype = "input" }\ntensors.w', '["n"], dtype = "input", init = "x.npy" }\ntensors.w'
+        '["n"], dtype = "input" }\ntensors.w', f'{shape}, dtype = "input", init = "x.npy" }}\ntensors.w'
     )
-    (tmp_path / "k.toml").write_text(text)
+    (tmp_path / "k.toml").write_text(
+        text.replace("variants.v.parameters", f"{requires}variants.v.parameters")
+    )
     (tmp_path / "k.cu").write_text(CODE.replace("x[i + OFFSET]", "x[i + 1]"))
     told = said_by(capsys, "check", str(tmp_path / "k.toml"), "--cc", "90", "-j", "1")
     assert told.code == 1 and "x[40] of 40, k.cu:4, at n=40" in told.out

@@ -27,6 +27,7 @@ from tuner.kernel.plan import invalid_reason, reference_launch
 from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
+from tuner.report.tables import counted
 from tuner.runtime.launches import Launch
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
@@ -111,7 +112,7 @@ def check_compiling(
             _check_limits(kernel, results, report)
             unfilled = _check_constants(kernel, results, report)
             gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
-            report.done.append(f"{len(results)} compilations for {gpus}")
+            report.done.append(f"{counted(len(results), 'compilation')} for {gpus}")
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
         unfit = check_signatures(kernel, calls, pool, report)
         running = {task.variant for task, compilation in results if compilation.status is Status.OK}

@@ -33,7 +33,7 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.reference import Expected, as_output, disagreement, in_full
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
@@ -226,17 +226,19 @@ class _Runner:
             raise KernelError(error.problem, self._cause(data) or error.remedy) from None
 
     def _evaluate_reference(self, problem: Problem) -> HostResult:
-        """Evaluate the reference at small sizes, of which any will do; with arrays of files at the problem's own."""
+        """Evaluate the reference at sizes of which any will do: small ones, and the problem's own."""
         first: KernelError | None = None
         own = tuple(problem.sizes.values())
-        for lengths in (own,) if self._kernel.of_one_size else LENGTHS:
+        for lengths in (own,) if self._kernel.of_one_size else (*LENGTHS, own):
             sizes = {**problem.sizes, **dict(zip(problem.sizes, lengths, strict=False))}
             case = Problem(problem.kernel, sizes, problem.dtypes, problem.options)
             try:
-                data = HostData(self._kernel, case, self._request.gpu)
-                if sum(tensor.count for tensor in data.tensors) > MAX_VARIED_ELEMENTS:
+                tensors = tensors_of(self._kernel, case, self._request.gpu)
+                if sum(tensor.count for tensor in tensors) > MAX_VARIED_ELEMENTS:
+                    if first is not None:
+                        break
                     return HostResult(undecided="its arrays are too large for that")
-                data.expected(repeatable=False)
+                HostData(self._kernel, case, self._request.gpu).expected(repeatable=False)
             except KernelError as error:
                 first = first or error
             else:
