@@ -58,6 +58,13 @@ extern "C" __global__ void tile_scans(const int* x, int* y, int n) {
     const int before = cg::exclusive_scan(tile, x[i]);
     y[i] = tile.any(before + x[i] != cg::inclusive_scan(tile, x[i], cg::plus<int>())) ? -1 : before + x[i];
 }
+extern "C" __global__ void tile_that_stays(const int* x, int* y, int n) {
+    HEAD
+    const auto tile = cg::tiled_partition<16>(block);
+    y[i] = x[i];
+    if (tile.meta_group_rank() % 2 == 1) return;
+    for (int time = 0; time < 4; ++time) y[i] = cg::reduce(tile, x[i], cg::plus<int>());
+}
 extern "C" __global__ void grid_turned(const int* x, int* y, int n) {
     const cg::grid_group grid = cg::this_grid();
     const int i = grid.thread_rank();
@@ -73,11 +80,15 @@ import numpy as np
 def block_turned(x): return x.reshape(-1, 64)[:, ::-1].ravel()
 def tile_sums(x): return np.repeat(x.reshape(-1, 8).sum(1), 8)
 def tile_scans(x): return np.cumsum(x.reshape(-1, 16), 1).ravel()
+def tile_that_stays(x):
+    y = x.reshape(-1, 2, 16).copy()
+    y[:, 0] = y[:, :1].sum(2)
+    return y.ravel()
 def grid_turned(x): return x
 """
 
 
-@pytest.mark.parametrize("name", ["block_turned", "tile_sums", "tile_scans", "grid_turned"])
+@pytest.mark.parametrize("name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "grid_turned"])
 def test_groups_meet_and_exchange(name: str, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(CODE)
     (tmp_path / "reference.py").write_text(REFERENCE)

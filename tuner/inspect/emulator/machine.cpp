@@ -60,7 +60,7 @@ struct Groups {
     bool empty() const { return open.empty() && committed.empty(); }
 };
 
-struct Meeting {  // whoever waits for each other: a block, a warp, a cluster
+struct Meeting {  // whoever waits for each other: a block, some of its warps, a cluster
     int alive = 0, waiting = 0;
     long long generation = 0;
 };
@@ -103,9 +103,7 @@ struct Block {
     std::vector<unsigned char> shared, set;  // the section, while another block's is loaded; which bytes were written
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting all;
-    std::vector<Meeting> warps;
     std::map<int, Meeting> groups;
-    std::map<std::pair<unsigned int, unsigned int>, Meeting> lane_groups;  // by warp and mask of lanes
     std::vector<Shown> lanes;
     std::map<const void*, Barrier> barriers;
     Copies under_way;
@@ -121,6 +119,7 @@ struct Thread {
     dim3 index;
     bool done = false;
     bool holds = false;  // what it has said at a barrier that counts
+    unsigned int waits_for = 0;  // the lanes of its warp that it meets: itself and others
     long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
     Access latest{};
     Groups copies, stores;
@@ -251,13 +250,32 @@ static void leave(Meeting& meeting) {
     }
 }
 
+// Lets the lanes that one of the current warp waits for go on, if all who have not ended wait for the same. Who has ended
+// is looked up each time: between the arrivals of two lanes with one mask, others may end.
+static void let_lanes_meet(unsigned int lane) {
+    const auto& threads = current->block->threads;
+    const unsigned int first = current->number / 32 * 32, alive = lanes_alive();
+    const unsigned int meeting = threads[first + lane]->waits_for & alive;
+    const auto each = [&](auto holds) {
+        for (unsigned int other = 0; other < 32; ++other) {
+            if (meeting >> other & 1 && !holds(*threads[first + other])) {
+                return false;
+            }
+        }
+        return true;
+    };
+    if (each([&](Thread& other) { return (other.waits_for & alive) == meeting; })) {
+        each([](Thread& other) { return other.waits_for = 0, true; });
+    }
+}
+
 static void start_fiber() {
     body(body_arguments);
+    current->done = true;
     leave(current->block->all);
-    leave(current->block->warps[current->number / 32]);
-    for (auto& [key, group] : current->block->lane_groups) {
-        if (key.first == current->number / 32 && key.second >> current->number % 32 & 1) {
-            leave(group);
+    for (unsigned int lane = 0, alive = lanes_alive(); lane < 32; ++lane) {
+        if (alive >> lane & 1) {
+            let_lanes_meet(lane);
         }
     }
     if (current->arrived_at == cluster.generation) {
@@ -268,7 +286,6 @@ static void start_fiber() {
         fail("a thread has ended before its bulk stores have read shared memory");
     }
     ++happened;
-    current->done = true;
     give_way();
 }
 
@@ -364,7 +381,6 @@ static void begin_block(unsigned int number) {
     block->shared.assign(section[1] - section[0], 0xff);  // NaN in every type, so that it shows
     block->set.resize(section[1] - section[0]);
     block->all.alive = static_cast<int>(threads);
-    block->warps.resize((threads + 31) / 32);
     block->lanes.resize(threads);
     for (unsigned int i = 0; i < threads; ++i) {
         auto thread = std::make_unique<Thread>();
@@ -376,7 +392,6 @@ static void begin_block(unsigned int number) {
         }
         thread->stack = std::move(spare_stacks.back());
         spare_stacks.pop_back();
-        ++block->warps[i / 32].alive;
         block->threads.push_back(std::move(thread));
     }
     running.push_back(std::move(block));
@@ -539,18 +554,15 @@ int __syncthreads_count(int holds) {
 void __syncwarp(unsigned int mask) {
     using namespace emulator;
     waits_at(__builtin_return_address(0));
-    Block& block = *current->block;
-    const unsigned int alive = lanes_alive(), warp = current->number / 32;
-    if (!(mask >> current->number % 32 & 1)) {
+    if (!(mask >> lane() & 1)) {
         fail("a lane that its own mask leaves out");
     }
-    if ((mask & alive) == alive) {
-        meet(block.warps[warp]);
-        return;
+    ++happened;
+    current->waits_for = mask;
+    let_lanes_meet(lane());
+    while (current->waits_for != 0) {
+        give_way();
     }
-    Meeting& group = block.lane_groups[{warp, mask}];
-    group.alive = __builtin_popcount(mask & alive);
-    meet(group);
 }
 
 void __nanosleep(unsigned int) { emulator::give_way(); }
