@@ -88,7 +88,9 @@ def grid_turned(x): return x
 """
 
 
-@pytest.mark.parametrize("name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "grid_turned"])
+@pytest.mark.parametrize(
+    "name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "grid_turned"]
+)
 def test_groups_meet_and_exchange(name: str, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(CODE)
     (tmp_path / "reference.py").write_text(REFERENCE)
