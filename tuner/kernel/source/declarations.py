@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ class Symbol:
     initialised: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Item:
     """A declaration outside of functions and classes."""
 
@@ -148,33 +148,35 @@ class Source:
         """All names in the code."""
         return frozenset().union(*(one.uses | one.names for one in self.items))
 
-    def reached(self, kernel: str = "") -> tuple[list[Item], set[str]]:
+    def reached(self, kernel: str = "", also: Collection[str] = ()) -> tuple[set[Item], set[str]]:
         """Return the declarations that a kernel's code needs, and all names in them; of no name what any kernel needs.
 
         Among them are those without a name, and the device's operators: nothing names them.
+
+        Args:
+            kernel: its name, with or without namespaces.
+            also: other names that are taken to be needed, but for those of plain functions.
         """
-        entries = [one for one in self.items if one.kernel and kernel.rpartition("::")[2] in one.names]
-        kept = entries or [one for one in self.items if one.kernel]
-        rest = [one for one in self.items if one not in kept]
-        names = set[str]().union(*(one.uses for one in kept))
-        while True:
-            names |= {
-                word
-                for name in names & set(self.macros)
-                for word in re.findall(r"[A-Za-z_]\w*", self.macros[name].value)
-            }
-            new = [
-                one
-                for one in rest
-                if not one.names
-                or one.names & names
-                or (not one.plain_function and one.names & {*self.skipped, "operator"})
-            ]
-            if not new:
-                return kept, names
-            kept += new
-            rest = [one for one in rest if one not in new]
-            names = names.union(*(one.uses for one in new))
+        kernels = [one for one in self.items if one.kernel]
+        always = {*also, "operator"}
+        kept = {one for one in kernels if kernel.rpartition("::")[2] in one.names} or set(kernels)
+        kept |= {
+            one for one in self.items if not one.names or (one.names & always and not one.plain_function)
+        }
+        of_name: dict[str, list[Item]] = {}
+        for one in self.items:
+            for name in one.names:
+                of_name.setdefault(name, []).append(one)
+        names, pending = set[str](), [name for one in kept for name in one.uses]
+        while pending:
+            if (name := pending.pop()) in names:
+                continue
+            names.add(name)
+            pending += re.findall(r"[A-Za-z_]\w*", self.macros[name].value) if name in self.macros else ()
+            for one in of_name.get(name, ()):
+                pending += one.uses if one not in kept else ()
+                kept.add(one)
+        return kept, names
 
 
 @functools.lru_cache(maxsize=8)
@@ -213,6 +215,7 @@ class _Reader:
 
     def __init__(self, macros: Mapping[str, Macro]) -> None:
         self.macros = macros
+        self._called = {name for name, macro in macros.items() if macro.parameters}
         self.aliases = {
             name: one.value
             for name, one in macros.items()
@@ -261,10 +264,9 @@ class _Reader:
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
                 self.constants[names_in(one)[0]] = code(value)
-        called = {name for name, macro in self.macros.items() if macro.parameters}
         by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
         kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
-        declared = frozenset() if kept else _declared(node) - called
+        declared = frozenset() if kept else _declared(node) - self._called
         self.items.append(
             Item(whole, declared, "__global__" in marks, function is not None and not marks & _OF_DEVICE)
         )

@@ -28,7 +28,7 @@ def needed_part(text: str, entry: str = "") -> str:
         KernelError: the text is too large.
     """
     source = read_declarations(text)
-    kept, _ = source.reached(re.split(r"[<({]", entry)[0].strip())
+    kept, _ = source.reached(re.split(r"[<({]", entry)[0].strip(), source.skipped)
     at, parts = 0, list[str]()
     plain = preprocessed(text).text.encode()
     for item in source.items:

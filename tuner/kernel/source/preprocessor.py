@@ -94,12 +94,14 @@ class _Branches:
     def __init__(self) -> None:
         self.macros: dict[str, Macro] = {}
         self.asked: set[str] = set()
+        self._valued: set[str] = set()
+        """Macros that stand for something: others are marks of headers."""
         self._open: list[tuple[bool, bool, str]] = []
         """Of each conditional: whether the branch is taken, whether one was, and the name whose absence it asks."""
 
     @property
     def taken(self) -> bool:
-        return all(taken for taken, _, _ in self._open)
+        return not self._open or self._open[-1][0]
 
     def take(self, text: str) -> None:
         """Take a directive into account."""
@@ -110,19 +112,19 @@ class _Branches:
             if word != "if":
                 rest = f"{'!' if word == 'ifndef' else ''}defined {rest}"
             holds, absent = self._holds(rest)
-            self._open.append((holds, holds, absent))
+            self._open.append((self.taken and holds, holds, absent))
         elif word in ("elif", "else") and self._open:
-            _, done, _ = self._open[-1]
+            _, done, _ = self._open.pop()
             holds = not done and (word == "else" or self._holds(rest)[0])
-            self._open[-1] = holds, done or holds, ""
+            self._open.append((self.taken and holds, done or holds, ""))
         elif word == "endif" and self._open:
             self._open.pop()
         elif word == "define" and self.taken and (define := _DEFINE.match(rest)):
             name = define[1]
-            valued = {one.name for one in self.macros.values() if one.value}  # without: marks of headers
-            guarded = any(absent == name or absent in valued for _, _, absent in self._open)
+            guarded = any(absent == name or absent in self._valued for _, _, absent in self._open)
             taken = tuple(re.findall(r"\w+", define[2])) if define[2] else None
             self.macros.setdefault(name, Macro(name, define[3].strip(), taken, guarded))
+            self._valued |= {name} if define[3].strip() else set()
         elif word == "undef" and self.taken:
             self.macros.pop(rest, None)
         elif word == "pragma" and self.taken and rest.startswith("unroll"):

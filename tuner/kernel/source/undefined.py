@@ -43,7 +43,7 @@ def undefined_names(text: str, entry: str = "", headers: Sequence[str] = ()) -> 
     declared = {*macros, *PASSED_AS, *(name for one in whole.items for name in one.names)}
     trees = [one.node for one in whole.items if one not in items and not one.plain_function]
     declared |= {text_of(name) for tree in trees for name in walk(tree, *NAMES) if _is_declared(name)}
-    trees = [one.node for one in items if one.names]
+    trees = [one.node for one in whole.items if one in items and one.names]
     for tree in trees:
         for node in walk(tree, *NAMES):
             name = text_of(node)
