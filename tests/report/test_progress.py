@@ -17,7 +17,14 @@ from tuner.core.stats import Ratio, Verdict
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
-from tuner.report.progress import RunProgress, left_out_lines, panel_lines, progress_line
+from tuner.report.progress import (
+    Progress,
+    RunProgress,
+    counted_line,
+    left_out_lines,
+    panel_lines,
+    progress_line,
+)
 from tuner.report.summary import summary
 from tuner.tuning.state import Finish, Result, State, metrics
 
@@ -149,3 +156,9 @@ def test_a_winner_of_another_variant_is_compared_with_the_default_of_that(state:
     ratio = Ratio(2.8, 2.7, 2.9)
     finish = Finish(1e5, 2.8e5, ratio, Verdict.FASTER, winner=state.trials[0], default=default)
     assert "2.800x over the default of strided (95 %" in summary(Result(state, finish, 1, {}), Path("x.db"))
+
+
+def test_a_phase_of_which_nothing_has_begun_counts_from_zero() -> None:
+    progress: Progress[str] = Progress(counted_line)
+    progress.phase("compilations", 3)
+    assert counted_line(progress) == ["compilations: 0 of 3"]
