@@ -160,3 +160,10 @@ def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, source.replace("x[i];", "nowhere[i];"), ENTRY)
     request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
     assert Compiler(None).answer(request).error.startswith('twice.cu:6: error: identifier "nowhere"')
+
+
+def test_a_macro_in_what_the_kernel_does_not_need_is_said(tmp_path: Path) -> None:
+    (tmp_path / "box.h").write_text("struct Box {\n    int SCALE;\n};\n")
+    kernel = kernel_of(tmp_path, f'#include "box.h"\n{TEMPLATE}', ENTRY)
+    request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert "box.h:2: error: expected an identifier" in Compiler(None).answer(request).error

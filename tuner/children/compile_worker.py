@@ -169,7 +169,7 @@ class Compiler:
             try:
                 whole = with_own_headers(source.text, source.include, PROGRAM)
                 needed = needed_part(whole, source.entry)
-                if needed == whole:
+                if needed == whole or _hits_macro(source.text, error.log):
                     raise
                 compiled = self._compile_or_get(replace(source, text=needed), arch)
             except KernelError:  # too large to be read
@@ -205,6 +205,14 @@ class Compiler:
                 if "precompiled header" in error.log:
                     self.precompiled.refuse(file)
         return compile_source(text, entry, arch, options, include, headers=headers)
+
+
+def _hits_macro(source: str, log: str) -> bool:
+    """Return whether a line that is no CUDA has a macro that the tuner defines: that is to be said, not left out."""
+    defines, begins, _ = source.partition("\n#line 1 ")
+    names = set(re.findall(r"^#define (\w+)", defines, re.MULTILINE)) if begins else set()
+    lines = re.findall(r"error: expected [^\n]*\n([^\n]*)", log)
+    return any(names & set(re.findall(r"\w+", line)) for line in lines)
 
 
 def _identity(file: Path) -> KernelIdentity:

@@ -105,7 +105,7 @@ class SourceNames:
     def in_order(self, names: Iterable[str]) -> list[str]:
         """Return names in the order of the kernel's parameters, others first."""
         order = [one.name for one in self.kernel.parameters]
-        return sorted(names, key=lambda name: order.index(name) if name in order else -1)
+        return sorted(names, key=lambda name: (order.index(name) if name in order else -1, name))
 
     # -- what the code is compiled with
 
