@@ -537,3 +537,71 @@ def test_the_examples_need_no_edit(name: str, capsys: pytest.CaptureFixture[str]
     assert "TODO:" not in Path("kernel.toml").read_text()
     said = said_by(capsys, "check", "kernel.toml", "--configurations", "4", "--cc", "90")
     assert said.code == 0, said.out + said.err
+
+
+def test_a_block_that_the_code_does_not_ask_for_stays_as_it_is_launched(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, said = init(
+        capsys,
+        """\
+#define THREADS 128
+__global__ void row_max(const float* x, float* y, int rows, int columns) {
+    __shared__ float most[THREADS];
+    float m = -1e30f;
+    for (int c = threadIdx.x; c < columns; c += THREADS) m = fmaxf(m, x[blockIdx.x * columns + c]);
+    most[threadIdx.x] = m;
+    __syncthreads();
+    for (int s = THREADS / 2; s > 0; s /= 2) {
+        if (threadIdx.x < s) most[threadIdx.x] = fmaxf(most[threadIdx.x], most[threadIdx.x + s]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = most[0];
+}
+void run(const float* x, float* y, int rows, int columns) {
+    row_max<<<rows, THREADS>>>(x, y, rows, columns);
+}
+""",
+    )
+    assert (launch(data)["grid"], launch(data)["block"]) == (["rows"], ["128"])
+    assert "parameters" not in data["variants"]["main"]
+    assert "tuned: nothing yet" in said.out and "#ifndef" in said.out
+
+
+def test_what_a_loop_around_the_launch_changes_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        """\
+__global__ void sort_step(float* keys, int n, int j, int k) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, other = i ^ j;
+    if (other > i && i < n && (keys[i] > keys[other]) == ((i & k) == 0)) {
+        float kept = keys[i];
+        keys[i] = keys[other];
+        keys[other] = kept;
+    }
+}
+void sort(float* keys, int n) {
+    for (int k = 2; k <= n; k *= 2)
+        for (int j = k / 2; j > 0; j /= 2) sort_step<<<n / 256, 256>>>(keys, n, j, k);
+}
+""",
+    )
+    assert set(data["problem"]["sizes"]) == {"n"}
+    assert set(data["scalars"]) == {"j", "k"}
+    assert said.err.count("describe the loop by repeat") == 2
+
+
+def test_a_loop_over_sizes_leaves_them_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+__global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+void measure(const float* x, float* y) {
+    for (int n = 1024; n <= 1 << 20; n *= 2) twice<<<n / 256, 256>>>(x, y, n);
+}
+""",
+    )
+    assert list(data["problem"]["sizes"]) == ["n"] and "scalars" not in data

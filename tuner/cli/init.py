@@ -52,7 +52,7 @@ def init(asked: InitArguments) -> None:
         path.write_text(written)
     tuned = (
         ", ".join(draft.parameters)
-        or "nothing yet: give parameters as macros that the source does not define"
+        or "nothing yet: a parameter is a macro that the source does not define, or between #ifndef and #endif"
     )
     show_line(f"{output}: {kernel.name}({', '.join(one.name for one in kernel.parameters)}); tuned: {tuned}")
     lines = [(number, line) for number, line in enumerate(written.splitlines(), 1) if f"# {GAP}: " in line]

@@ -118,8 +118,9 @@ class LaunchGuess:
                 self.blocks[chosen] = axis
                 return chosen
         called = self._called_shape(1, axis)
-        if called is not None and not called.isdecimal():
-            return called
+        asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
+        if called is not None and called != "0" and not (asks and called.isdecimal()):
+            return called  # of a kernel that does not ask for it, another size may not be right
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.tree import code, text_of, variables_of, walk
+from tuner.kernel.source.tree import code, names_in, text_of, variables_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -23,6 +23,8 @@ class WrittenLaunch:
     arguments: tuple[Node, ...]
     variables: Mapping[str, Node]
     """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers."""
+    looped: tuple[bool, ...]
+    """Whether an argument has a variable that is set in a loop around the launch."""
 
 
 def launches_in(function: Node) -> Iterator[WrittenLaunch]:
@@ -38,10 +40,25 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             if (found := called.child_by_field_name("arguments")) is not None:
                 template = found.named_children
             called = called.child_by_field_name("name") or called.named_children[-1]
+        looped = {name for loop in _loops_around(shape) for name in _set_in(loop)}
         yield WrittenLaunch(
             text_of(called),
             tuple(map(code, template)),
             tuple(shape.named_children),
             tuple(given.named_children),
             dict(variables_of(function, shape.start_byte)),
+            tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
         )
+
+
+def _loops_around(node: Node) -> Iterator[Node]:
+    while (parent := node.parent) is not None:
+        node = parent
+        if node.type in ("for_statement", "while_statement", "do_statement"):
+            yield node
+
+
+def _set_in(loop: Node) -> Iterator[str]:
+    yield from (name for name, _ in variables_of(loop))
+    for one in walk(loop, "assignment_expression", "update_expression"):
+        yield from names_in(one.child_by_field_name("left") or one)

@@ -216,11 +216,22 @@ class SourceNames:
         value = self.number(self.called.arguments[place], self.called.variables)
         return value if value is None or 1 <= value < 2**40 else None
 
+    def is_looped(self, name: str) -> bool:
+        """Return whether the source launches the kernel in a loop that changes what a parameter gets."""
+        names = [one.name for one in self.kernel.parameters]
+        return self.called is not None and (name, True) in zip(names, self.called.looped, strict=False)
+
     def make_scalar(self, name: str) -> None:
         """Take an integer that is no size for another number."""
         one = next(one for one in self.kernel.parameters if self.named(one.name) == name)
         value = self.sizes.pop(name)
-        self.scalars[name] = Given((one.type.dtype, str(value or 1)), "the value that you use", value is None)
+        looped = self.is_looped(one.name)
+        note = (
+            "a loop around the launch changes it: describe the loop by repeat"
+            if looped
+            else "the value that you use"
+        )
+        self.scalars[name] = Given((one.type.dtype, str(value or 1)), note, looped or value is None)
         for other, given in self.scalars.items():
             if isinstance(given, Given) and given.value[1] == name:
                 left = next(reversed(self.sizes), "1")
