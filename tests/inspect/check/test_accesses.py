@@ -167,3 +167,26 @@ def test_a_kernel_of_one_given_problem_is_run_at_it(
     (tmp_path / "k.cu").write_text(CODE.replace("x[i + OFFSET]", "x[i + 1]"))
     told = said_by(capsys, "check", str(tmp_path / "k.toml"), "--cc", "90", "-j", "1")
     assert told.code == 1 and "x[40] of 40, k.cu:4, at n=40" in told.out
+
+
+def test_functions_of_cuda_that_a_kernel_may_call(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    right = {
+        "__byte_perm(0x33221100, 0x77665544, 0x7530)": "0x77553300",
+        "__funnelshift_l(0x80000000, 1, 4)": "24",
+        "__funnelshift_r(0, 1, 4)": "0x10000000",
+        "__dp4a(0x01ff0203, 0x01010101, 10)": "15",
+        "__sad(-2, 3, 4)": "9",
+        "__umul24(3, 5)": "15",
+        "__mul64hi(-1, 1)": "-1",
+        "__match_any_sync(0xffffffff, threadIdx.x % 16)": "0x10001 << threadIdx.x % 16",
+        "atomicAdd_block(&places[0], 0)": "0",
+        "umin(3, 4) + umax(3, 4)": "7",
+    }
+    checks = "".join(f"if ({one} != {value}) right = 0;\n" for one, value in right.items())
+    head = (
+        "    __shared__ int places[1]; places[0] = 0; __syncthreads(); if (n < 0) __trap(); int right = 1;\n"
+    )
+    code = CODE.replace(DECLARED, f"{DECLARED}{head}{checks}").replace("y[j] = a[t]", "y[j] = a[t] / right")
+    assert said(child, tmp_path, code) == "; "

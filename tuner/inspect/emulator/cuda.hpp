@@ -75,6 +75,8 @@ inline void __threadfence() {}
 namespace emulator {
 
 [[noreturn]] void stop(const char* why);
+#define __trap() emulator::stop("it calls __trap")
+#define __builtin_assume(holds) ((void)0)
 #define assert(holds) ((holds) ? void(0) : emulator::stop("assert(" #holds ") does not hold"))
 
 static __shared__ unsigned char something;  // the segment must exist

@@ -72,8 +72,21 @@ template <typename T>
 T __reduce_min_sync(unsigned int mask, T mine) {
     return emulator_reduced<T>(mask, mine, [](T a, T b) { return b < a ? b : a; });
 }
+template <typename T>
+unsigned int __match_any_sync(unsigned int mask, T mine) {
+    emulator::show(&mine, sizeof(mine), mask);
+    unsigned int equal = 0;
+    for (unsigned int lane = 0, alive = emulator::lanes_alive() & mask; lane < 32; ++lane) {
+        if (alive >> lane & 1) {
+            equal |= static_cast<unsigned int>(*static_cast<const T*>(emulator::seen(lane)) == mine) << lane;
+        }
+    }
+    __syncwarp(mask);
+    return equal;
+}
 inline int __syncthreads_or(int holds) { return __syncthreads_count(holds) != 0; }
 inline int __syncthreads_and(int holds) { return __syncthreads_count(!holds) == 0; }
+inline long long clock64() { return 0; }  // time stands still: no result may follow from it
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
@@ -91,6 +104,14 @@ EMULATOR_INLINE T emulator_atomic(T* at, Change change) {
     template <typename T>                                                                      \
     EMULATOR_INLINE T name(T* at, std::common_type_t<T> given) {                                               \
         return emulator_atomic(at, [=](T before) { return static_cast<T>(expression); });      \
+    }                                                                                          \
+    template <typename T>                                                                      \
+    EMULATOR_INLINE T name##_block(T* at, std::common_type_t<T> given) {                       \
+        return name(at, given);                                                                \
+    }                                                                                          \
+    template <typename T>                                                                      \
+    EMULATOR_INLINE T name##_system(T* at, std::common_type_t<T> given) {                      \
+        return name(at, given);                                                                \
     }
 EMULATOR_ATOMIC(atomicAdd, before + given)
 EMULATOR_ATOMIC(atomicSub, before - given)
@@ -177,6 +198,40 @@ inline unsigned int __brev(unsigned int x) {
     return reversed;
 }
 inline int __mul24(int a, int b) { return a * b; }
+inline unsigned int __umul24(unsigned int a, unsigned int b) { return a * b; }
+inline unsigned int __sad(int a, int b, unsigned int c) { return c + static_cast<unsigned int>(a < b ? b - a : a - b); }
+inline int __dp4a(int a, int b, int c) {
+    for (int shift = 0; shift < 32; shift += 8) {
+        c += static_cast<signed char>(a >> shift) * static_cast<signed char>(b >> shift);
+    }
+    return c;
+}
+inline unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned int selector) {
+    const unsigned long long both = static_cast<unsigned long long>(b) << 32 | a;
+    unsigned int chosen = 0;
+    for (int i = 0; i < 4; ++i) {
+        chosen |= static_cast<unsigned int>(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    }
+    return chosen;
+}
+inline unsigned int __funnelshift_l(unsigned int low, unsigned int high, unsigned int by) {
+    return static_cast<unsigned int>(((static_cast<unsigned long long>(high) << 32 | low) << (by & 31)) >> 32);
+}
+inline unsigned int __funnelshift_r(unsigned int low, unsigned int high, unsigned int by) {
+    return static_cast<unsigned int>((static_cast<unsigned long long>(high) << 32 | low) >> (by & 31));
+}
+inline long long __mul64hi(long long a, long long b) { return static_cast<long long>(static_cast<__int128>(a) * b >> 64); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+inline unsigned int umin(unsigned int a, unsigned int b) { return b < a ? b : a; }
+inline unsigned int umax(unsigned int a, unsigned int b) { return a < b ? b : a; }
+inline float rcbrtf(float a) { return 1.0f / std::cbrt(a); }
+inline float rhypotf(float a, float b) { return 1.0f / std::hypot(a, b); }
+inline float norm3df(float a, float b, float c) { return std::hypot(a, b, c); }
+inline float rnorm3df(float a, float b, float c) { return 1.0f / std::hypot(a, b, c); }
+inline float normcdff(float a) { return 0.5f * std::erfc(a * -0.70710678f); }
+inline double normcdf(double a) { return 0.5 * std::erfc(a * -0.70710678118654752); }
 inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
 inline unsigned int __umulhi(unsigned int a, unsigned int b) {
     return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
