@@ -101,6 +101,7 @@ def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_pa
         exec(text, names)
         assert names[name](np.ones(2), 2).tolist() == [2.0, 2.0]
         assert names[name](np.ones(2), 3).tolist() == [0.0, 0.0]
+    assert "return (x, -x)" in portable(lambda x: (x, -x))[0]  # of two outputs
     shift = 1.0
 
     def closure(x: Any) -> Any:

@@ -208,9 +208,12 @@ def test_integers_that_are_one_more_at_each_call_are_refused(run: Run) -> None:
         run("calls = []\ndef f(i):\n    calls.append(i)\n    return i + len(calls)", N)
 
 
-def test_several_outputs_are_a_dict(run: Run) -> None:
+def test_several_outputs_are_a_dict_or_in_order(run: Run) -> None:
+    for text in ("x, i", "[x, i]", "{'n': i, 'y': x}"):
+        expected = run(f"def f(x, i): return {text}", Y, N)
+        assert (expected["y"].value.dtype, expected["n"].value.dtype) == (np.float64, np.int64)
     with pytest.raises(KernelError, match=r"several outputs; return \{'y': ..., 'n': ...\}"):
-        run("def f(x, i): return x, i", Y, N)
+        run("def f(x, i): return x, i, x", Y, N)
 
 
 def test_endless_function_is_stopped_and_its_line_named(run: Run) -> None:

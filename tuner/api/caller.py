@@ -121,11 +121,7 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     else:
         returned = [node.value for node in ast.walk(definition) if isinstance(node, ast.Return)]
         name, text = function.__name__, textwrap.dedent(inspect.getsource(function))
-    if (
-        not returned
-        or any(one is None or isinstance(one, ast.Tuple) for one in returned)
-        or _writes(definition)
-    ):
+    if not returned or None in returned or _writes(definition):
         return "", ""
     imports = [
         f"import {of}" if of == name else f"import {of} as {name}" for name, of in sorted(modules.items())

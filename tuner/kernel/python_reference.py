@@ -204,6 +204,8 @@ class ArrayFunction:
                     f"return a dict of exactly {', '.join(self._wanted)}",
                 )
             return result
+        if len(self._wanted) > 1 and isinstance(result, tuple | list) and len(result) == len(self._wanted):
+            return dict(zip(self._wanted, result, strict=True))
         if len(self._wanted) != 1:
             names = ", ".join(f"{name!r}: ..." for name in self._wanted)
             self.refuse(f"returns {type(result).__name__} for several outputs", f"return {{{names}}}")
