@@ -29,7 +29,7 @@ Texts = str | int | Callable[..., Any] | Sequence[str | int]
 EXAMPLES = {
     "params": "{'BLOCK': [64, 128]}", "shapes": "{'x': ('n', 'm')}", "default": "{'BLOCK': 128}",
     "constants": "{'weights': w}", "dtypes": "{'input': 'float16'}", "options": "{'layout': 'nt'}",
-    "args": "[x, y, n]", "sizes": "{'n': 4096}",
+    "args": "[x, y, n]", "sizes": "{'n': 4096}", "repeat": "{'step': 'log2(n)'}",
 }  # fmt: skip
 """Arguments that are tables by name, and how they look."""
 LISTS = ("args", "sizes")

@@ -93,13 +93,31 @@ def loaded(file: Path) -> KernelSpec:
     try:
         return load_kernel(str(file))
     except KernelError as error:
-        raise UsageError(_of_call(error.problem, file), error.remedy) from None
+        problem, remedy = _of_call(error.problem, file), error.remedy
+        unknown = re.match(r"(?!reference|tolerance|reduction).* uses unknown name '(\w+)'", problem)
+        if unknown and "did you mean" not in remedy:
+            remedy += f", or add {unknown[1]} to params"
+        raise UsageError(problem, remedy) from None
+
+
+_IN_FILE = {
+    r"\bvariants: main: |\blaunches\[0\]: ": "",
+    r"^constraints: (.*) = '\1'": r"where = '\1'",
+    r"^repeat\[\d\]: count\b": "repeat",
+    r"^shared_bytes\b": "shared_memory",
+    r"^arguments: value\b": "args",
+    r"^compile: options\b": "compile_options",
+    r"^reference: numpy\b": "reference",
+    r"^reference: (tolerance|reduction)\b": r"\1",
+}
+"""Where a file has what a call gives: patterns, and the words of the call."""
 
 
 def _of_call(problem: str, file: Path) -> str:
     """Return what is wrong with a file in the words of the call, which has no such file."""
-    for words in (f"{file.name}: ", "variants: main: ", "launches[0]: "):
-        problem = problem.replace(words, "", 1)
+    problem = problem.replace(f"{file.name}: ", "", 1)
+    for pattern, words in _IN_FILE.items():
+        problem = re.sub(pattern, words, problem, count=2)
     return problem
 
 

@@ -137,12 +137,13 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
 
 def suggestion(wrong: str, choices: Iterable[str]) -> str:
     """Return a remedy for a wrong name: the choice that was probably meant, and all choices, or the first of many."""
-    choices = list(choices)
+    if not (choices := list(choices)):
+        return "there is none to choose"
     like = {one.lower(): one for one in reversed(choices) if _like_numbers(wrong, one)}
     close = difflib.get_close_matches(wrong.lower(), like, n=1)
     guess = f"did you mean {like[close[0]]}? " if close else ""
     more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
-    return f"{guess}choose from: {', '.join(choices[:MOST_CHOICES]) or 'none'}{more}"
+    return f"{guess}choose from: {', '.join(choices[:MOST_CHOICES])}{more}"
 
 
 def _like_numbers(wrong: str, choice: str) -> bool:
