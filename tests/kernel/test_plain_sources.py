@@ -144,6 +144,16 @@ def test_errors_name_the_macro_on_their_line(tmp_path: Path, capsys: pytest.Capt
     assert "twice.cu:2: " in said.out and "; x is a macro here" in said.out
 
 
+@pytest.mark.parametrize(("other", "said"), [("", False), (OTHERS[-1], True)])
+def test_check_says_where_code_of_the_host_is_left_out(
+    other: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel_of(tmp_path, TEMPLATE + other, ENTRY)
+    words = ("--no-cpu", "--configurations", "1", "--cc", "90")
+    result = said_by(capsys, "check", str(tmp_path / "twice.toml"), *words)
+    assert ("__CUDACC_RTC__" in result.err + result.out) is said
+
+
 def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
     (tmp_path / "inner.h").write_text(
         "#pragma once\ninline float one() { return 1; }\nint lines() { return getc(stdin); }\n"

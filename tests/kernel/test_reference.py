@@ -293,7 +293,7 @@ def test_numbers_of_messages() -> None:
     assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
         "1152921504606846977", "-7", "0.333333", "0.333333333"
     ]  # fmt: skip
-    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 element is wrong"
+    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
     assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
 
 

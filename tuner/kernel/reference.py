@@ -341,9 +341,8 @@ def place_of(index: int, shape: tuple[int, ...]) -> str:
 
 def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
     """Return what the first wrong element is and should be, and how many of a tensor's are wrong."""
-    elements = "element is" if count == 1 else "elements are"
     found = got if isinstance(got, str) else in_full(got)
-    return f"is {found}, expected {in_full(expected)}; {wrong} of {count} {elements} wrong"
+    return f"is {found}, expected {in_full(expected)}; {wrong} of {count} elements are wrong"
 
 
 def in_full(number: Any, digits: int = 6) -> str:

@@ -25,6 +25,7 @@ from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_launch
 from tuner.kernel.source.declarations import read_declarations
+from tuner.kernel.source.device_part import device_part
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.report.tables import counted
@@ -48,6 +49,7 @@ _CUDAS_HEADERS = (
     "thrust/",
 )
 """Beginnings of their names."""
+DEVICE_ONLY = "#ifndef __CUDACC_RTC__ and #endif"
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def check_compiling(
             misspelt = _check_failures(kernel, results, report)
             _check_limits(kernel, results, report)
             unfilled = _check_constants(kernel, results, report)
+            for file in dict.fromkeys(one.template for subject in chosen for one in subject.variant.launches):
+                if file.suffix != ".j2" and device_part(text := read_source(file)) != text:
+                    report.note(f"{file.name}: code of the host is left out, as between {DEVICE_ONLY}")
             gpus = ", ".join(dict.fromkeys(f"sm_{task.request.gpu.cc}" for task in tasks))
             report.done.append(f"{counted(len(results), 'compilation')} for {gpus}")
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
@@ -282,7 +287,7 @@ def _with_remedy(text: str) -> str:
         )
     return (
         f"{text}; name its folder in [compile] include; a header that only code of the CPU needs goes between "
-        "#ifndef __CUDACC_RTC__ and #endif"
+        f"{DEVICE_ONLY}"
     )
 
 
