@@ -20,6 +20,7 @@ from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
+from tuner.kernel.source.tree import entry_name
 
 # A name, unless it is called or an attribute.
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()")
@@ -65,7 +66,7 @@ def described(call: Call) -> Described:
         KernelError: the source has no such kernel.
     """
     source = read_declarations(call.source)
-    signature = source.kernel(re.split(r"[<{(]", call.entry)[0].strip())
+    signature = source.kernel(entry_name(call.entry))
     entry = call.entry_of(signature)
     return _Reader(call, source, signature, entry).described()
 

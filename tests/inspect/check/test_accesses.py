@@ -95,6 +95,14 @@ def test_what_is_wrong_is_said_with_its_place(
     assert what in answer
 
 
+@pytest.mark.parametrize("option", ["-DN=0", "-D N=0", "--define-macro=N=0"])
+def test_a_macro_of_an_option_may_have_a_name_of_the_machine(
+    child: Child[HostRequest, HostResult], tmp_path: Path, option: str
+) -> None:
+    text = KERNEL.replace("-DOFFSET=0", option)
+    assert said(child, tmp_path, CODE.replace("OFFSET", "N"), text) == "; "
+
+
 @pytest.mark.parametrize(
     "declared",
     [

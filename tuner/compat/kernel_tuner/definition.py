@@ -16,6 +16,7 @@ from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
+from tuner.kernel.source.tree import entry_name
 from tuner.kernel.source.use import CodeUse
 
 CUDA = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
@@ -86,7 +87,7 @@ class Definition:
 
     def _signature(self) -> tuple[Source, KernelSignature]:
         source = read_declarations(self.source)
-        return source, source.kernel(re.split(r"[<({]", self.name)[0].strip())
+        return source, source.kernel(entry_name(self.name))
 
 
 def define(

@@ -190,7 +190,8 @@ class HostKernel:
             for number, name in enumerate(map(function_name, variables))
         )
         text = (
-            f'#include "cuda.hpp"\n{BESIDE}#line 1 "{RENDERED}"\n{for_host(source)}\n#line 1 "launch"\n{places}'
+            f'#include "cuda.hpp"\n{BESIDE}{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
+            f'#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +201,7 @@ class HostKernel:
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
-        words = [*LINKED, *macros(options), *folders, "-o", library, file, *objects]
+        words = [*LINKED, *folders, "-o", library, file, *objects]
         dynamic = dynamic_names(source)
         while True:
             file.write_text(text + shared_places(dynamic))

@@ -24,6 +24,8 @@ _FUNCTION = re.compile(
     r"\((?P<parameters>[^{;]*)\) )\{(?:(?P<short> [^\n]*) \}|\n(?P<long>.*?)^\})$",
     re.MULTILINE | re.DOTALL,
 )
+_DEFINED = re.compile(r"(?:-D *|--define-macro=)([^=]+)(?:=(.*))?", re.DOTALL)
+_UNDEFINED = re.compile(r"(?:-U *|--undefine-macro=)(\w+)")
 
 
 def code_of(source: str, *, lines_stay: bool = False) -> str:
@@ -62,9 +64,18 @@ def _without_ptx(function: re.Match[str]) -> str:
     return f"{function['head']}{{ return ptx::{function['name']}{given}({', '.join(names)}); {lines}}}"
 
 
-def macros(options: Sequence[str]) -> list[str]:
-    """Return those of NVRTC's options that define macros, as g++ has them."""
-    return [one for one in options if re.match(r"-[DU]|--(?:un)?define-macro=", one)]
+def macros(options: Sequence[str]) -> str:
+    """Return the macros that NVRTC's options define, as lines to stand behind the machine's own header.
+
+    Before it, or as options of g++, a macro with the name of one of its types or variables would break it.
+    """
+    lines = ""
+    for one in options:
+        if given := _DEFINED.fullmatch(one):
+            lines += f"#define {given[1]} {'1' if given[2] is None else given[2]}\n"
+        elif given := _UNDEFINED.fullmatch(one):
+            lines += f"#undef {given[1]}\n"
+    return lines
 
 
 def shared_places(dynamic: Sequence[str]) -> str:

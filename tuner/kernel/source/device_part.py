@@ -7,6 +7,7 @@ import re
 
 from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.preprocessor import blank, preprocessed
+from tuner.kernel.source.tree import entry_name
 
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
 
@@ -28,7 +29,7 @@ def needed_part(text: str, entry: str = "") -> str:
         KernelError: the text is too large.
     """
     source = read_declarations(text)
-    kept, _ = source.reached(re.split(r"[<({]", entry)[0].strip(), source.skipped)
+    kept, _ = source.reached(entry_name(entry), source.skipped)
     at, parts = 0, list[str]()
     plain = preprocessed(text).text.encode()
     for item in source.items:
@@ -41,7 +42,7 @@ def needed_part(text: str, entry: str = "") -> str:
 
 def declared_by(text: str, entry: str) -> frozenset[str]:
     """Return the names that an entry's kernels declare: of their templates' parameters and of arguments."""
-    name = re.split(r"[<({]", entry)[0].strip()
+    name = entry_name(entry)
     found = [one for one in read_declarations(text).kernels if name in (one.name, one.short_name)]
     of_templates = (name for one in found for _, name in one.template)
     return frozenset((*of_templates, *(argument.name for one in found for argument in one.parameters)))

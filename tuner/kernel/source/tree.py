@@ -57,6 +57,11 @@ def names_in(node: Node | None) -> list[str]:
     return [text_of(one) for one in walk(node, *NAMES)]
 
 
+def entry_name(entry: str) -> str:
+    """Return the function that an entry names, with its namespaces: ``a::f`` of ``a::f<{{ rows }}>``."""
+    return re.split(r"[<({]", entry)[0].strip()
+
+
 def words(node: Node) -> list[str]:
     """Return a node's words, marks and literals."""
     found, pending = [], [node]
