@@ -227,11 +227,11 @@ def test_a_template_is_called_with_a_role_and_parameters(capsys: pytest.CaptureF
     void run(double* x, double* y) { image::scale<double, 128><<<1, 128>>>(x, y, 2.0, 1 << 20); }
     """
     data, _ = init(capsys, text)
-    assert launch(data)["entry"] == "image::scale<input_type, {{ block }}, {{ vec }}>"
+    assert launch(data)["entry"] == "image::scale<input_type, {{ BLOCK }}, {{ VEC }}>"
     assert launch(data)["arguments"] == ["x", "y", "alpha", {"value": "count", "dtype": "int64"}]
-    assert launch(data)["grid"] == ["ceil_div(count, block * vec)"]
+    assert launch(data)["grid"] == ["ceil_div(count, BLOCK * VEC)"]
     assert data["problem"] == {"sizes": {"count": 2**20}, "dtypes": {"input": ["float64"]}}
-    assert data["variants"]["main"]["parameters"]["block"]["default"] == 128
+    assert data["variants"]["main"]["parameters"]["BLOCK"]["default"] == 128
 
 
 def test_sizes_and_launches_of_the_calling_code_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -605,3 +605,26 @@ void measure(const float* x, float* y) {
 """,
     )
     assert list(data["problem"]["sizes"]) == ["n"] and "scalars" not in data
+
+
+def test_tiles_of_cooperative_groups_are_lanes(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+template <int TILE>
+__global__ void row_sums(const float* x, float* sums, int rows, int columns) {
+    auto tile = cg::tiled_partition<TILE>(cg::this_thread_block());
+    int row = blockIdx.x * (blockDim.x / TILE) + tile.meta_group_rank();
+    if (row >= rows) return;
+    float sum = 0;
+    for (int c = tile.thread_rank(); c < columns; c += TILE) sum += x[row * columns + c];
+    sum = cg::reduce(tile, sum, cg::plus<float>());
+    if (tile.thread_rank() == 0) sums[row] = sum;
+}
+""",
+    )
+    assert launch(data)["entry"] == "row_sums<{{ TILE }}>"
+    assert data["variants"]["main"]["parameters"]["TILE"]["values"] == [1, 2, 4, 8, 16, 32]

@@ -66,7 +66,11 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     several = sum(one != "1" for one in block) > 1
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
     axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
-    parameters = {name: parameter_draft(name, value, axes.get(name)) for name, value in names.found.items()}
+    tiles = re.findall(r"\btiled_partition ?< ?(\w+)", use.code)  # of cooperative groups: lanes
+    parameters = {
+        name: parameter_draft("lanes_per_tile" if name in tiles else name, value, axes.get(name))
+        for name, value in names.found.items()
+    }
     for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)

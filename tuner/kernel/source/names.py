@@ -28,7 +28,10 @@ SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window)\w*")
 NO_TEXTURES = (
     "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
 )
-STRUCTS = "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order"
+STRUCTS = (
+    "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order; "
+    "or let tuner.Kernel write it, which takes one of NumPy's"
+)
 OF_STRUCTS = (
     "write its file yourself: an array of structs is a tensor of their words, such as uint32 of shape [n, 3]"
 )
@@ -122,8 +125,7 @@ class SourceNames:
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
             elif name and "." not in kind and "typename" not in kind and "template" not in kind:
-                parameter = self.free(name.lower(), f"{name.lower()}_value")
-                self.renamed[name] = parameter
+                parameter = self.named(name)
                 self.found[parameter] = int(value) if value.isdecimal() else None
                 self.entry_arguments.append(f"{{{{ {parameter} }}}}")
             else:
