@@ -54,8 +54,15 @@ def test_what_only_another_branch_calls_stays(program: str) -> None:
 
 
 def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
+    """What comments and directives say beside is none."""
     kernels = program[: program.index("void run")]
-    assert device_part(kernels) == kernels
+    comments = (
+        "// run<<<1, 32>>>(x, n);",
+        "/* int main() {} */",
+        "#define N 2  // main() { run<<<1, N>>>(x); }",
+    )
+    for beside in ("", *comments):
+        assert device_part(f"{beside}\n{kernels}") == f"{beside}\n{kernels}"
 
 
 @pytest.mark.parametrize("cut", range(0, len(PROGRAM), 61))

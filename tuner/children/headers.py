@@ -25,13 +25,13 @@ NAMES, FIRST = "names_of_the_host.h", "headers_of_cuda.h"
 _HOSTS = re.compile(
     r"""
     # of C++
-    algorithm|any|array|atomic|barrier|bit|bitset|cassert|c?complex|cctype|cerrno|cfenv|cfloat|charconv|chrono|cinttypes
-    |climits|clocale|cmath|compare|concepts|condition_variable|csetjmp|csignal|cstdarg|cstdbool|cstddef|cstdint|cstdio
-    |cstdlib|cstring|ctime|cuchar|cwchar|deque|exception|execution|filesystem|format|forward_list|fstream|functional
-    |future|initializer_list|iomanip|ios|iosfwd|iostream|istream|iterator|latch|limits|list|locale|map|memory
-    |memory_resource|mutex|new|numbers|numeric|optional|ostream|queue|random|ranges|ratio|regex|scoped_allocator
-    |semaphore|set|shared_mutex|source_location|span|sstream|stack|stdexcept|stop_token|streambuf|string|string_view
-    |syncstream|system_error|thread|tuple|type_traits|typeindex|typeinfo|unordered_map|unordered_set|utility|valarray
+    algorithm|any|array|atomic|barrier|bit|bitset|cassert|c?complex|cctype|cerrno|cfenv|cfloat|charconv|cinttypes
+    |climits|clocale|cmath|compare|concepts|csetjmp|csignal|cstdarg|cstdbool|cstddef|cstdint|cstdio
+    |cstdlib|cstring|ctime|cuchar|cwchar|deque|exception|execution|format|forward_list|functional
+    |initializer_list|ios|iosfwd|istream|iterator|latch|limits|list|locale|map|memory
+    |new|numbers|numeric|optional|ostream|queue|ranges|ratio|scoped_allocator
+    |semaphore|set|source_location|span|sstream|stack|stdexcept|stop_token|streambuf|string|string_view
+    |system_error|tuple|type_traits|typeindex|typeinfo|unordered_map|unordered_set|utility|valarray
     |variant|vector|version
     # of C and of the system
     |(?:assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|getopt|inttypes|libgen|limits|locale|malloc|math|memory
@@ -49,10 +49,13 @@ _HOSTS_OF_CUDA = re.compile(
     |(?:\w+/)*(?:helper_(?:cuda|functions|string|timer|image|cuda_drvapi|gl|cusolver)|exception)\.h
     # of CUB: what launches kernels
     |cub/device/.*|cub/util_allocator\.cuh
+    # of C++, without which its other headers do: <random> has a name block_size, which may be a parameter's macro
+    |chrono|condition_variable|filesystem|fstream|future|iomanip|iostream|memory_resource|mutex|random|regex|shared_mutex
+    |syncstream|thread
     """,
     re.VERBOSE,
 )
-"""The same of CUDA's and of its samples: a compiler of the host has none of them."""
+"""The same, and empty for a compiler of the host, too, which lacks those of CUDA and of its samples."""
 _CUB = "cub/cub.cuh"
 _HEAVY = re.compile(r"cub/|cuda/|thrust/|cooperative_groups")
 """Headers that take a second and more. They come before the macros of a kernel's parameters: one has a variable
@@ -217,7 +220,7 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
 
 
 def hosts_of_cuda(source: str, include: Sequence[Path]) -> list[str]:
-    """Return the headers of CUDA and its samples that a source includes and of which device code needs nothing."""
+    """Return the headers that a source includes and a compiler of the host gets empty: its kernels need none."""
     texts, names = _included(source, include)
     unused = "thrust/" if not any("thrust::" in text for text in texts) else "cub/device/"
     return [name for name in names if _HOSTS_OF_CUDA.fullmatch(name) or name.startswith(unused)]

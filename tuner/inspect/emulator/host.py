@@ -53,7 +53,7 @@ FLAGS = (
         "-g1",
         "-gdwarf-4",
     ),
-    "-D__CUDACC_RTC__",
+    *("-D__CUDACC_RTC__", "-D__CUDACC_VER_MAJOR__=12", "-DCUDART_VERSION=12000", "-DCUDA_VERSION=12000"),
 )
 UNSEEN = "-fno-sanitize=thread"
 """For what is no kernel: its accesses are not looked at."""

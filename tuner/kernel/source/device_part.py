@@ -6,7 +6,7 @@ import functools
 import re
 
 from tuner.kernel.source.declarations import read_declarations
-from tuner.kernel.source.preprocessor import blank, preprocessed
+from tuner.kernel.source.preprocessor import blank, preprocessed, uncommented
 from tuner.kernel.source.tree import entry_name
 
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
@@ -14,7 +14,8 @@ _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
 
 def device_part(text: str, entry: str = "") -> str:
     """Return what a kernel needs of a source that has a launch or a ``main``, and another source as it is."""
-    return needed_part(text, entry) if _HAS_HOST_CODE.search(text) else text
+    has = _HAS_HOST_CODE.search(text) and _HAS_HOST_CODE.search(uncommented(text))
+    return needed_part(text, entry) if has else text
 
 
 @functools.lru_cache(maxsize=16)

@@ -81,6 +81,15 @@ def preprocessed(text: str) -> Preprocessed:
     return Preprocessed(plain, branches.macros, frozenset(branches.asked), frozenset(words))
 
 
+def uncommented(text: str) -> str:
+    """Return a source's code of all branches, without comments and attributes."""
+
+    def piece(match: re.Match[str]) -> str:
+        return _COMMENT.sub("", match[0]) if match["directive"] else "" if match["left_out"] else match[0]
+
+    return _PIECE.sub(piece, text)
+
+
 def blank(text: str, *, directives: bool = True) -> str:
     """Return spaces instead of a text, in as many lines; perhaps directives stay."""
     if not directives:
