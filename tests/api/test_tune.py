@@ -16,6 +16,8 @@ from tuner.api import tune as module
 from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
+TEMPLATE = "template <int BLOCK, int TILE> " + STENCIL.replace('extern "C" ', "")
+
 
 def test_five_lines(tune: Tune, capfd: pytest.CaptureFixture[str]) -> None:
     result = tune()
@@ -87,6 +89,10 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"grid": "ceil_div(m, BLOCK)"}, ["grid = 'ceil_div(m, BLOCK)' uses unknown name 'm'"]),
         ({"params": {"BLOCK": [64]}, "where": ()}, ["unknown name 'TILE'", "or add TILE to params"]),
         ({"shared_memory": "BLOCK * k"}, ["shared_memory = 'BLOCK * k'"]),
+        (
+            {"kernel": TEMPLATE, "args": [X, X, 5000], "params": {"BLOCK": [64]}},
+            ["params has no TILE", "such as entry='stencil<BLOCK, 4>'"],
+        ),
         ({"repeat": "step"}, ["repeat is 'step'", "for example repeat={'step': 'log2(n)'}"]),
         ({"repeat": {"step": "q"}}, ["repeat = 'q' uses unknown name 'q'"]),
         ({"constants": {"w": X}}, ["no such __constant__; there is none to choose"]),

@@ -103,7 +103,7 @@ def test_a_kernel_is_named_where_there_are_several() -> None:
     two = read_declarations(
         "__global__ void a(); __global__ void b(int); namespace n { __global__ void b(int); }"
     )
-    with pytest.raises(KernelError, match="the source has 3 kernels; name one: a, b, n::b"):
+    with pytest.raises(KernelError, match="the source has 3 kernels; name one by entry: a, b, n::b"):
         two.kernel()
     with pytest.raises(KernelError, match="no kernel 'c'; choose from: a, b, n::b"):
         two.kernel("c")

@@ -67,10 +67,19 @@ class Call:
     compile_options: Sequence[str] = ()
 
     def entry_of(self, kernel: KernelSignature) -> str:
-        """Return the entry as the kernel's file has it; what ``params`` has of a template's names is passed to it."""
+        """Return the entry as the kernel's file has it; what ``params`` has of a template's names is passed to it.
+
+        Raises:
+            UsageError: it has some of them, and nothing says the others.
+        """
         entry, names = self.entry or kernel.name, [name for _, name in kernel.template]
-        if names and "<" not in entry and self.params.keys() >= set(names):
+        left = [name for name in names if name not in self.params]
+        if names and "<" not in entry and not left:
             entry += f"<{', '.join(names)}>"
+        elif "<" not in entry and len(left) < len(names):
+            given = ", ".join("4" if name in left else name for name in names)
+            remedy = f"add it, or name an instance, such as entry='{entry}<{given}>'"
+            raise UsageError(f"params has no {left[0]}, which the template of {entry} takes", remedy)
         for name in self.params.keys() & set(names):
             entry = re.sub(rf"(?<=[<,\s]){name}(?=\s*[,>])", "{{ " + name + " }}", entry)
         return entry

@@ -42,7 +42,7 @@ def init(asked: InitArguments) -> None:
         headers = [read_source(path) for path in own_headers([text], [source.parent])]
         draft = draft_of(read, kernel, str(source), headers)
     except KernelError as error:
-        remedy = error.remedy.replace("name one: ", "name one with --entry: ")
+        remedy = error.remedy.replace("name one by entry: ", "name one with --entry: ")
         where = "" if error.problem.startswith(f"{source}:") else f"{source}: "
         raise KernelError(where + error.problem, remedy) from None
     first = f"Written by tune init from {source.name}. Lines marked {GAP} are guesses."

@@ -141,7 +141,7 @@ class Source:
                 f"{found[0].name} is overloaded ({len(found)} kernels have that name)",
                 "rename one of them: an entry names one kernel",
             )
-        raise KernelError(f"the source has {len(found)} kernels", f"name one: {names}")
+        raise KernelError(f"the source has {len(found)} kernels", f"name one by entry: {names}")
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
