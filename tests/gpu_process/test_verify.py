@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.children.measuring import CudaReference, ProblemSetup, ReferenceData
+from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.errors import KernelError
 from tuner.core.messages import Codec
 from tuner.core.model import Verification
@@ -24,11 +24,12 @@ from tuner.gpu.verify import CROSS_CHECK_ELEMENTS, Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.reference import norm_allowance, tolerance
-from tuner.runtime.launches import Buffer, Launch
+from tuner.runtime.launches import Buffer, Launch, Plan
 
 X = Buffer("x", (4, 6), "float32", "input", transposed=True)
 Y, Z = Buffer("y", (6, 4), "float32", "output"), Buffer("z", (4, 6), "float32", "inout", transposed=True)
 LAUNCH = Launch((1, 1, 1), (1, 1, 1), 0, ())
+EXACT = Candidate(Plan((LAUNCH,), ()), (b"cubin",), ("entry",))
 VALUES = {"x": np.arange(24.0).reshape(6, 4), "z": np.ones((6, 4))}
 FUNCTION = "def f(x, z, k): return {OUTPUTS}\n"
 
@@ -94,18 +95,18 @@ def compare(kernel: str, grid: int, threads: int, arguments: Sequence[tuple[str,
     ctypes.memmove(result, packed, len(packed))
 
 
-def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> CudaReference:
+def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> Candidate:
     """Return a CUDA reference that gives so many times x for every output."""
 
-    def run(verifier: Any, reference: CudaReference) -> None:
+    def run(verifier: Any, reference: Candidate) -> None:
         for tensor in verifier._data.outputs:
             verifier._allocate(tensor)
             value = factor * VALUES["x"]
             verifier._data.expected(tensor)[:] = value.T if tensor.transposed else value
             verifier._expected.add(tensor.name)
 
-    monkeypatch.setattr(Verifier, "_run_cuda", run)
-    return CudaReference(b"", "", None)  # type: ignore[arg-type]
+    monkeypatch.setattr(Verifier, "_run_exact", run)
+    return EXACT
 
 
 def verifier_of(data: Data, answers: Answers | None = None, **given: Any) -> Verifier:
@@ -134,9 +135,9 @@ def test_functions_and_expressions_share_the_outputs(tmp_path: Path) -> None:
 
 def test_functions_check_cuda_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = function(tmp_path, "{'y': 2 * x, 'z': 2 * x}")
-    assert verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 2.0)).possible
+    assert verifier_of(Data((X, Y, Z)), python=python, kernel=cuda(monkeypatch, 2.0)).possible
     with pytest.raises(KernelError, match=r"references of y differ at \(0, 1\): host 2, cuda 3"):
-        verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+        verifier_of(Data((X, Y, Z)), python=python, kernel=cuda(monkeypatch, 3.0))
 
 
 def test_a_slow_function_is_asked_for_magnitudes_only_where_an_output_looks_wrong_and_not_twice(
@@ -189,7 +190,7 @@ def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.M
     monkeypatch.setattr(verify, "Graph", MagicMock())
     monkeypatch.setattr(verify, "Kernel", lambda *given: launched.append(given))
     with pytest.raises(KernelError, match=r"of y is not a number in 24 of 24 elements \(\[0, 0\]\)"):
-        verifier_of(data, cuda=CudaReference(b"cubin", "entry", MagicMock(constants=())))
+        verifier_of(data, kernel=EXACT)
     assert filled == {
         f"{name} {what}": 24 * size for name in "yz" for what, size in (("expected", 8), ("magnitude", 4))
     }
@@ -224,12 +225,12 @@ def test_doubles_of_a_cuda_reference_become_integers_or_are_refused(
     monkeypatch.setattr(verify, "fill_bytes", ctypes.memset)
     monkeypatch.setattr(verify, "Graph", MagicMock())
     monkeypatch.setattr(verify, "Kernel", MagicMock())
-    reference = CudaReference(b"cubin", "entry", MagicMock(constants=()))
+    reference = EXACT
     if wrong:
         with pytest.raises(KernelError, match=r"no integer up to 2\^53 in 2 of 24 elements \(\[1, 1\]\)"):
-            verifier_of(data, cuda=reference)
+            verifier_of(data, kernel=reference)
     else:
-        assert verifier_of(data, cuda=reference).possible
+        assert verifier_of(data, kernel=reference).possible
     assert turned == [[data.memory.addresses["n expected"], 24]]
 
 
@@ -274,7 +275,7 @@ def test_a_slow_function_that_agrees_with_a_cuda_reference_is_asked_no_more(
     calls = tmp_path / "calls"
     wait = f"__import__('time').sleep(0.07), open({str(calls)!r}, 'a').write('.')"
     python = function(tmp_path, f"({wait}) and {{'y': 3 * x, 'z': 3 * x}}")
-    verifier = verifier_of(Data((X, Y, Z)), python=python, cuda=cuda(monkeypatch, 3.0))
+    verifier = verifier_of(Data((X, Y, Z)), python=python, kernel=cuda(monkeypatch, 3.0))
     assert len(calls.read_text()) == 2 and verifier.host_s > 0.07
 
 
@@ -295,7 +296,7 @@ def test_large_problems_go_by_the_cuda_reference_alone(
     large = Buffer("w", (CROSS_CHECK_ELEMENTS + 1,), "float32", "input")
     data = Data((X, Y, large))
     python = function(tmp_path, "1 / 0")
-    assert verifier_of(data, python=python, cuda=cuda(monkeypatch, 3.0)).possible
+    assert verifier_of(data, python=python, kernel=cuda(monkeypatch, 3.0)).possible
     assert not data.downloads
     monkeypatch.setitem(VALUES, "w", np.zeros(3))
     with pytest.raises(KernelError, match="ZeroDivisionError"):

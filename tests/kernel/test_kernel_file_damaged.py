@@ -35,15 +35,24 @@ def test_what_is_not_a_kernel_file_is_refused(text: str | bytes, part: str, tmp_
     assert part in refusal(write(tmp_path, text))
 
 
-def test_cuda_reference_must_write_outputs_and_magnitudes(tmp_path: Path) -> None:
+def test_a_cuda_reference_writes_all_outputs_and_all_magnitudes_or_none(tmp_path: Path) -> None:
     table = (
         '[reference.cuda]\ntemplate = "scale.cu"\nentry = "scale"\n'
         'arguments = ["x", "y"]\ngrid = ["1"]\nblock = ["32"]\n\n[work]'
     )
-    text = GOOD.replace("[work]", table)
-    assert "'y_magnitude' is missing" in refusal(write(tmp_path, text))
-    kernel = read_kernel(write(tmp_path, text.replace('["x", "y"]', '["x", "y", "y_magnitude"]')))
-    assert kernel.reference.cuda is not None
+    alone = GOOD.replace('[reference]\nnumpy = "alpha * x"\n', "")
+    assert alone != GOOD
+    text = alone.replace("[work]", table)
+    for arguments, missing in (('["x"]', "'y'"), ('["x", "y_magnitude"]', "'y'")):
+        refused = refusal(write(tmp_path, text.replace('["x", "y"]', arguments)))
+        assert f"argument {missing} is missing" in refused
+    second = '[tensors.z]\nshape = ["n"]\ndtype = "float32"\nrole = "output"\n\n[reference.cuda]'
+    of_two = text.replace("[reference.cuda]", second).replace('["x", "y"]', '["x", "y", "y_magnitude", "z"]')
+    assert "argument 'z_magnitude' is missing" in refusal(write(tmp_path, of_two))
+    for arguments, against in (('["x", "y"]', "kernel"), ('["x", "y", "y_magnitude"]', "reference")):
+        path = write(tmp_path, text.replace('["x", "y"]', arguments))
+        assert read_kernel(path).reference.checked_against == against
+    assert "leave one of them out" in refusal(write(tmp_path, GOOD.replace("[work]", table)))
 
 
 def test_unknown_names_of_kernels(tmp_path: Path) -> None:

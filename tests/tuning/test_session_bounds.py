@@ -334,15 +334,31 @@ def test_unknown_error_is_found_out(database: Database, kernel: KernelSpec) -> N
     assert result.finish is not None
 
 
-def test_a_winner_that_was_compared_with_the_default_alone_says_so_everywhere(
-    database: Database, tmp_path: Path
+OWN_KERNEL = """[reference.cuda]
+template = "scale.cu"
+entry = "scale"
+arguments = ["x", "y"]
+grid = [1]
+block = [32]
+"""
+
+
+@pytest.mark.parametrize(
+    ("against", "table", "said"),
+    [
+        ("default", "[reference]\ndefault = true", "checked against the default only"),
+        ("kernel", OWN_KERNEL, "checked against your own kernel, in its own precision"),
+    ],
+)
+def test_a_winner_that_was_compared_with_rounded_results_alone_says_so_everywhere(
+    database: Database, tmp_path: Path, against: str, table: str, said: str
 ) -> None:
     file = write_kernel(tmp_path)
-    file.write_text(file.read_text().replace('[reference]\nnumpy = "2 * x"', "[reference]\ndefault = true"))
+    (tmp_path / "scale.cu").write_text("")
+    file.write_text(file.read_text().replace('[reference]\nnumpy = "2 * x"', table))
     result = run(read_kernel(file), database, StubDevice(), trials=5)
-    said = "checked against the default only"
     assert said in summary(result, Path("x.db"))
-    assert result_as_json(result)["winner"]["checked_against"] == "default"
+    assert result_as_json(result)["winner"]["checked_against"] == against
     (stored,) = database.winners(Filters()).rows
-    assert stored.winner.checked_against == "default"
-    assert winner_record(stored)["checked_against"] == "default"
+    assert stored.winner.checked_against == against
+    assert winner_record(stored)["checked_against"] == against

@@ -22,7 +22,7 @@ from tuner.core.model import Configuration, Run, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio
 from tuner.database.database import Database
-from tuner.database.records import Filters, StoredWinner
+from tuner.database.records import RESERVATIONS, Filters, StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.spec import KernelSpec
 from tuner.report.search_svg import search_svg
@@ -135,11 +135,12 @@ class Result:
 
     @property
     def checked_against(self) -> str:
-        """What results were compared with: ``reference``, ``default`` (the default configuration) or ``nothing``."""
-        reference = self.kernel.reference
-        if reference.default:
-            return "default"
-        return "reference" if reference.exists else "nothing"
+        """What results were compared with.
+
+        ``reference``, ``default`` (the default configuration), ``kernel`` (your own, in its own precision) or
+        ``nothing``.
+        """
+        return self.kernel.reference.checked_against
 
     @property
     def verdict(self) -> str:
@@ -163,8 +164,8 @@ class Result:
             if not finish.edge_cases:
                 why = self._alone or finish.edge_note or "none is valid"
                 parts.append(f"no other size was verified: {why}")
-        if self.checked_against == "default":
-            parts.append("checked against the default only")
+        if self.checked_against in RESERVATIONS:
+            parts.append(RESERVATIONS[self.checked_against])
         return "; ".join(parts)
 
     @cached_property

@@ -19,17 +19,9 @@ from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.given import Given
 from tuner.kernel.reference import SettledReference
-from tuner.runtime.launches import Buffer, Launch, Plan
+from tuner.runtime.launches import Buffer, Plan
 
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------
-
-
-class CudaReference(Record, frozen=True):
-    """The kernel's CUDA reference, compiled."""
-
-    cubin: bytes
-    entry: str
-    launch: Launch
 
 
 class Candidate(Record, frozen=True):
@@ -44,9 +36,8 @@ class Candidate(Record, frozen=True):
 class ReferenceData(SettledReference, frozen=True):
     """A problem's reference, with what it takes to run it."""
 
-    cuda: CudaReference | None = None
-    default: Candidate | None = None
-    """The default configuration, if that says what is right."""
+    kernel: Candidate | None = None
+    """That says what is right: in the outputs' own dtypes if it is ``rounded``, else in float64 with magnitudes."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, Value] = field(default_factory=dict)
     flops: float = 1.0

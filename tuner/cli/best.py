@@ -18,7 +18,7 @@ from tuner.core.errors import DatabaseError, TunerError, UsageError, suggestion
 from tuner.core.files import refuse_missing_parent, write_csv
 from tuner.core.model import Problem, value_text
 from tuner.database.database import Database
-from tuner.database.records import Filters, Record, Selection, StoredWinner, Winner
+from tuner.database.records import RESERVATIONS, Filters, Record, Selection, StoredWinner, Winner
 from tuner.devices.replay import as_options
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, kernel_of_run
@@ -326,5 +326,5 @@ def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
         return f"no: {winner.reason}" if winner.reason else "no"
     again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
     edges = ", right at its edges" if winner.edges_verified else ", verified at no edge-case size"
-    only = f", {tables.AGAINST_DEFAULT}" if winner.checked_against == "default" else ""
-    return f"{again}{edges}{only}"
+    only = RESERVATIONS.get(winner.checked_against)
+    return f"{again}{edges}{f', {only}' if only else ''}"

@@ -133,7 +133,7 @@ def make_jobs(kernel: KernelSpec, given: ProblemTexts, max_error: float | None =
 def _make_jobs(kernel: KernelSpec, given: ProblemTexts, max_error: float | None) -> list[TuningJob]:
     if max_error is None:
         return [TuningJob([problem]) for problem in make_problems(kernel, given)]
-    if not kernel.reference.exists or kernel.reference.default:
+    if kernel.reference.checked_against != "reference":
         raise UsageError(
             f"{kernel.name} has no reference that an error could be counted from",
             f"add [reference] to {kernel.file.name}, or leave out --max-error",

@@ -14,6 +14,12 @@ from tuner.core.model import Configuration, Gpu, Problem, Run, Status, Trial
 
 Record = TypeVar("Record")
 
+RESERVATIONS = {
+    "default": "checked against the default only",
+    "kernel": "checked against your own kernel, in its own precision",
+}
+"""What is said of a winner whose results were compared with rounded ones, by what these were of."""
+
 
 class Metrics(Struct, frozen=True):
     """What a time means: throughput, and the fraction of the speed of light (1.0 is the roof)."""
@@ -74,8 +80,8 @@ class Winner:
 
     @property
     def checked_against(self) -> str:
-        """What results were compared with: ``reference``, or ``default`` (those of the default configuration)."""
-        return "default" if self.race.get("checked_against") == "default" else "reference"
+        """What results were compared with: ``reference``, or a key of :data:`RESERVATIONS`."""
+        return next((one for one in RESERVATIONS if self.race.get("checked_against") == one), "reference")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from tuner.children.measuring import (
     BaselineContestant,
     Candidate,
     CandidateContestant,
-    CudaReference,
     Failed,
     ProblemSetup,
     Race,
@@ -38,7 +37,7 @@ from tuner.kernel.batching import Batch, Limits, batch_of
 from tuner.kernel.default import default_configuration
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.plan import reference_launch, scalars_of, tensors_of
+from tuner.kernel.plan import reference_configuration, reference_launch, scalars_of, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
@@ -118,8 +117,7 @@ class Requests:
         kernel, gpu = self._kernel, self._gpu
         reference = ReferenceData(
             **structs.asdict(settle_reference(kernel, problem, gpu)),
-            cuda=self._cuda(problem),
-            default=self._default(problem) if kernel.reference.default else None,
+            kernel=self._default(problem) if kernel.reference.default else self._cuda(problem),
             sizes=problem.sizes,
             scalars=self._scalars(problem),
             flops=roof_of(kernel, problem, gpu).flops,
@@ -222,13 +220,12 @@ class Requests:
             )
         return candidate
 
-    def _cuda(self, problem: Problem) -> CudaReference | None:
+    def _cuda(self, problem: Problem) -> Candidate | None:
         kernel = self._kernel
         launch = reference_launch(kernel, problem, self._gpu)
         if launch is None:
             return None
-        first = next(iter(kernel.variants.values()))
-        configuration = Configuration.of(first.name, first.defaults)
+        configuration = reference_configuration(kernel)
         compilation = self._pool.compile(
             RenderRequest(kernel.file, problem, self._gpu, configuration, reference=True)
         )
@@ -237,7 +234,7 @@ class Requests:
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
             )
         require_variables(compilation.cubins[0], launch)
-        return CudaReference(compilation.cubins[0], compilation.entries[0], launch)
+        return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
 
 
 def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:

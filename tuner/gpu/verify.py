@@ -16,13 +16,13 @@ import numpy.typing as npt
 import threadpoolctl
 from cuda.bindings import driver as cu
 
-from tuner.children.measuring import CudaReference, ReferenceData
+from tuner.children.measuring import Candidate, ReferenceData
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import copy_all, filled_from
-from tuner.gpu.default import expected_of_default
 from tuner.gpu.driver import Graph, fill_bytes
+from tuner.gpu.rounded import expected_of_kernel
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import as_meant
 from tuner.kernel.python_reference import from_files
@@ -298,16 +298,16 @@ class Verifier:
             )
 
     def _run_kernels(self) -> None:
-        """Take what kernels say that is right: a CUDA reference, or the default configuration."""
+        """Take what a kernel says that is right: in float64 with magnitudes, or in the outputs' own dtypes."""
         reference = self._reference
-        if reference.cuda is not None:
-            self._run_cuda(reference.cuda)
-        if reference.default is not None:
-            expected = expected_of_default(self._data, reference.default, reference.reduction)
-            for name, one in expected.items():
+        if reference.kernel is not None and not reference.rounded:
+            self._run_exact(reference.kernel)
+        elif reference.kernel is not None:
+            for name, one in expected_of_kernel(self._data, reference).items():
                 self._upload(name, one)
 
-    def _run_cuda(self, reference: CudaReference) -> None:
+    def _run_exact(self, reference: Candidate) -> None:
+        (launch,), (cubin,), (entry,) = reference.plan.launches, reference.cubins, reference.entries
         addresses = dict(self._data.memory.addresses)
         for tensor in self._data.outputs:
             expected, magnitude = self._allocate(tensor)
@@ -315,11 +315,11 @@ class Verifier:
             fill_bytes(expected, 0xFF, tensor.count * ITEMSIZE[expected_dtype(tensor)])
             fill_bytes(magnitude, 0xFF, tensor.count * 4)
             self._expected.add(tensor.name)
-        module = check(cu.cuModuleLoadData(reference.cubin))
+        module = check(cu.cuModuleLoadData(cubin))
         graph = Graph(self._context)
         try:
-            copy_all(filled_from(module, reference.cubin, reference.launch, addresses).values())
-            graph.kernel(Kernel(module, reference.entry, reference.launch, addresses))
+            copy_all(filled_from(module, cubin, launch, addresses).values())
+            graph.kernel(Kernel(module, entry, launch, addresses))
             graph.launch()
             self._context.synchronize()
         finally:

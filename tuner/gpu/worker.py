@@ -124,8 +124,8 @@ class Worker:
 
     def _setup(self, setup: Setup) -> SetupDone | Failed:
         self._release()
-        own = setup.problem.reference.default is not None
-        what = "the default configuration, which is the reference," if own else "the reference kernel"
+        own = setup.problem.reference.rounded
+        what = f"{own}, which says what is right," if own else "the reference kernel"
         self._set_deadline(KERNEL_SETUP_S if own else SETUP_S)
         try:
             return self._set_up(setup)

@@ -57,6 +57,11 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
     return None if spec is None else _maker(kernel, problem, gpu, *REFERENCE_BUFFERS).launch(spec)
 
 
+def reference_configuration(kernel: KernelSpec) -> Configuration:
+    """Return what parameters are for the CUDA reference: the first variant's defaults."""
+    return Configuration.of("", next(iter(kernel.variants.values())).defaults)
+
+
 def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
     """Return a launch that belongs to no variant: its arguments are tensors, scalars and sizes.
 

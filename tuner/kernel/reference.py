@@ -30,9 +30,11 @@ MOST_UNKNOWN = 0.5
 """Share of an output that may be beyond judgement; the rest still tells a right kernel from a wrong one."""
 
 
-OF_DEFAULT = 1024
-"""Terms of an output's sum where the default configuration says what is right, and the file does not: other orders of
-summing up so many are right, too."""
+OF_ROUNDED = 1024
+"""Terms of an output's sum where a rounded result says what is right, and the file does not: other orders of summing up
+so many are right, too."""
+ROUNDED = {"default": "the default configuration", "kernel": "the CUDA reference"}
+"""What says what is right in the outputs' own dtypes, by ``checked_against``."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class SettledReference(Record, frozen=True):
     """File of each output."""
     python: PythonFunction | None = None
     """For the outputs without an expression."""
+    rounded: str = ""
+    """Name of the kernel that says what is right in the outputs' own dtypes; empty if none does."""
 
     def on_host(self, outputs: Iterable[Buffer]) -> bool:
         """Return whether expressions or a function say all outputs."""
@@ -119,20 +123,22 @@ def settle_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> SettledR
             f"{reference.operand_rounding.where}: {reference.operand_rounding.text} = {rounding}",
             "it is a relative error, such as 2**-10",
         )
-    terms = OF_DEFAULT if reference.default else 0
+    rounded = ROUNDED.get(reference.checked_against, "")
+    terms = OF_ROUNDED if rounded else 0
     return SettledReference(
         problem.dtypes.get(reference.accumulate, reference.accumulate),
         _reduction(reference.reduction.number(names)) if reference.reduction else terms,
-        2.0 * tolerance if reference.default else tolerance,  # both are rounded
+        2.0 * tolerance if rounded else tolerance,  # both are rounded
         rounding,
         {name: expression.text for name, expression in numpy_of(kernel, problem).items()},
         {name: path for name, path in reference.golden.items() if name in kernel.present(problem)},
         reference.python,
+        rounded,
     )
 
 
-def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Expected:
-    """Return what the default configuration made of an output as what is expected of others.
+def as_results(name: str, dtype: str, value: npt.NDArray[Any], reference: SettledReference) -> Expected:
+    """Return what the default configuration, or the user's own kernel, made of an output as what is expected of others.
 
     Its magnitudes are not known: of a sum of so many terms of either sign they are about the square root of that times
     what such sums are.
@@ -141,7 +147,7 @@ def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Ex
         name: of the output.
         dtype: the output's.
         value: in the dtype that has all of its numbers.
-        terms: of a sum.
+        reference: its ``rounded`` made it, of ``reduction`` terms.
 
     Raises:
         KernelError: it left an output as it was.
@@ -150,14 +156,16 @@ def as_results(name: str, dtype: str, value: npt.NDArray[Any], terms: int) -> Ex
         return Expected(value, np.zeros(value.shape))
     if (wrong := np.argwhere(np.isnan(value))).size:
         raise KernelError(
-            f"the default configuration leaves NaN in {len(wrong)} of {value.size} elements of {name} "
+            f"{reference.rounded} leaves NaN in {len(wrong)} of {value.size} elements of {name} "
             f"({list(map(int, wrong[0]))})",
             'outputs begin as NaN: it must write all of them, or they have role = "inout"; or it reads shared memory'
             " before it is written, as without a __syncthreads()",
         )
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     largest = float(size.max()) or 1.0  # whose square may be beyond float64
-    return Expected(value, size + largest * math.sqrt(terms * float(np.mean((size / largest) ** 2))))
+    return Expected(
+        value, size + largest * math.sqrt(reference.reduction * float(np.mean((size / largest) ** 2)))
+    )
 
 
 def as_output(

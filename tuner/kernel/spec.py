@@ -54,6 +54,20 @@ class ReferenceSpec:
         """Whether there is one for problems of any size, which golden files are not."""
         return bool(self.numpy) or self.python is not None or self.cuda is not None or self.default
 
+    @property
+    def checked_against(self) -> str:
+        """What results are compared with: ``reference``, ``nothing``, or what is rounded itself.
+
+        That is ``default`` (the default configuration) or ``kernel`` (a CUDA reference that writes no magnitudes).
+        """
+        if self.default:
+            return "default"
+        if self.cuda is not None and not any(
+            leaf.name.endswith("_magnitude") for argument in self.cuda.arguments for leaf in argument.leaves
+        ):
+            return "kernel"
+        return "reference" if self.exists else "nothing"
+
 
 @dataclass(frozen=True)
 class WorkSpec:

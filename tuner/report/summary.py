@@ -10,6 +10,7 @@ from statistics import median
 
 from tuner.core.model import Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict
+from tuner.database.records import RESERVATIONS
 from tuner.report import tables
 from tuner.report.configurations import Texts
 from tuner.report.layout import pair_lines, wrapped
@@ -41,7 +42,7 @@ def summary(result: Result, database: Path, *, full: bool = False) -> str:
         ("time", "; ".join(filter(None, (_figures(state, finish.time_ns), _tied(finish))))),
         ("speedup", _over_default(state, finish)),
         ("confirmed", _confirmation(finish, state.run)),
-        ("note", tables.AGAINST_DEFAULT if finish.checked_against == "default" else ""),
+        ("note", RESERVATIONS.get(finish.checked_against, "")),
         ("search", f"{_searched(state, finish.winner)}; kept in {database}"),
         ("note", _why(state, finish, finish.warm) if finish.warm and finish.warm.passed_over else why_not),
         ("note", launch_note_of(state, finish)),

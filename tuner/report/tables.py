@@ -356,9 +356,6 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
     }
 
 
-AGAINST_DEFAULT = "checked against the default only"
-
-
 def winner_record(stored: StoredWinner) -> dict[str, Any]:
     """Return a winner as a flat dictionary for ``--json`` and ``--csv``."""
     winner = stored.winner

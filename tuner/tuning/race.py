@@ -260,7 +260,7 @@ class FinalRace:
             varied=confirmation.varied,
             edge_note=confirmation.edge_note,
             wrong_at=confirmation.wrong_at,
-            checked_against="default" if self.kernel and self.kernel.reference.default else "reference",
+            checked_against=self.kernel.reference.checked_against if self.kernel else "reference",
             exportable=not confirmation.objection,
             reason=confirmation.objection,
             no_process=confirmation.no_process,

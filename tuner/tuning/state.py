@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.core.model import Configuration, Measurement, Problem, Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict, ratio_record
-from tuner.database.records import KnownTrial, Mark, Metrics, WarmTime, Winner
+from tuner.database.records import RESERVATIONS, KnownTrial, Mark, Metrics, WarmTime, Winner
 from tuner.devices.base import Device
 from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
@@ -75,7 +75,7 @@ class Finish(InRace):
     varied: Measurement | None = None
     """The winner with further contents of the inputs; None where it was not verified so."""
     checked_against: str = "reference"
-    """What results were compared with: ``reference``, or ``default`` (those of the default configuration)."""
+    """What results were compared with: see ``ReferenceSpec.checked_against``."""
     exportable: bool = False
     reason: str = ""
     no_process: bool = False
@@ -279,7 +279,7 @@ def winner_of(
             "behind": finish.behind,
             "incumbent": _against_incumbent(finish, ids),
         }
-        | ({} if finish.checked_against == "reference" else {"checked_against": finish.checked_against})
+        | ({"checked_against": finish.checked_against} if finish.checked_against in RESERVATIONS else {})
         | ({} if finish.warm is None else {"warm_race": _warm_record(finish.warm)}),
         warm=None if finish.warm is None else _warm_time(finish, finish.warm, known_before=known_before),
     )

@@ -20,10 +20,10 @@ import jinja2
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError
 from tuner.core.model import Run, Value, digest
-from tuner.database.records import StoredWinner
+from tuner.database.records import RESERVATIONS, StoredWinner
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.table import CPP_KEYWORDS
-from tuner.report.tables import AGAINST_DEFAULT, duration, speedup, warm_text
+from tuner.report.tables import duration, speedup, warm_text
 
 MARK = "// Written by tune export"
 NAMESPACE = "kernel_tune"
@@ -214,8 +214,8 @@ def _confirmation(stored: StoredWinner) -> str:
     confirmed_ns = stored.winner.confirmed_ns
     again = f"in a fresh process {duration(confirmed_ns)}" if confirmed_ns else "no fresh process"
     edges = "right" if stored.winner.edges_verified else "not verified"
-    only = f"; {AGAINST_DEFAULT}" if stored.winner.checked_against == "default" else ""
-    return f"confirmed: {again}; {edges} at sizes around its own tile{only}"
+    only = RESERVATIONS.get(stored.winner.checked_against)
+    return f"confirmed: {again}; {edges} at sizes around its own tile{f'; {only}' if only else ''}"
 
 
 @functools.cache

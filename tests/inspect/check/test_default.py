@@ -103,6 +103,59 @@ def test_a_default_that_is_wrong_itself_is_no_reference(
     assert said in result(child, written(tmp_path, CODE.replace(was, now)), block_size=128).fault
 
 
+OWN = """
+[reference.cuda]
+template = "naive.cu"
+entry = "naive"
+arguments = ["x", "count", "y", "n"]
+grid = [1]
+block = [1]
+"""
+NAIVE = """
+extern "C" __global__ void naive(const float* x, int* count, float* y, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    *y = sum, *count = n;
+    static_assert(block_size == 64, "parameters have their defaults");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("", "", ""),
+        ("*count = n", "*count = n + 1", "count[0] is 3000, expected 3001"),
+        ("i < n", "i < n - 9", "y[0] is "),
+        ("*y = sum, ", "", "the CUDA reference leaves NaN in 1 of 1 elements of y ([0])"),
+    ],
+)
+def test_a_naive_kernel_of_the_same_signature_is_the_reference(
+    child: Child[HostRequest, HostResult], tmp_path: Path, was: str, now: str, said: str
+) -> None:
+    file = own_kernel(tmp_path, NAIVE.replace(was, now))
+    answer = result(child, file, block_size=256)
+    assert answer.fault.startswith(said) if said else answer == HostResult()
+
+
+def own_kernel(folder: Path, naive: str = NAIVE) -> Path:
+    """Return a kernel's file whose reference is a naive kernel that writes float and int, and no magnitude."""
+    file = written(folder, reference="")
+    (folder / "naive.cu").write_text(naive)
+    file.write_text(file.read_text() + OWN)
+    return file
+
+
+def test_check_compiles_a_naive_kernel_and_finds_one_that_writes_doubles(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = str(own_kernel(tmp_path)), "--cc", "90", "--configurations", "1", "--no-cpu"
+    assert findings(capsys, *arguments) == (0, [])
+    (tmp_path / "naive.cu").write_text(NAIVE.replace("float* y", "double* y"))
+    status, lines = findings(capsys, *arguments)
+    assert status == 1 and any("argument 3 of naive is" in line for line in lines), lines
+
+
 def test_where_the_default_is_not_valid_nothing_says_what_is_right(
     child: Child[HostRequest, HostResult], tmp_path: Path
 ) -> None:
@@ -125,6 +178,8 @@ def test_the_bounds_are_wider_than_those_of_a_reference_and_the_file_may_set_the
     numpy = "reference.numpy = { y = 'sum(x)', count = 'n' }"
     own, one = allowed("reference = 'default'"), allowed(numpy)
     assert own > 100 * one
+    kernel = read_kernel(own_kernel(tmp_path))
+    assert settle_reference(kernel, kernel.problem(), GPU).tolerance_of("float32").coefficient == own
     assert allowed("reference = { default = true, reduction = 1 }") == pytest.approx(2 * one)
     assert allowed("reference = { default = true, tolerance = 3 }") == pytest.approx(3 * own)
 

@@ -31,7 +31,7 @@ from tuner.inspect.check.subjects import (
 from tuner.inspect.check.uses import check_names, check_uses
 from tuner.kernel.given import GivenError
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
-from tuner.kernel.reference import settle_reference
+from tuner.kernel.reference import ROUNDED, settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
@@ -207,8 +207,8 @@ def check_reference(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
             report.add(
                 ("reference",), problem, "add [reference] with numpy, cuda or golden: results are not checked"
             )
-    if reference.default:
-        report.note("results are compared with those of the default configuration only")
+    if (rounded := ROUNDED.get(reference.checked_against)) is not None:
+        report.note(f"results are compared with those of {rounded} only, which are rounded, too")
     _check_golden(kernel, gpu, report)
 
 

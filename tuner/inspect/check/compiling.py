@@ -16,14 +16,14 @@ from tuner.children.compile_pool import DEADLINE_S, CompilePool, default_jobs, p
 from tuner.children.cubin import filled_variable, function_name, variables
 from tuner.core import paths
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Resources, Status
+from tuner.core.model import Resources, Status
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.parameters import check_parameters
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
 from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
-from tuner.kernel.plan import invalid_reason, reference_launch
+from tuner.kernel.plan import invalid_reason, reference_configuration, reference_launch
 from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.device_part import device_part
 from tuner.kernel.spec import KernelSpec
@@ -219,11 +219,11 @@ def _reads(source: str, entry: str, variable: str) -> bool:
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:
     if kernel.reference.cuda is None or checks.configurations == 0:
         return []
-    none = Configuration("", ())
+    given = reference_configuration(kernel)
     return [
         _Task(
             (kernel.reference.cuda,),
-            RenderRequest(kernel.file, kernel.problem(), gpu, none, reference=True),
+            RenderRequest(kernel.file, kernel.problem(), gpu, given, reference=True),
         )
         for gpu in checks.gpus
     ]

@@ -102,8 +102,13 @@ class HostData:
         return memory
 
     def reference_memory(self) -> dict[str, HostArray]:
-        """Return new arrays for a CUDA reference: outputs are of float64 or complex128, beside each its magnitude."""
+        """Return new arrays for a CUDA reference: outputs are of float64 or complex128, beside each its magnitude.
+
+        One that writes the outputs' own dtypes finds in them what any kernel finds.
+        """
         memory = self.memory()
+        if self._settled.rounded:
+            return memory | {f"{name}_initial": array for name, array in self.memory().items()}
         for tensor in self.outputs:
             if tensor.role == "inout":
                 memory[f"{tensor.name}_initial"] = memory[tensor.name]
@@ -160,7 +165,7 @@ class HostData:
                 tensor.name,
                 tensor.dtype,
                 memory[tensor.name].numbers.astype(expected_dtype(tensor)).reshape(tensor.shape),
-                self._settled.reduction,
+                self._settled,
             )
             for tensor in self.outputs
         }

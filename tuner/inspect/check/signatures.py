@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.core.model import Configuration, Status, Value
+from tuner.core.model import Status, Value
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.options import options_of
@@ -143,8 +143,7 @@ def check_signatures(
 def _request(kernel: KernelSpec, call: PlannedCall) -> SourceRequest:
     """Return the source of a call's kernel, and behind it the table."""
     request = call.request
-    configuration = Configuration("", ()) if request.reference else request.configuration
-    _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, configuration)
+    _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, request.configuration)
     table = _TABLE.replace("@BEGIN@", f"{_BEGIN:#x}ull").replace("@ENTRY@", entry)
     include = (call.spec.template.parent, *kernel.include)
     of = None if request.reference else request.configuration
@@ -183,8 +182,8 @@ def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
     """Return the dtypes of tensors and scratch, and those that only a reference gets."""
     problem, gpu = call.request.problem, call.request.gpu
     for tensor in tensors_of(kernel, problem, gpu):
-        is_reference_output = call.request.reference and tensor.role != "input"
-        yield tensor.name, written_dtype(tensor) if is_reference_output else tensor.dtype
+        exact = call.request.reference and kernel.reference.checked_against != "kernel"
+        yield tensor.name, written_dtype(tensor) if exact and tensor.role != "input" else tensor.dtype
         yield f"{tensor.name}_magnitude", "float32"
         yield f"{tensor.name}_initial", tensor.dtype
     if not call.request.reference:

@@ -45,13 +45,14 @@ def read_reference(
         launch = table.table("cuda")
         cuda = read_launch(launch, folder, names, allow_magnitude=True)
         given = {leaf.name for argument in cuda.arguments for leaf in argument.leaves}
-        for tensor in tensors.values():
-            for needed in (tensor.name, f"{tensor.name}_magnitude"):
-                if tensor.role != "input" and needed not in given:
-                    launch.fail(
-                        f"argument {needed!r} is missing",
-                        "the reference writes every output and its magnitude",
-                    )
+        outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+        magnitudes = [f"{name}_magnitude" for name in outputs]
+        for needed in [*outputs, *(magnitudes if given.intersection(magnitudes) else [])]:
+            if needed not in given:
+                launch.fail(
+                    f"argument {needed!r} is missing",
+                    "the reference writes every output, and the magnitudes of all or of none",
+                )
     golden = {}
     for name, file in table.get("golden", dict, {}).items():
         table.require(name, tensors, f"golden.{name} is not a tensor")
@@ -74,11 +75,15 @@ def read_reference(
     ):
         table.fail("numpy and python say what the same outputs are", "leave one of them out")
     own = table.get("default", bool, False)
+    spec = ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding, own)
     if own and (arrays or python is not None or cuda is not None or golden):
         table.fail("default = true stands beside another reference", "leave one of them out")
-    return table.done(
-        ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding, own)
-    )
+    if spec.checked_against == "kernel" and (arrays or python is not None or golden):
+        table.fail(
+            "a CUDA reference without magnitudes stands beside another reference",
+            "leave one of them out, or write float64 and <output>_magnitude",
+        )
+    return table.done(spec)
 
 
 def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:

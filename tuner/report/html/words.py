@@ -9,12 +9,12 @@ from typing import Any
 
 from tuner.core import paths
 from tuner.core.model import Problem, Run, Trial, Value, value_text
+from tuner.database.records import RESERVATIONS
 from tuner.report.configurations import StoredTexts
 from tuner.report.html.drawing import is_number
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
 from tuner.report.tables import (
-    AGAINST_DEFAULT,
     counted,
     duration,
     percent,
@@ -64,7 +64,7 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         throughput(metrics),
         f"{duration(better.winner.time_ns)} in run {better.run.id[:8]}" if better else "",
         problem.why_not_the_fastest,
-        AGAINST_DEFAULT if winner.checked_against == "default" else "",
+        RESERVATIONS.get(winner.checked_against, ""),
     ]
     listed = [("winner", duration(winner.time_ns), "; ".join(filter(None, about)))]
     if winner.ratio:
