@@ -24,6 +24,7 @@ from tuner.kernel.reference import (
     UNIT_ROUNDOFF,
     Expected,
     Tolerance,
+    as_output,
     as_results,
     expected_dtype,
     settle_reference,
@@ -166,6 +167,21 @@ class HostData:
                 tensor.dtype,
                 memory[tensor.name].numbers.astype(expected_dtype(tensor)).reshape(tensor.shape),
                 self._settled,
+            )
+            for tensor in self.outputs
+        }
+
+    def reference_results(self, memory: Mapping[str, HostArray]) -> dict[str, Expected]:
+        """Return what a CUDA reference wrote, in memory order; errors as of ``as_output`` and :meth:`results`."""
+        if self._settled.rounded:
+            return self.results(memory)
+        return {
+            tensor.name: as_output(
+                tensor.name,
+                tensor.dtype,
+                memory[tensor.name].numbers.reshape(tensor.shape),
+                memory[f"{tensor.name}_magnitude"].numbers.astype(np.float64).reshape(tensor.shape),
+                "the CUDA reference",
             )
             for tensor in self.outputs
         }

@@ -34,7 +34,7 @@ from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan, reference_configuration, reference_launch, tensors_of
-from tuner.kernel.reference import Expected, as_output, disagreement, in_full
+from tuner.kernel.reference import Expected, disagreement, in_full
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
@@ -268,18 +268,7 @@ class _Runner:
         assert spec is not None and launch is not None
         memory = data.reference_memory()
         self._run(spec, launch, data.problem, reference_configuration(self._kernel), memory)
-        if self._kernel.reference.checked_against == "kernel":
-            return data.results(memory)
-        return {
-            tensor.name: as_output(
-                tensor.name,
-                tensor.dtype,
-                memory[tensor.name].numbers.reshape(tensor.shape),
-                memory[f"{tensor.name}_magnitude"].numbers.astype(np.float64).reshape(tensor.shape),
-                "the CUDA reference",
-            )
-            for tensor in data.outputs
-        }
+        return data.reference_results(memory)
 
     def _cross_check(self, data: HostData, expected: Mapping[str, Expected]) -> HostResult:
         """Compare the CUDA reference with the other one, as the measuring process does."""
