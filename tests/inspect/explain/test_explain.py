@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import sysconfig
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,16 @@ from tuner.cli import explain as cli_explain
 from tuner.cli.commands.inspection import explain
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, TunerError
-from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.model import Configuration
 from tuner.database.database import Database
 from tuner.inspect.explain import code
-from tuner.inspect.explain.code import LaunchCode, facts_of, read_code
+from tuner.inspect.explain.addresses import patterns_of
+from tuner.inspect.explain.code import facts_of, read_code
 from tuner.inspect.explain.explanation import explain as put_together
 from tuner.inspect.explain.sass import Kind
 from tuner.inspect.tools.nvidia import NVDISASM, find
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import ChosenConfiguration
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -69,25 +71,24 @@ def limits(launch: dict[str, Any]) -> dict[str, int]:
 MMA = "mma_sync block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=2 stages=2 group_m=8 min_blocks=1"
 
 
-@pytest.fixture
+_READ: dict[tuple[object, ...], Any] = {}
+
+
+@pytest.fixture(autouse=True)
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read of a built-in kernel is remembered: most of the time of a command."""
-    monkeypatch.setattr(cli_explain, "read_code", _read_once)
+    """What was read of a configuration is remembered: most of the time of a command."""
+
+    def once(function: Callable[..., Any], *of: Any) -> Any:
+        chosen = of[0] if len(of) == 1 else ChosenConfiguration(*of)
+        key = (function, chosen.kernel.file, chosen.problem.key, chosen.gpu, chosen.configuration)
+        if key not in _READ:
+            _READ[key] = function(*of)
+        return _READ[key]
+
+    monkeypatch.setattr(cli_explain, "read_code", functools.partial(once, read_code))
+    monkeypatch.setattr(cli_explain, "patterns_of", functools.partial(once, patterns_of))
 
 
-_READ: dict[tuple[object, ...], tuple[LaunchCode, ...]] = {}
-
-
-def _read_once(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
-) -> tuple[LaunchCode, ...]:
-    key = (kernel.file, problem.key, gpu, configuration)
-    if key not in _READ:
-        _READ[key] = read_code(kernel, problem, gpu, configuration)
-    return _READ[key]
-
-
-@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(("cc", "by_shared", "by_threads", "slots"), [(75, 2, 8, 16), (90, 6, 16, 32)])
 def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: int) -> None:
     found = data("gemm", "--cc", str(cc), "--config", MMA)
@@ -104,7 +105,6 @@ def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: 
     assert verdicts["tensor cores"] == "ok"
 
 
-@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(("cc", "blocks"), [(75, 4), (90, 8)])
 def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     found = data("vector_add", "--cc", str(cc), "--size", "n=2**28")
@@ -121,7 +121,6 @@ def test_vector_add_fills_typical_cards(cc: int, blocks: int) -> None:
     assert launch["bytes_in_flight"]["bytes"] == threads * in_flight["load_bytes"]
 
 
-@pytest.mark.usefixtures("read_once")
 def test_a_full_sm_takes_no_further_block() -> None:
     text = run("vector_add", "--cc", "90", "--size", "n=2**28", "--full").output
     assert "100 % occupancy" in text and "fewer" not in text and "less shared memory" not in text
@@ -163,7 +162,6 @@ def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
         assert facts.walk.instructions <= facts.whole.instructions
 
 
-@pytest.mark.usefixtures("read_once")
 def test_several_launches() -> None:
     found = data("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096")
     assert [launch["entry"] for launch in found["launches"]] == ["gemm_split_k", "sum_partials"]
@@ -172,7 +170,6 @@ def test_several_launches() -> None:
     assert "--- launch 1 of 2: gemm_split_k" in text and "--- launch 2 of 2: sum_partials" in text
 
 
-@pytest.mark.usefixtures("read_once")
 def test_in_words() -> None:
     done = run("gemm", "--cc", "80", "--config", MMA, "--full")
     assert done.exit_code == 0
@@ -259,7 +256,6 @@ def know(kernel_file: Path, **changes: Any) -> None:
         remember(database, kernel, kernel.problem(), configuration("ok", 256, 2), 5e4, **changes)
 
 
-@pytest.mark.usefixtures("read_once")
 def test_the_stored_winner_and_its_time(tmp_path: Path) -> None:
     path = write_kernel(tmp_path / "k").resolve()
     know(path)
