@@ -14,6 +14,7 @@ from tuner.kernel.reference import (
     SMALLEST,
     UNIT_ROUNDOFF,
     Expected,
+    SettledReference,
     as_output,
     as_results,
     disagreement,
@@ -251,13 +252,18 @@ def test_tolerance_is_what_the_page_says(terms: int, coefficient: float, norm: f
 
 
 def test_what_the_default_made_has_the_magnitude_of_a_sum_of_terms_of_either_sign() -> None:
-    expected = as_results("y", "float32", np.array([3.0, -4.0, np.inf, 0.0]), 16)
+    of_sums = SettledReference("float32", 16, rounded="the default configuration")
+    expected = as_results("y", "float32", np.array([3.0, -4.0, np.inf, 0.0]), of_sums)
     np.testing.assert_allclose(expected.magnitude, np.array([3, 4, 0, 0]) + 4 * math.sqrt(25 / 4))
-    assert (as_results("y", "float32", np.zeros(3), 16).magnitude == 0).all()
-    assert (as_results("y", "float64", np.full(2, 1e300), 4).magnitude == 3e300).all()
-    assert (as_results("y", "int32", np.array([5, -5]), 16).magnitude == 0).all()
-    with pytest.raises(KernelError, match=r"leaves NaN in 2 of 4 elements of y \(\[0, 1\]\)"):
-        as_results("y", "float32", np.array([[1.0, np.nan], [np.nan, 1.0]]), 16)
+    assert (as_results("y", "float32", np.zeros(3), of_sums).magnitude == 0).all()
+    assert (
+        as_results("y", "float64", np.full(2, 1e300), SettledReference("float32", 4)).magnitude == 3e300
+    ).all()
+    assert (as_results("y", "int32", np.array([5, -5]), of_sums).magnitude == 0).all()
+    with pytest.raises(
+        KernelError, match=r"the default configuration leaves NaN in 2 of 4 elements of y \(\[0, 1\]\)"
+    ):
+        as_results("y", "float32", np.array([[1.0, np.nan], [np.nan, 1.0]]), of_sums)
 
 
 def test_floats_are_integers_up_to_the_last_that_they_all_have() -> None:
