@@ -222,7 +222,7 @@ def test_best_tells_the_bound_and_the_error(path: Path) -> None:
 def test_trial_shows_everything(path: Path) -> None:
     output = call(trial, "1").output
     for part in (
-        "trial 1 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
+        "#1, number 1 of run aaaa", "gemm m=4096", "580.95", "block_m", "190.1 us", "361.4 TFLOP/s", "128",
         "noisy", "2 lines; --source prints it", "ptxas info", "yes: largest error 0.2", "--json lists them",
         "cold, rested", "1.755 GHz", "1 of 11", "4 of 11: the power limit", "0.00045 of the norm",
         "clocks are held at 1.2 GHz \\x1b[31m",

@@ -213,7 +213,7 @@ def _proposal(
 def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:
     """Return a parameter's value, or an expression that may compute one."""
     if isinstance(given, str) and index_of(given, _values(table, name, variant)) is None:
-        expression = checked(table, f"parameters.{name}", given, names)
+        expression = checked(table, f"parameters.{name}", given, replace(names, parameters=frozenset()))
         if expression.names:
             return expression
         return _value(table, name, expression.evaluate({}), variant, text=given)
