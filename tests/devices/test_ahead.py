@@ -27,7 +27,7 @@ def local(tmp_path: Path) -> Iterator[LocalDevice]:
 
 
 def wait_for(device: LocalDevice, configuration: Configuration) -> Compilation:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while (compiled := device.compiled(configuration)) is None:
         assert time.monotonic() < deadline
         assert device.collect(60) == []  # it returns when something was compiled, not after a minute
@@ -35,7 +35,7 @@ def wait_for(device: LocalDevice, configuration: Configuration) -> Compilation:
 
 
 def answer_of(device: LocalDevice) -> Trial:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (outcomes := device.collect(1.0)):
         assert time.monotonic() < deadline
     return outcomes[0]
