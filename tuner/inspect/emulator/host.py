@@ -141,10 +141,10 @@ class HostArray:
         return bool(self.set[index * size :][:size].all())
 
     def check(self) -> None:
-        """Require that nothing was written beside it, in a way that nobody has seen.
+        """Compare the guard zones around the array with their filler: writes that no access hook reported.
 
         Raises:
-            KernelFault: something was.
+            KernelFault: one of them was written to.
         """
         for where, part in zip(
             ("before the first element", "after the last element"), self._beside, strict=True
