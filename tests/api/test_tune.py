@@ -79,6 +79,17 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": {"x": X, "y": X, "m": 5000}}, ["no argument 'm'", "choose from: x, y, n"]),
         ({"params": {"BLOCK": [64], "TILES": [1]}}, ["TILES", "did you mean TILE?"]),
         ({"params": {"BLOCK": [64, "128"]}}, ["BLOCK = [64, '128']", "one type"]),
+        ({"kernel": "#define BLOCK 64\n" + STENCIL}, ["by #define BLOCK 64", "write #ifndef BLOCK"]),
+        ({"kernel": "#if __CUDACC__\n#define TILE 2\n#endif\n" + STENCIL}, ["by #define TILE 2"]),
+        (
+            {"kernel": "#ifdef FAST\n#define TILE 2\n#endif\n" + STENCIL, "compile_options": ["-DFAST=1"]},
+            ["by #define TILE 2"],
+        ),
+        (
+            {"kernel": "static const unsigned BLOCK = 64;\n" + STENCIL},
+            ["by const unsigned BLOCK = 64", "out"],
+        ),
+        ({"params": {"BLOCK": "64", "TILE": 1}}, ["BLOCK = ['64'], which is text", "as {'BLOCK': [64]}"]),
         ({"params": {"BLOCK": []}}, ["no values of BLOCK"]),
         ({"outputs": ["z"]}, ["outputs names 'z'", "choose from: x, y"]),
         ({"outputs": ["x"]}, ["takes as const"]),
@@ -140,7 +151,7 @@ def test_refused_in_one_line(
     """Before a device is looked for, and anything is written."""
     monkeypatch.setattr(module, "open_device", lambda *_: pytest.fail("a device is opened"))
     with pytest.raises(TunerError) as refused:
-        tune(**changes)
+        tune(**{**STENCIL_CALL, **changes} if "stencil(" in str(changes.get("kernel")) else changes)
     (line,) = str(refused.value).splitlines()
     for word in words:
         assert word in line

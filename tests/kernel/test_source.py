@@ -6,6 +6,7 @@ import pytest
 
 from tuner.core.errors import KernelError
 from tuner.kernel.source.declarations import read_declarations
+from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.source.tree import code
 
 
@@ -161,3 +162,23 @@ def test_macros_constant_memory_and_launches() -> None:
     assert code(first.variables["grid"]) == "((n + BLOCK - 1) / BLOCK)"
     assert code(first.variables["block"]) == "(BLOCK, 4)"
     assert (first.kernel, second.kernel, second.template) == ("step", "other", ("float", "4"))
+
+
+@pytest.mark.parametrize(
+    ("text", "guarded", "again"),
+    [
+        ("#define B 1", False, True),
+        ("#if !defined B\n#define B 1\n#endif", True, False),
+        ("#ifdef B\n#else\n#define B 1\n#endif", True, False),
+        ("#if !(defined(B) || defined(C))\n#define B 1\n#endif", True, False),
+        ("#ifndef B\n#if __CUDA_ARCH__ > 700\n#define B 1\n#endif\n#endif", True, False),
+        ("#ifndef K_CUH\n#define K_CUH 1\n#define B 1\n#endif\nint x = B;", False, True),
+        ("#ifndef A\n#define B 1\n#define A 2\n#endif\nint x = A + B;", True, True),
+        ("#if defined(A) && A > 3\n#else\n#define B 1\n#endif\nint x = B;", False, True),
+        ("#undef B\n#ifndef B\n#define B 1\n#endif", True, True),
+        ("#ifndef B\n#define B 1\n#endif\n#if B > 8\n#undef B\n#define B 8\n#endif", True, False),
+    ],
+)
+def test_whose_definition_counts(text: str, guarded: bool, again: bool) -> None:
+    assert preprocessed(text).macros["B"].guarded == guarded
+    assert ("B" in preprocessed(text, {"B"}).macros) == again

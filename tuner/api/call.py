@@ -18,7 +18,10 @@ from tuner.api.caller import portable
 from tuner.core.errors import TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import arguments_for
+from tuner.kernel.headers import with_own_headers
 from tuner.kernel.source.declarations import KernelSignature
+from tuner.kernel.source.device_part import declared_by
+from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.toml.table import IDENTIFIER, name_for
 
 P = ParamSpec("P")
@@ -151,8 +154,8 @@ def require(given: Iterable[str], known: Collection[str], problem: str) -> None:
             raise UsageError(problem.format(name), suggestion(str(name), known))
 
 
-def require_used(call: Call, entry: str, others: Iterable[str | int]) -> None:
-    """Refuse a parameter that nothing uses: it would only cost trials.
+def require_useful(call: Call, entry: str, others: Iterable[str | int]) -> None:
+    """Refuse a parameter that nothing uses, or that the source sets itself: it would only cost trials.
 
     Args:
         call: has the parameters.
@@ -160,8 +163,14 @@ def require_used(call: Call, entry: str, others: Iterable[str | int]) -> None:
         others: expressions beside those of grid, block and shared memory.
 
     Raises:
-        UsageError: a parameter has no name, or is not used.
+        UsageError: a parameter has no name, is not used, its value would not reach the code, or its numbers are text.
     """
+    for name, values in call.params.items():
+        texts = [value for value in values_of(name, values) if isinstance(value, str)]
+        if texts and all(re.fullmatch(r"\s*[+-]?\d+\.?\d*\s*", text) for text in texts):
+            remedy = f"pass numbers, as {{{name!r}: [{', '.join(map(str.strip, texts[:4]))}]}}"
+            raise UsageError(f"params has {name} = {texts[:4]}, which is text", remedy)
+    _require_settable(call, entry)
     used = set(re.findall(r"\w+", f"{call.source} {entry}"))  # also in branches not taken
     if "{{" in call.source or "{%" in call.source or "#include" in call.source:
         return
@@ -176,6 +185,32 @@ def require_used(call: Call, entry: str, others: Iterable[str | int]) -> None:
             raise UsageError(
                 f"params has {name}, which neither the source nor grid and block use", suggestion(name, known)
             )
+
+
+def _require_settable(call: Call, entry: str) -> None:
+    """Refuse a parameter whose value would not reach the code: the source sets it itself.
+
+    Raises:
+        UsageError: it has a macro of that name without ``#ifndef``, a constant or a type.
+    """
+    text = call.source
+    if "{{" in text or "{%" in text:  # parameters of a template are no macros
+        return
+    if call.file is not None:
+        text = with_own_headers(text, [call.file.resolve().parent], call.file.name)
+    by_option = re.findall(
+        r"(?:^|\s)(?:-D|--define-macro[= ])\s*(\w+)", " ".join(sequence(call.compile_options))
+    )
+    plain = preprocessed(text, {*call.params, *by_option})
+    for name in [one for one in call.params if one not in declared_by(call.source, entry)]:
+        if (macro := plain.macros.get(name)) is not None:
+            problem = f"params has {name}, and the source sets it by #define {name} {macro.value}"
+            raise UsageError(problem, f"write #ifndef {name} before that line, and #endif behind it")
+        constant = rf"(?:\b(?:const|constexpr|using)\b[^;{{}}()]*|\benum\b[^;()]*)\b{name}\s*=(?!=)[^;,}}]*"
+        constant += rf"|\btypedef\b[^;]*\b{name}\s*(?=;)"
+        if (found := re.search(constant, plain.text)) is not None:
+            problem = f"params has {name}, and the source sets it by {' '.join(found[0].split()):.60}"
+            raise UsageError(problem, "leave that out: params define it as a macro")
 
 
 def library_of(args: Any) -> str:

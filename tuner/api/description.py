@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import members, number, on_host, pointed_to
-from tuner.api.call import Call, Texts, file_names, reference_of, require, require_used, sequence, values_of
+from tuner.api.call import Call, Texts, file_names, reference_of, require, require_useful, sequence, values_of
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value, digest
@@ -96,7 +96,7 @@ class _Reader:
         self._take_arguments()
         self.sizes = self._sizes()
         shapes = {name: self._shape(name) for name in self._tensor_names()}
-        require_used(self.call, self.entry, [*self.call.repeat.values(), *self.expressions.values()])
+        require_useful(self.call, self.entry, [*self.call.repeat.values(), *self.expressions.values()])
         roles = self._roles()
         tensors = {name: self._tensor(name, shapes[name], roles[name]) for name in shapes}
         if self.given:

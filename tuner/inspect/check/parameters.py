@@ -22,6 +22,7 @@ from tuner.inspect.check.uses import code_files, report_useless
 from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import undeclared_names
 from tuner.kernel.variant_space import VariantSpace
@@ -282,20 +283,18 @@ def _defined_again(name: str) -> tuple[str, str]:
 
 def _override(files: Files, name: str, *, reached: bool) -> Found | None:
     """Return what hides a parameter's value: an #undef, a definition, or, if nothing takes it, a variable so named."""
-    undefined, defined = (re.compile(rf"\s*#\s*{word}\s+{name}\b") for word in ("undef", "define"))
-    guard = re.compile(rf"\s*#\s*if(ndef\s+|\s+!\s*defined\b\W*){name}\b")
+    undefined = re.compile(rf"\s*#\s*undef\s+{name}\b")
     declared = re.compile(rf"[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]")
     lost = "here: the value that is tuned does not reach the code"
     for file, text in files.items():
         in_template = file.suffix == ".j2"
         take = f"write {{{{ {name} }}}} where the code needs the value" if in_template else "leave it out"
-        before = ""
+        again = preprocessed(text, {name}).macros.get(name)
         for number, line in enumerate(text.split("\n"), 1):
             if undefined.match(line):
                 return file, number, f"{name} is undefined {lost}", take
-            if defined.match(line) and not guard.match(before) and "{{" not in line:
+            if again is not None and number == again.line and "{{" not in line:
                 return file, number, *_defined_again(name)
             if declared.match(line) and not reached:
                 return file, number, f"{name} is declared {lost}", take
-            before = line if line.strip() else before
     return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from tuner.core.errors import KernelError
+from tuner.kernel.source.expressions import python_of
 
 MAX_SOURCE_BYTES = 4 << 20
 """Of a text that is read; larger ones are no kernel."""
@@ -26,7 +29,7 @@ _PIECE = re.compile(
 _COMMENT = re.compile(r"/\*.*?\*/|//(?:\\\n|[^\n])*", re.DOTALL)
 _DIRECTIVE = re.compile(r"\s*#\s*(\w*)\s*(.*)", re.DOTALL)
 _DEFINE = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)", re.DOTALL)
-_DEFINED = re.compile(r"(!?)\s*defined\s*\(?\s*(\w+)\s*\)?\Z")
+_DEFINED = re.compile(r"\bdefined\b\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 _HAS = ("__CUDACC__", "__CUDACC_RTC__", "__CUDA_ARCH__", "__cplusplus")
 GIVEN = {**dict.fromkeys(_HAS, True), "__NVCC__": False}
 """What NVRTC defines, and does not."""
@@ -40,8 +43,12 @@ class Macro:
     value: str
     parameters: tuple[str, ...] | None
     """Names of its arguments; None where it takes none."""
-    guarded: bool
-    """Whether it stands in ``#ifndef`` of its own name or a neighbour's: the tuner's definition counts."""
+    line: int
+    """Where it stands, from 1."""
+    unless: frozenset[str]
+    """Names of which each leaves it out where it is defined before, as ``#ifndef`` does."""
+    guarded: bool = False
+    """Whether its own name is one of these, or a neighbour that is and has a use: the tuner's definition counts."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +64,25 @@ class Preprocessed:
     """Words of branches that are not taken."""
 
 
-def preprocessed(text: str) -> Preprocessed:
+def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     """Return a source's branches that NVRTC takes where that is known, else the first of each conditional.
+
+    Args:
+        text: the source.
+        defined: names that are macros before it; those that it defines again are among its own, but for one that it
+            limits, as by ``#if BLOCK > 512``.
 
     Raises:
         KernelError: the text is too large.
     """
     if len(text) > MAX_SOURCE_BYTES:
         raise KernelError("the source is too large", f"the limit is {MAX_SOURCE_BYTES} bytes")
-    branches, skipped = _Branches(), list[str]()
+    branches, skipped, at = _Branches(defined), list[str](), [0, 1]
 
     def piece(match: re.Match[str]) -> str:
         if match["directive"] is not None:
-            branches.take(match[0])
+            at[:] = match.start(), at[1] + text.count("\n", at[0], match.start())
+            branches.take(match[0], at[1])
         elif match["left_out"] is None:
             if branches.taken:
                 return match[0]
@@ -78,7 +91,12 @@ def preprocessed(text: str) -> Preprocessed:
 
     plain = _PIECE.sub(piece, text)
     words = re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped))  # a called name is a piece a letter
-    return Preprocessed(plain, branches.macros, frozenset(branches.asked), frozenset(words))
+    macros = branches.macros
+    used = {*re.findall(r"\w+", " ".join([plain, *(one.value for one in macros.values())])), *branches.asked}
+    for name, macro in macros.items():
+        defaults = (one for one in macro.unless & used if one in macros and one in macros[one].unless)
+        macros[name] = replace(macro, guarded=name in macro.unless or any(defaults))
+    return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
 
 
 def uncommented(text: str) -> str:
@@ -100,56 +118,80 @@ def blank(text: str, *, directives: bool = True) -> str:
 class _Branches:
     """Which branches of conditionals are taken, and what they define."""
 
-    def __init__(self) -> None:
+    def __init__(self, defined: Collection[str]) -> None:
         self.macros: dict[str, Macro] = {}
         self.asked: set[str] = set()
-        self._valued: set[str] = set()
-        """Macros that stand for something: others are marks of headers."""
-        self._open: list[tuple[bool, bool, str]] = []
-        """Of each conditional: whether the branch is taken, whether one was, and the name whose absence it asks."""
+        self._before = set(defined)
+        self._open: list[tuple[bool, list[str], frozenset[str]]] = []
+        """Of each conditional: whether the branch is taken, the conditions so far, and the names that would prevent it."""
 
     @property
     def taken(self) -> bool:
         return not self._open or self._open[-1][0]
 
-    def take(self, text: str) -> None:
+    def take(self, text: str, line: int) -> None:
         """Take a directive into account."""
         plain = _COMMENT.sub(" ", text.replace("\\\r\n", " ").replace("\\\n", " "))
         match = _DIRECTIVE.match(plain)
         word, rest = (match[1], match[2].strip()) if match else ("", "")
         if word in ("if", "ifdef", "ifndef"):
             if word != "if":
-                rest = f"{'!' if word == 'ifndef' else ''}defined {rest}"
-            holds, absent = self._holds(rest)
-            self._open.append((self.taken and holds, holds, absent))
+                rest = f"{'!' if word == 'ifndef' else ''}defined({rest})"
+            self._branch([rest])
         elif word in ("elif", "else") and self._open:
-            _, done, _ = self._open.pop()
-            holds = not done and (word == "else" or self._holds(rest)[0])
-            self._open.append((self.taken and holds, done or holds, ""))
+            self._branch([*self._open.pop()[1], rest if word == "elif" else "1"])
         elif word == "endif" and self._open:
             self._open.pop()
         elif word == "define" and self.taken and (define := _DEFINE.match(rest)):
             name = define[1]
-            guarded = any(absent == name or absent in self._valued for _, _, absent in self._open)
             taken = tuple(re.findall(r"\w+", define[2])) if define[2] else None
-            self.macros.setdefault(name, Macro(name, define[3].strip(), taken, guarded))
-            self._valued |= {name} if define[3].strip() else set()
-        elif word == "undef" and self.taken:
+            unless = frozenset[str]().union(*(names for _, _, names in self._open))
+            if not self._limits(name):
+                self.macros.setdefault(name, Macro(name, define[3].strip(), taken, line, unless))
+        elif word == "undef" and self.taken and not self._limits(rest):
             self.macros.pop(rest, None)
+            self._before.discard(rest)
         elif word == "pragma" and self.taken and rest.startswith("unroll"):
             self.asked |= set(re.findall(r"[A-Za-z_]\w*", rest)[1:])
 
-    def _holds(self, condition: str) -> tuple[bool, str]:
-        """Return whether a condition is taken to hold, and the name whose absence it asks for."""
-        if self.taken and "defined" not in condition:
-            self.asked |= set(re.findall(r"[A-Za-z_]\w*", condition)) - {"__has_include"}
-        for mark, together in (("||", any), ("&&", all)):
-            if mark in condition:
-                return together(self._holds(part)[0] for part in condition.split(mark)), ""
-        if match := _DEFINED.match(condition.strip()):
-            of_cuda = not match[1] and re.fullmatch(
-                r"__\w+_H__", match[2]
-            )  # its headers come before the source
-            known = GIVEN.get(match[2], match[2] in self.macros or bool(of_cuda))
-            return known != bool(match[1]), match[2] if match[1] else ""
-        return condition.strip() not in ("0", "false"), ""
+    def _limits(self, name: str) -> bool:
+        """Return whether a macro is defined again because of its value."""
+        asked = " ".join(_DEFINED.sub("", one) for _, conditions, _ in self._open for one in conditions)
+        return name in {*self._before, *self.macros} and name in re.findall(r"\w+", asked)
+
+    def _branch(self, conditions: list[str]) -> None:
+        """Open the branch whose condition is the last, after those that the others had."""
+        if self.taken and "defined" not in conditions[-1]:
+            self.asked |= set(re.findall(r"[A-Za-z_]\w*", conditions[-1])) - {"__has_include"}
+        asked = {one or other for one, other in _DEFINED.findall(" ".join(conditions))}
+        taken = self._holds(conditions, "")
+        unless = frozenset(name for name in asked if taken and not self._holds(conditions, name))
+        self._open.append((self.taken and taken, conditions, unless))
+
+    def _holds(self, conditions: list[str], also: str) -> bool:
+        """Return whether the last condition is taken to hold and none before, where one more name is defined."""
+
+        def known(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            if name == also or name in self.macros or name in self._before:
+                return " 1 "
+            of_cuda = re.fullmatch(r"__\w+_H__", name)  # or of the source: its own headers come first
+            return f" {name} " if of_cuda else f" {int(GIVEN.get(name, False))} "
+
+        *others, last = (_truth(python_of(_DEFINED.sub(known, one))) for one in conditions)
+        return last is not False and all(one is False for one in others)
+
+
+def _truth(tree: ast.expr | None) -> bool | None:
+    """Return whether a condition holds; None where that takes more than numbers."""
+    match tree:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _truth(operand)
+            return None if inner is None else not inner
+        case ast.BoolOp(op=operator, values=parts):
+            ends = isinstance(operator, ast.Or)
+            known = {_truth(part) for part in parts}
+            return ends if ends in known else None if None in known else not ends
+    return None
