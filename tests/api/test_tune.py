@@ -195,6 +195,13 @@ def test_errors_of_the_engine_name_arguments(tmp_path: Path, monkeypatch: pytest
     assert not any("--" in text for text in said.values()), said
 
 
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_without_a_gpu_what_can_be_done_is_said(device: str) -> None:
+    with pytest.raises(TunerError, match=r"`tune check` .*CPU, after Kernel\(...\).save\('stencil.toml'\)$"):
+        tuner.tune(STENCIL, **{**STENCIL_CALL, "device": device})
+
+
 def test_a_kernel_says_what_it_is() -> None:
     kernel = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
     described = tuner.Kernel(STENCIL, **{**kernel, "params": {"BLOCK": [64, 128], "TILE": 1}})

@@ -17,7 +17,7 @@ from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, TunerError, UsageError, suggestion
+from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, suggestion
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
 from tuner.database.database import Database
@@ -163,7 +163,11 @@ class Kernel:
 
             def opened(name: str) -> Device:
                 say = lambda text: observer.note(words_of_python(text))  # noqa: E731
-                device = open_device(device_name, name, given.get("jobs"), paths.cubins(), say)
+                try:
+                    device = open_device(device_name, name, given.get("jobs"), paths.cubins(), say)
+                except NoGpuError as error:
+                    after = f", after Kernel(...).save('{name}.toml')" if self._described else ""
+                    raise NoGpuError(error.problem, error.remedy + after) from None
                 return stack.enter_context(closing(device))
 
             if (of := self._described) is None:

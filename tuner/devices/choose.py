@@ -13,6 +13,9 @@ from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 
+CHECK = "here `tune check` compiles it, and runs it on the CPU"
+"""What can be done without a GPU."""
+
 
 def has_gpu() -> bool:
     """Return whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
@@ -47,7 +50,7 @@ def open_device(
         if path is None:
             raise NoGpuError(
                 f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}",
-                "run it on a machine with a GPU",
+                f"run it on a machine with a GPU; {CHECK}",
             )
         recording = read_recording(path)
         note = (
@@ -59,7 +62,8 @@ def open_device(
         if not has_gpu():
             raise NoGpuError(
                 "this machine has no NVIDIA GPU",
-                "run it on a machine with one (`tune doctor` says what is missing), or without --device cuda",
+                "run it on a machine with one (`tune doctor` says what is missing), or without --device cuda; "
+                + CHECK,
             )
         return _local(rest, jobs, cache, say)
     if kind == "replay":
