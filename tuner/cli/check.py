@@ -18,8 +18,8 @@ from tuner.report.next_steps import show_next
 from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, say, show_json, show_line
 
-MISTAKES = 1
-"""Exit status where something is wrong with the kernel."""
+MISTAKES, UNFINISHED = 1, 124
+"""Exit status where something is wrong with the kernel; and where nothing was until --time was over: as timeout's."""
 
 
 def check(asked: CheckArguments) -> None:
@@ -35,7 +35,8 @@ def check(asked: CheckArguments) -> None:
     finally:
         progress.close()
     if report.stopped is not None:
-        report.note(f"stopped at {counted_line(progress)[0]}; what follows was not looked at")
+        on_host = "" if report.on_host or not asked.cpu else ", and nothing was run on the CPU"
+        report.note(f"stopped at {counted_line(progress)[0]}; what follows was not looked at{on_host}")
     if asked.as_json:
         show_json(_as_json(report))
     else:
@@ -44,13 +45,14 @@ def check(asked: CheckArguments) -> None:
         for note in report.notes:
             say(f"note: {note}")
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
-        say(f"{counted(len(report.findings), 'finding')} in {done}")
+        until = " until it was stopped, in" if report.stopped else " in"
+        say(f"{counted(len(report.findings), 'finding')}{until} {done}")
         if not report.findings and report.stopped is None:
             show_next({f"tune {shlex.quote(asked.kernel_name)}": "tune it"})
     if isinstance(report.stopped, KeyboardInterrupt):
         raise report.stopped
-    if report.findings:
-        sys.exit(MISTAKES)
+    if report.findings or report.stopped:
+        sys.exit(MISTAKES if report.findings else UNFINISHED)
 
 
 def _count(text: str) -> int | None:
@@ -71,4 +73,5 @@ def _as_json(report: Report) -> dict[str, Any]:
         ],
         "notes": report.notes,
         "done": report.done,
+        "complete": report.stopped is None,
     }

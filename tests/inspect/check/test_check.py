@@ -329,4 +329,12 @@ def test_what_was_found_is_printed_when_a_check_is_stopped(
     assert said.code == (130 if within_s is None else 1)
     assert finds(said.out.splitlines(), tmp_path / TOML, fault)
     assert "variants: valid configurations: 1 of 2" in said.err
-    assert "stopped at " in said.err and "what follows was not looked at" in said.err
+    assert "stopped at " in said.err and "not looked at, and nothing was run on the CPU" in said.err
+    assert "1 finding until it was stopped" in said.err
+
+
+def test_a_check_without_a_finding_that_had_no_time_is_no_success(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = said_by(capsys, "check", "vector_add", "--time", "0.1", "--json")
+    assert (said.code, json.loads(said.out)["complete"]) == (124, False)

@@ -100,6 +100,7 @@ def check_on_host(
             for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
                 _report(run, outcome, report, reported)
                 left_out |= outcome.left_out
+                report.on_host |= run.request.configuration is not None and outcome.count > 0
                 sizes += filter(None, [outcome.count])
         finally:  # what was found is said, whatever ends this
             for content, why in left_out.items():

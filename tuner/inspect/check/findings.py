@@ -50,6 +50,8 @@ class Report:
     done: list[str] = field(default_factory=list)
     """What was looked at."""
     observer: Observer[str] = field(default_factory=Observer)
+    on_host: bool = False
+    """Whether a kernel was run on the CPU, to its end."""
     stopped: BaseException | None = None
     """What has ended the check before its end."""
 
