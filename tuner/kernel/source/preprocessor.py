@@ -123,7 +123,7 @@ class _Branches:
         self.asked: set[str] = set()
         self._before = set(defined)
         self._open: list[tuple[bool, list[str], frozenset[str]]] = []
-        """Of each conditional: whether the branch is taken, the conditions so far, and the names that would prevent it."""
+        """Of each conditional: whether the branch is taken, the conditions so far, and names that would prevent it."""
 
     @property
     def taken(self) -> bool:
