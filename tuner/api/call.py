@@ -166,10 +166,10 @@ def require_useful(call: Call, entry: str, others: Iterable[str | int]) -> None:
         UsageError: a parameter has no name, is not used, its value would not reach the code, or its numbers are text.
     """
     for name, values in call.params.items():
-        texts = [value for value in values_of(name, values) if isinstance(value, str)]
-        if texts and all(re.fullmatch(r"\s*[+-]?\d+\.?\d*\s*", text) for text in texts):
-            remedy = f"pass numbers, as {{{name!r}: [{', '.join(map(str.strip, texts[:4]))}]}}"
-            raise UsageError(f"params has {name} = {texts[:4]}, which is text", remedy)
+        numbers = [value for value in values_of(name, values) if isinstance(value, str)]
+        if numbers and all(re.fullmatch(r"\s*[+-]?\d+\.?\d*\s*", text) for text in numbers):
+            remedy = f"pass numbers, as {{{name!r}: [{', '.join(map(str.strip, numbers[:4]))}]}}"
+            raise UsageError(f"params has {name} = {numbers[:4]}, which is text", remedy)
     _require_settable(call, entry)
     used = set(re.findall(r"\w+", f"{call.source} {entry}"))  # also in branches not taken
     if "{{" in call.source or "{%" in call.source or "#include" in call.source:
