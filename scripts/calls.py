@@ -39,8 +39,9 @@ from scripts.calling.cases import Case, cases, small
 from scripts.calling.launcher import build, compilers
 from scripts.calling.races import Races, first_gpu
 from scripts.calling.starts import cold_ms, cpp_rows, host_us, import_ms
-from scripts.calling.tables import misses, table
+from scripts.calling.tables import misses
 from scripts.harness import ROOT, listed, say, today
+from scripts.page_figures import calls, evidence
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
@@ -276,7 +277,8 @@ def main(words: Sequence[str] | None = None) -> int:
     where = {"gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "python": python}
     study.keep(where=where, day=today(), compilers=sorted(compilers()))
     study.run(given.steps)
-    text = table(study.data)
+    figures = [calls.races] * bool(study.data["races"]) + [calls.host] * ("host" in study.data)
+    text = evidence.shown("calls", study.data, *figures)
     print(text)
     harness.write(given.out, "calls", study.data, text)
     wrong = [*study.failures, *misses(study.data)]

@@ -1,4 +1,4 @@
-"""What ``decoder.py`` found, as a table, beside what is asked of it."""
+"""What ``decoder.py`` found, beside what is asked of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 import tuner
 from scripts.decoder_model import Case
 from scripts.harness import output_of, today
+from scripts.page_figures import evidence, program
 from tuner.children.nvrtc import nvrtc_version
 
 REPLACED_SHARE, MEAN_RATIO, PREDICTION, ERROR_RATIO = 0.9, 1.01, 0.02, 1.1
@@ -57,30 +58,12 @@ def _asked(value: float, asked: float, holds: bool) -> dict[str, Any]:
 
 
 def text_of(known: Mapping[str, Any], cases: Sequence[Case]) -> str:
-    """Return the results as a table."""
-    facts = {**known.get("where", {}), **known["how"]}
-    lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
-    lines.append(
-        f"{'pass':<14}{'torch us':>12}{'tuned us':>12}{'ratio':>9}  interval          predicted    error"
-    )
-    for case in cases:
-        if one := known["cases"].get(case.name):
-            lines.append(
-                f"{case.name:<14}{one['torch_us']:>12.1f}{one['tuned_us']:>12.1f}{one['ratio']:>9.4f}"
-                f"  {one['ratio_low']:.4f} to {one['ratio_high']:.4f}"
-                f"  {one['predicted_us']:>9.1f} {100 * one['prediction_error']:>+7.2f} %"
-            )
-            for product in one["products"]:
-                made = product["decision"] or {}
-                ratio = f"{made['ratio']:.3f}" if made.get("ratio") else "-"
-                share = f"{100 * product['share']:.1f} %"
-                words = f"{product['outcome']}: {product['reason']}"
-                lines.append(
-                    f"    {product['calls']:>4} x {product['problem']:<52}{share:>7}{ratio:>8}  {words}"
-                )
-    lines += [f"FAILED: {name}: {error}" for name, error in known["failed"].items()]
-    for name, one in findings(known, cases).items():
+    """Return the results as the pages have them, and whether they are what is asked."""
+    asked = findings(known, cases)
+    lines = [f"FAILED: {name}: {error}" for name, error in known["failed"].items()]
+    for name, one in asked.items():
         lines.append(
             f"{'holds' if one['holds'] else 'MISSED'}: {name} {one['value']:.4g}, asked {one['asked']:g}"
         )
-    return "\n".join(lines)
+    figures = (program.passes, program.products) if asked else ()
+    return "\n".join([evidence.shown("decoder", {**known, "asked": asked}, *figures), *lines])

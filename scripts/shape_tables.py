@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import harness
 from scripts.harness import today
+from scripts.page_figures import evidence
+from scripts.page_figures.evidence import table as markdown
+from scripts.page_figures.gemm import ablation
 from scripts.shape_notes import Notes, Problem
 
 LISTED = "cublaslt"
@@ -150,165 +154,74 @@ def means(rows: Sequence[Row], step: str = "race", *, odd: bool = False) -> dict
 def table(rows: Sequence[Row], where: dict[str, Any]) -> str:
     """Write the rows for people."""
     known = [f"{name} {number}" for name, number in where.items() if name not in ("gpu", "drawn")]
-    searches = dict.fromkeys(
-        one["command"] for one in (row.steps["search"] for row in rows) if "command" in one
-    )
+    searches = dict.fromkeys(row.steps["search"].get("command", "") for row in rows)
     lines = [
         ", ".join([where.get("gpu", "no GPU"), *known, today()]),
-        f"each search: {'; '.join(searches)}",
-        "",
-        "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval;",
-        "search s: from the start of the command to the confirmed winner.",
-        "back to back: the same two ratios in the mode warm, many calls on the same buffers.",
-        "edges: edge-case sizes at which the winner was verified.",
+        f"each search: {'; '.join(filter(None, searches))}",
+        "Ratios are a library's time over ours, timed in turn on the same buffers, with the ends of a 95 % interval.",
     ]
     if drawn := where.get("drawn"):
         lines.append("{count} problems drawn by seed {seed}, dtypes {dtypes}".format(**drawn))
-    for kind in dict.fromkeys((row.problem.dtype, row.problem.layout) for row in rows):
-        chosen = [row for row in rows if (row.problem.dtype, row.problem.layout) == kind]
-        lines += ["", f"{kind[0]}, layout {kind[1]}", *_raced(chosen)]
-    return "\n".join([*lines, "", *_all(rows)])
+    libraries = [f"{name}, {how}" for how in TIMINGS.values() for name in ("torch.mm", "cuBLASLt")]
+    head = ["problem", "mode", "ours, us", "TFLOP/s", *libraries, "search, s", "edges", "asked", "what won"]
+    return "\n".join([*lines, "", markdown([head, *map(_cells, rows)]), "", *_all(rows)])
 
 
 def _all(rows: Sequence[Row]) -> Iterator[str]:
     """Return what all of them come to, in both timings."""
     for step, timing in TIMINGS.items():
         timed = [row for row in rows if row.reaches(step) is not None]
-        below = [row.problem.key for row in timed if not row.reaches(step)]
         if not timed:
             continue
-        least = timed[0].least(step)
+        below, least = [row.problem.key for row in timed if not row.reaches(step)], timed[0].least(step)
         names = f": {', '.join(below)}" if below else ""
-        yield (
-            f"{timing}: {len(below)} of {len(timed)} intervals against torch.mm wholly below {least:.2f}{names}"
-        )
-        for whole in (True, False):
-            chosen = [row for row in timed if not (whole and row.problem.odd)]
-            said = ", ".join(
-                f"{mean:.3f} to {name}" for name, mean in means(chosen, step, odd=not whole).items()
-            )
-            which = "with whole 16-byte rows" if whole else "in all"
+        yield f"{timing}: {len(below)} of {len(timed)} intervals against torch.mm wholly below {least:.2f}{names}"
+        for odd, which in ((False, "with whole 16-byte rows"), (True, "in all")):
+            found = means(timed, step, odd=odd)
+            said = ", ".join(f"{mean:.3f} to {name}" for name, mean in found.items())
             asked = ""
-            if whole and timed[0].drawn and step == "race":
-                mean = means(chosen, step).get("torch", 0.0)
-                asked = f"; asked {LEAST_DRAWN_MEAN:g}: {_met(mean >= LEAST_DRAWN_MEAN)}"
-            yield f"{timing}: geometric mean of {len(chosen)} {which}: {said}{asked}"
+            if not odd and step == "race":
+                least = LEAST_DRAWN_MEAN if timed[0].drawn else LEAST_MEAN
+                asked = (
+                    f"; asked {least:g}: {'met' if min(found.values(), default=0.0) >= least else 'MISSED'}"
+                )
+            count = sum(odd or not row.problem.odd for row in timed)
+            yield f"{timing}: geometric mean of {count} {which}: {said}{asked}"
 
 
-def _raced(rows: Sequence[Row]) -> Iterator[str]:
-    yield (
-        f"{'m x n x k':20s} {'mode':8s} {'ours us':>9s} {'TFLOP/s':>7s}  {'torch.mm us':>11s} "
-        f"{'ratio':28s} {'cuBLASLt us':>11s} {'ratio':28s} {'back to back us':>15s} {'torch.mm':28s} {'cuBLASLt':28s} "
-        f"{'search s':>8s} {'edges':>5s}  asked"
-    )
-    yield from map(_line, rows)
-    for step, how in (("race", "rested"), ("warm", "back to back")):
-        for name, mean in means(rows, step).items():
-            races = [row.steps[step] for row in rows if not row.problem.odd and row.steps[step]]
-            verdicts = [race["rivals"][name]["verdict"] for race in races if name in race["rivals"]]
-            is_asked = step == "race" and not rows[0].drawn
-            asked = f"; asked {LEAST_MEAN:g}: {_met(mean >= LEAST_MEAN)}" if is_asked else ""
-            counts = {one: verdicts.count(one) for one in ("faster", "same", "ambiguous", "slower")}
-            said = ", ".join(f"{count} {one}" for one, count in counts.items() if count)
-            yield f"geometric mean against {name}, {how}, {len(verdicts)} shapes: {mean:.3f} ({said}){asked}"
-
-
-def _line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     search, race, warm = (row.steps[step] for step in ("search", "race", "warm"))
-    shape = " x ".join(map(str, vars(row.problem.shape).values()))
     missed = [what for what, met in row.asked() if not met]
     asked = "met" if not missed else f"MISSED: {'; '.join(missed)}"
+    values = [f"{name}={value}" for name, value in (search.get("parameters") or {}).items()]
+    won = " ".join([search.get("variant") or "nothing", *values])
     if not row.timed:
-        return f"{shape:20s} {search.get('reason') or race.get('failed') or 'not raced'}  {asked}"
-    ours, libraries = race["ours"], race["rivals"]
-    cells = [
-        f"{libraries[name]['time_ns'] / 1e3:11.2f} {_ratio(libraries[name]):28s}"
-        if name in libraries
-        else f"{'-':>11s} {race['failed'].get(name, '')[:28]:28s}"
-        for name in ("torch", LISTED)
-    ]
+        why = search.get("reason") or race.get("failed") or "not raced"
+        return [row.problem.key, str(why), *6 * [""], "", "", asked, won]
+    ours = race["ours"]
     wrong = "" if ours["verified"] and warm.get("ours", ours)["verified"] else "  NOT VERIFIED"
-    return (
-        f"{shape:20s} {race['mode']:8s} {ours['time_ns'] / 1e3:9.2f} {ours['tflops'] or 0:7.1f}  "
-        f"{cells[0]} {cells[1]} {_back_to_back(warm)} "
-        f"{search['seconds']:8.1f} {search['edges']:5d}  {asked}{wrong}"
-    ).rstrip()
-
-
-def _back_to_back(race: dict[str, Any]) -> str:
-    if not race.get("ours"):
-        return f"{'':15s} {'':28s} {'':28s}"
-    ratios = [_ratio(race["rivals"][name]) if name in race["rivals"] else "" for name in ("torch", LISTED)]
-    return f"{race['ours']['time_ns'] / 1e3:15.2f} {ratios[0]:28s} {ratios[1]:28s}"
-
-
-def _ratio(one: dict[str, Any]) -> str:
-    return f"{one['ratio']:.3f} ({one['ratio_low']:.3f}..{one['ratio_high']:.3f}) {one['verdict']}"
-
-
-def _met(met: bool) -> str:
-    return "met" if met else "MISSED"
-
-
-def configurations(rows: Sequence[Row]) -> str:
-    """List what won."""
-    lines = ["", "What won:"]
-    for row in rows:
-        search = row.steps["search"]
-        values = " ".join(f"{name}={value}" for name, value in (search.get("parameters") or {}).items())
-        lines.append(f"  {row.problem.key:32s} {search.get('variant') or 'nothing'} {values}")
-    return "\n".join(lines)
-
-
-def ablations(notes: Notes, problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Return what `tune ablate --json` said of each winner."""
-    return [notes.get(p, "ablate") for p in problems if notes.has(p, "ablate")]
-
-
-def ablation_text(found: dict[str, Any]) -> str:
-    """Write one for people, the choice whose loss costs most first."""
-    sizes = " x ".join(str(size) for size in found["problem"]["sizes"].values())
-    values = " ".join(f"{name}={value}" for name, value in found["parameters"].items())
-    lines = [
-        f"{sizes} {found['problem']['dtypes']['input']}, {found['mode']}, {found['regime']}: "
-        f"{(found['time_ns'] or 0) / 1e3:.2f} us, noise floor {100 * (found['noise_floor'] or 0):.2g} %",
-        f"{found['variant']} {values}",
+    return [
+        *(row.problem.key, race["mode"], f"{ours['time_ns'] / 1e3:.2f}", f"{ours['tflops'] or 0:.1f}"),
+        *(_ratio(step, name) for step in (race, warm) for name in ("torch", LISTED)),
+        *(f"{search['seconds']:.1f}", str(search["edges"]), asked + wrong, won),
     ]
-    for choice in sorted(found["choices"], key=lambda one: -(one["worth"] or 0)):
-        name = f"{choice['parameter']}={choice['value']}"
-        for one in choice["alternatives"]:
-            said = one["error"] if one["ratio"] is None else f"{_ratio(one)}"
-            besides = "".join(f", with {what}={value}" for what, value in one["besides"].items())
-            besides += " *" if one["unsearched"] else ""
-            lines.append(f"  {name:28s} {one['value']!s:>12s}{besides:28s}  {said}")
-            name = ""
-    return "\n".join(lines)
 
 
-def write_ablations(found: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Write both files of what the choices are worth."""
-    if not found:
-        return
-    head = (
-        f"{found[0]['gpu']}, driver {found[0]['driver']}, {today()}\n\n"
-        "One parameter at a time takes another value: the time with it over the time without, in turn, and the\n"
-        "verdict of the chosen value; * no search tries it. Without a time: why it is not valid with the others.\n\n"
-    )
-    harness.write(folder, "gemm-ablation", list(found), head + "\n\n".join(map(ablation_text, found)))
+def _ratio(race: dict[str, Any], name: str) -> str:
+    if one := race.get("rivals", {}).get(name):
+        return f"{one['ratio']:.3f} ({one['ratio_low']:.3f}..{one['ratio_high']:.3f}) {one['verdict']}"
+    return str(race.get("failed", {}).get(name, "-"))[:28]
 
 
 def report(notes: Notes, out: Path | None) -> str:
     """Write the evidence, if there is a folder for it; gives the table."""
     rows = rows_of(notes, notes.problems())
     where = notes.data["where"] | ({"drawn": notes.data["drawn"]} if notes.data["drawn"] else {})
-    if out:
-        write(rows, where, out)
-        write_ablations(ablations(notes, notes.problems()), out)
-    return table(rows, where)
-
-
-def write(rows: Sequence[Row], where: dict[str, Any], folder: Path) -> None:
-    """Write both files of the evidence."""
-    data = {**where, "problems": [row.to_json() for row in rows]}
+    table_text = table(rows, where)
     name = "gemm-random" if where.get("drawn") else "gemm-shapes"
-    harness.write(folder, name, data, f"{table(rows, where)}\n{configurations(rows)}")
+    harness.write(out, name, {**where, "problems": [row.to_json() for row in rows]}, table_text)
+    if taken_apart := [notes.get(p, "ablate") for p in notes.problems() if notes.has(p, "ablate")]:
+        variants = dict.fromkeys(one["variant"] for one in taken_apart)
+        text = evidence.shown("gemm-ablation", taken_apart, *(partial(ablation, name) for name in variants))
+        harness.write(out, "gemm-ablation", taken_apart, text)
+    return table_text

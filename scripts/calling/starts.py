@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from scripts.calling.bundles import problem_line
@@ -114,8 +113,3 @@ def _python(text: str, folder: Path) -> str:
     """Return what a program prints in a fresh process with a folder on its path."""
     text = f"import sys; sys.path.insert(0, {str(folder)!r})\n{text}"
     return output_of([sys.executable, "-c", text], deadline_s=300).splitlines()[-1]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Return a median with the least and the largest."""
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

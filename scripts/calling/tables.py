@@ -1,12 +1,10 @@
-"""What was measured, for people, and what is asked of it."""
+"""What is asked of calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
-
-from scripts.calling.starts import spread
 
 MOST_RATIO = 1.005
 MOST_MS = {"imports": {"bundle": 120.0}, "cold": {"C++": 50.0, "Python": 50.0}}
@@ -61,42 +59,3 @@ def host(data: Mapping[str, Any]) -> dict[str, float]:
     measured = data.get("host", {})
     numbers = {name: value for name, value in measured.items() if isinstance(value, float)}
     return ({"C++": median(measured["C++"])} if measured else {}) | numbers
-
-
-def table(data: Mapping[str, Any]) -> str:
-    """Write all that was measured."""
-    where = data["where"]
-    lines = [f"{where['gpu']}, driver {where['driver']}, NVRTC {where['nvrtc']}, {data.get('day', '')}", ""]
-    if "size" in data:
-        size = data["size"]
-        lines.append(
-            f"a bundle of {size['winners']} winners: {size['bytes']} bytes, cubins {size['cubin_bytes']}"
-        )
-    for step, what in (("imports", "import, ms"), ("cold", "loading a bundle cold, ms")):
-        for name, values in data.get(step, {}).items():
-            lines.append(f"{what}: {name} {spread(values)}")
-    for name, value in host(data).items():
-        lines.append(f"host time of a warm call, us: {name} {value:.2f}")
-    if data["races"]:
-        lines += [
-            "",
-            "Times over the tuner's own launch of the same cubin, in turn in CUDA graphs; noise: that launch's own.",
-        ]
-        lines += [_line(name, row) for name, row in sorted(data["races"].items())]
-        for way, ratio in overall(data).items():
-            lines.append(f"{way}: median of {len(data['races'])} {ratio:.4f}")
-    for name, result in data["sanitized"].items():
-        said = "clean" if result["clean"] else "NOT CLEAN"
-        lines.append(f"{name}: {result['configurations']} configurations, {said}")
-    return "\n".join(lines)
-
-
-def _line(name: str, row: Mapping[str, Any]) -> str:
-    if row.get("error"):
-        return f"{name:60s} {row['error']}"
-    ratios = [
-        f"{way} {one['median']:.4f} ({one['low']:.4f}..{one['high']:.4f}) {one['verdict']}"
-        for way, one in row["ratios"].items()
-    ]
-    time_us = row["times_ns"]["tuner"] / 1e3
-    return f"{name:60s} {row['mode']:8s} {time_us:10.2f} us, noise {row['noise']:.4f}: {'; '.join(ratios)}"

@@ -29,16 +29,15 @@ def host() -> str:
     """Return what calls, imports and loading cost the host."""
     data: Mapping[str, Any] = load("calls")
     rows: Rows = [["", "median", "least", "largest"]]
-    for name, values in data["imports"].items():
-        rows.append([f"import, {name}", *_spread(values, "ms")])
-    for name, values in data["cold"].items():
-        rows.append([f"a bundle loaded, and its first plan prepared, {name}", *_spread(values, "ms")])
+    for step, what in (("imports", "import"), ("cold", "a bundle loaded, and its first plan prepared")):
+        for name, values in data.get(step, {}).items():
+            rows.append([f"{what}, {name}", *_spread(values, "ms")])
     rows.append(["a warm call, C++", *_spread(data["host"]["C++"], "us")])
     for name, value in data["host"].items():
         if isinstance(value, float):
             rows.append([f"a warm call, {name}", f"{value:.2f} us", "", ""])
-    size = data["size"]
-    rows.append([f"a bundle of {size['winners']} products", f"{size['bytes'] / 1e6:.2f} MB", "", ""])
+    if size := data.get("size"):
+        rows.append([f"a bundle of {size['winners']} products", f"{size['bytes'] / 1e6:.2f} MB", "", ""])
     return table(rows)
 
 

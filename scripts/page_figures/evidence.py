@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,22 @@ FOLDER = ROOT / "results" / "evidence"
 Rows = list[list[str]]
 
 
+MEASURED: dict[str, Any] = {}
+"""By name what was measured just now, in place of the evidence."""
+
+
 def load(name: str) -> Any:
     """Return a JSON file of the evidence."""
-    return json.loads(text(f"{name}.json"))
+    return MEASURED[name] if name in MEASURED else json.loads(text(f"{name}.json"))
+
+
+def shown(name: str, data: Any, *figures: Callable[[], str]) -> str:
+    """Return the pages' figures of new data, which a script prints."""
+    MEASURED[name] = data
+    try:
+        return "\n\n".join(figure() for figure in figures)
+    finally:
+        del MEASURED[name]
 
 
 def text(name: str) -> str:

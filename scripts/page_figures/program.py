@@ -41,7 +41,7 @@ def products() -> str:
 
 
 def operators() -> str:
-    """Return what a warm call of torch's operators costs the host, and what was checked of them."""
+    """Return what a warm call of torch's operators costs the host."""
     data = load("torch-ops")
     done = {key: row for key, row in data["rows"].items() if "error" not in row}
     hosts = {key.removeprefix("host "): row["us"] for key, row in done.items() if key.startswith("host ")}
@@ -51,12 +51,8 @@ def operators() -> str:
         rows.append([f"`{re.sub(r' b?float.*', '', key)}`", *(f"{row[name]:.1f}" for name in names)])
     in_place = next(row for key, row in hosts.items() if key.startswith("saxpy "))
     ours, torchs = (f"{in_place[name]:.1f}" for name in ("op.torch().in_place", "torch, in place"))
-    opchecks, compiled, graphs = (
-        sum(key.startswith(f"{step} ") for key in done) for step in ("opcheck", "compiled", "graphs")
-    )
     where = data["where"]
     return f"""{table(rows)}
 
-{where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. Passed: `opcheck` of {opchecks} operators and dtypes,
-{compiled} compilations with `fullgraph`, {graphs} graphs whose results are eager's bit by bit. `saxpy.in_place` takes
-the host {ours} us, `torch.add` with `out=` {torchs}."""
+{where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. `saxpy.in_place` takes the host {ours} us,
+`torch.add` with `out=` {torchs}."""
