@@ -1,7 +1,6 @@
 """Winners as functions, measured on the GPU of this machine:
 
     scripts/run python scripts/calls.py --out results/evidence
-    scripts/run python scripts/calls.py --steps sanitize --compute-sanitizer /usr/local/cuda/bin/compute-sanitizer
 
 Bundles of the winners of products (``results/evidence``), of the other built-in kernels and of
 the examples are made as a user makes them. Then:
@@ -14,11 +13,10 @@ the examples are made as a user makes them. Then:
 | host | the host's time of a warm call in C++ and Python, beside torch's |
 | races | the tuner's own launch of each winner in turn with the bundle's in C++ and Python: in CUDA graphs, as it was \
 tuned and with warm caches, outputs verified; what is slower is timed once more |
-| sanitize | each configuration twice at a small problem in C++, under Compute Sanitizer |
 
 What was measured is kept in ``--work`` (``calls.json``), and not measured again: the script ends after ``--seconds``,
 and can be started again, on another machine with a copy of that file. Exit status 1 if something could not be measured,
-or misses what is asked of it.
+is wrong, or is slower than the tuner's own launch.
 """
 
 from __future__ import annotations
@@ -35,29 +33,22 @@ from typing import Any
 
 from scripts import harness
 from scripts.calling.bundles import folder_bytes, write_bundles
-from scripts.calling.cases import Case, cases, small
+from scripts.calling.cases import Case, cases
 from scripts.calling.launcher import build, compilers
 from scripts.calling.races import Races, first_gpu
-from scripts.calling.starts import cold_ms, cpp_rows, host_us, import_ms
-from scripts.calling.tables import misses
+from scripts.calling.starts import cold_ms, host_us, import_ms
 from scripts.harness import ROOT, listed, say, today
 from scripts.page_figures import calls, evidence
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
-from tuner.inspect.tools.nvidia import SANITIZER, find
 
-STEPS = ("size", "imports", "cold", "host", "races", "sanitize")
+STEPS = ("size", "imports", "cold", "host", "races")
 TEN = 10
 TIMES = 15
 """Fresh processes of each kind."""
 SHORT = ("gemm", {"m": 512, "n": 512, "k": 512})
 """The product whose calls cost the GPU least, so that it keeps up with the host."""
-TOOLS = {
-    "memcheck": ["--tool", "memcheck", "--leak-check", "no"],
-    "racecheck": ["--tool", "racecheck"],
-    "initcheck": ["--tool", "initcheck"],
-}
 LINE = "row: "
 """Begins a line of a child's output that is a result."""
 
@@ -78,7 +69,7 @@ class Study(harness.Study):
     """Does the steps, as far as the time goes."""
 
     def __init__(self, given: argparse.Namespace, gpu: Gpu) -> None:
-        super().__init__(given.work / "calls.json", given.seconds, where={}, races={}, sanitized={})
+        super().__init__(given.work / "calls.json", given.seconds, where={}, races={})
         self._given, self._gpu = given, gpu
         self._work = given.work.absolute()
         every = cases(gpu)
@@ -210,35 +201,6 @@ class Study(harness.Study):
         words = ["--only", ",".join(given.only), "--work", str(given.work)]
         return [*words, "--rounds", str(given.rounds), "--seed", str(given.seed)]
 
-    def _sanitize(self) -> None:
-        chosen = small(self.cases, self._gpu)
-        bundles = write_bundles(chosen, self._gpu, self._work / "small")
-        program, done = self._program(), self.data["sanitized"]
-        for tool in self._given.tools:
-            for name, bundle in bundles.items():
-                key = f"{tool} {name}"
-                if not self.has_time() or done.get(key, {}).get("clean"):
-                    continue
-                of = [case for case in chosen if case.kernel.name == name]
-                command = [] if tool == "none" else self._tool(tool)
-                done[key] = self._sanitized(bundle, of, program, command)
-                self.keep(sanitized=done)
-                say(f"{key}: {done[key]}")
-
-    def _tool(self, name: str) -> list[str]:
-        return [str(find(SANITIZER, self._given.compute_sanitizer)), *TOOLS[name], "--error-exitcode", "9"]
-
-    def _sanitized(
-        self, bundle: Path, of: Sequence[Case], program: Path, command: Sequence[str]
-    ) -> dict[str, Any]:
-        began = time.monotonic()
-        left_s = max(30.0, self.left_s)
-        try:
-            rows = cpp_rows(bundle, of, program, command, ["once"], min(left_s, 600.0))
-            return {"configurations": len(rows), "clean": True, "seconds": time.monotonic() - began}
-        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
-            return {"configurations": len(of), "clean": False, "error": str(error)[-1500:]}
-
 
 def _timed(row: Mapping[str, Any], case: Case) -> bool:
     return "ratios" in row and row["configuration"] == str(case.configuration)  # else it is another winner's
@@ -249,16 +211,27 @@ def _short_row(row: Mapping[str, Any]) -> str:
     return f"{row['mode']}, {row['times_ns']['tuner'] / 1e3:.2f} us, {ratios}"
 
 
+def misses(races: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what failed, is wrong, or is slower than the tuner's own launch beyond its noise, a line each."""
+    for name, row in sorted(races.items()):
+        if row.get("error"):
+            yield f"{name}: {row['error']}"
+            continue
+        if not row["verified"]:
+            yield f"{name}: a wrong output"
+        for way, ratio in row["ratios"].items():
+            if ratio["verdict"] == "slower" and not way.startswith("tuner"):  # whose own loads say the noise
+                yield f"{name}: {way} takes {ratio['median']:.4f} of the tuner's own launch, beyond its noise"
+
+
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    options = harness.study_parser(__doc__, STEPS, "calls", ",".join(STEPS[:-1]))
+    options = harness.study_parser(__doc__, STEPS, "calls")
     options.set_defaults(seconds=540.0)
     add = options.add_argument
     add("--only", type=listed(), default="", help="Only problems with one of these: 'gemm 512x512x512'.")
     add("--modes", type=listed(), default="own,warm", help="own: as the tuner times it; warm.")
     add("--rounds", type=int, default=12)
     add("--seed", type=int, default=0, help="Of the inputs and the order.")
-    add("--tools", type=listed(), default=",".join(TOOLS), help="Of Compute Sanitizer; none runs without.")
-    add("--compute-sanitizer", type=Path, help="Its path.")
     add("--child", default="", help=argparse.SUPPRESS)
     return options.parse_args(words)
 
@@ -281,7 +254,7 @@ def main(words: Sequence[str] | None = None) -> int:
     text = evidence.shown("calls", study.data, *figures)
     print(text)
     harness.write(given.out, "calls", study.data, text)
-    wrong = [*study.failures, *misses(study.data)]
+    wrong = [*study.failures, *misses(study.data["races"])]
     print(*wrong, sep="\n", file=sys.stderr)
     return int(bool(wrong))
 

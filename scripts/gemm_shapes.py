@@ -7,7 +7,7 @@
 For each shape, dtype and layout: `tune gemm --trials 200 --time 20` in a new database, with the seconds that
 it took; then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list
 (``scripts/rivals/cublaslt.py``), on the same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or
-rotating, and then warm, back to back on the same buffers; rested. What is asked of the figures stands beside them.
+rotating, and then warm, back to back on the same buffers; rested.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
 stopped, and started with ``--seconds`` for one piece after the other, also on another machine with the same card: what

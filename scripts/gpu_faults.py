@@ -92,14 +92,7 @@ class Bench:
 
 def spread(values: Sequence[float], unit: str = "s", digits: int = 2) -> str:
     """Return the median, the 95th percentile and the largest of some values."""
-    figures = (statistics.median(values), p95(values), max(values))
-    return ", ".join(
-        f"{n} {v:.{digits}f} {unit}" for n, v in zip(("p50", "p95", "max"), figures, strict=True)
-    )
-
-
-def p95(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
+    return ", ".join(f"{name} {value:.{digits}f} {unit}" for name, value in harness.quantiles(values).items())
 
 
 def correct_ones(bench: Bench, count: int) -> list[Configuration]:
@@ -133,7 +126,7 @@ def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
         bench.verdict("new processes", again == count, f"{again} of {count}"),
         bench.verdict(
             "fault to the next candidate's result",
-            p95(waits) <= RESPAWN_P95_S,
+            harness.quantiles(waits)["p95"] <= RESPAWN_P95_S,
             f"{spread(waits)} (allowed: p95 {RESPAWN_P95_S:g} s)",
         ),
     ]

@@ -192,10 +192,10 @@ def today() -> str:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """Return the versions of packages of :data:`PACKAGES` that are installed: of some, or of all."""
+    """Return the versions of packages that are installed: of some, or of all of :data:`PACKAGES`."""
     found: dict[str, str] = {}
     for name in names or PACKAGES:
-        for package in PACKAGES[name]:
+        for package in PACKAGES.get(name, (name,)):
             try:
                 found.setdefault(name, version(package))
             except PackageNotFoundError:

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +25,6 @@ from scripts.hostile_input import databases, files, readers, runner
 from scripts.hostile_input.beside import NAME
 
 COMMANDS_OF_A_DATABASE = 3
-HEADERS_COMPILED = 0.25
-"""Of the headers that were written."""
 Record = dict[str, Any]
 RECORDS = "records.jsonl"
 
@@ -144,10 +141,6 @@ def _case(kind: str, number: int, seed: str, folder: Path, streams: Path, start:
         if unsettled:
             command = replace(command, makes=(*command.makes, NAME))
         ended = runner.run_and_check(command, folder, streams)
-        if (number % round(1 / HEADERS_COMPILED)) == 0 and (compiler := readers.compiled(folder)):
-            done = subprocess.run(compiler, capture_output=True, check=False)
-            if done.returncode:
-                ended.problems.append(f"header: {done.stderr.decode(errors='replace')[:200]}")
         yield {
             "case": case,
             "what": what,
@@ -159,7 +152,6 @@ def _case(kind: str, number: int, seed: str, folder: Path, streams: Path, start:
             "rss_mib": ended.rss_bytes >> 20,
             "child_rss_mib": ended.child_rss_bytes >> 20,
             "compiles": command.compiles,
-            "header": (folder / "out.hpp").exists(),
             "error": ended.err.decode(errors="replace").strip().rpartition("\n")[2][:300],
             "problems": ended.problems,
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
+from scripts.page_figures import evidence
 from tuner.children.compilation import RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import CubinCache
@@ -48,13 +49,13 @@ def no_deadline(seconds: float) -> None:
 class Lab:
     """The first GPU; a context that closes it at the end."""
 
-    def __init__(self, deadline: Callable[[float], None] = no_deadline) -> None:
+    def __init__(self, deadline: Callable[[float], None] = no_deadline, jobs: int | None = 2) -> None:
         self.context = Context(0)
         self.gpu = self.context.describe()
         self.timer = Timer(self.context, Clocks(self.gpu.uuid))
         self.cache = CubinCache(paths.cubins())
         self.helpers = Helpers(self.context, self.gpu.arch, self.cache)
-        self.pool = CompilePool(2, paths.cubins())
+        self.pool = CompilePool(jobs, paths.cubins())
         self._deadline = deadline
 
     def __enter__(self) -> Lab:
@@ -136,8 +137,11 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     return options
 
 
-def keep(out: Path | None, gpu: Gpu | None, **data: Any) -> None:
-    """Write the figures, with the GPU that they are of."""
+def keep(out: Path | None, gpu: Gpu | None, page: Callable[[], str] | None = None, **data: Any) -> None:
+    """Write the figures, with the GPU that they are of; print them as a page has them."""
+    data = ({"gpu": gpu.name, "driver": gpu.driver} if gpu else {}) | data
+    if page:
+        print(evidence.shown(page.__name__, data, page))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        harness.write_json(out, ({"gpu": gpu.name, "driver": gpu.driver} if gpu else {}) | data)
+        harness.write_json(out, data)

@@ -19,13 +19,12 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from scripts import harness
-from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import CubinCache
+from scripts.lab import Lab
 from tuner.cli.filters import problem_filter
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.database.database import Database
-from tuner.gpu.buffers import Helpers, ProblemData
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.driver import Context, Graph
 from tuner.gpu.verify import Verifier
@@ -58,16 +57,16 @@ def run_once(context: Context, data: ProblemData, loaded: Loaded) -> None:
         graph.close()
 
 
-def differing(context: Context, helpers: Helpers, sm_count: int, unit: Unit, calls: int, seed: int) -> str:
+def differing(lab: Lab, unit: Unit, calls: int, seed: int) -> str:
     """Run one winner so many times; gives what is wrong, empty for nothing."""
-    with closing(ProblemData(helpers, unit.setup.tensors, seed, 0, sm_count)) as data:
+    with closing(ProblemData(lab.helpers, unit.setup.tensors, seed, 0, lab.gpu.sm_count)) as data:
         verifier = Verifier(data, unit.setup.reference)
         data.seal()
         with closing(load(data, unit.candidate)) as loaded:
             check(cu.cuCtxSynchronize())  # what fills the scratch runs on another stream
             first: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
             for call in range(calls):
-                run_once(context, data, loaded)
+                run_once(lab.context, data, loaded)
                 if damage := data.damage():
                     return f"the kernel {damage}"
                 if not first:
@@ -94,22 +93,15 @@ def main() -> None:
     add("--seed", type=int, default=0, help="Of the inputs.")
     add("--json", action="store_true")
     given = options.parse_args()
-    cache = paths.cache() / "cubins"
-    context = Context(0)
-    gpu = context.describe()
-    kernel = load_kernel(given.kernel)
+    lab, kernel = Lab(jobs=None), load_kernel(given.kernel)
     with Database.open(given.db, write=False) as database:
         fits = problem_filter(given.dtype, given.option)
-        winners = [one for one in stored_winners(database, gpu, kernel).rows if fits(one.run.problem)]
+        winners = [one for one in stored_winners(database, lab.gpu, kernel).rows if fits(one.run.problem)]
     cases = [Case(stored.run.problem, stored.winner.configuration) for stored in winners]
-    helpers = Helpers(context, gpu.arch, CubinCache(cache))
     rows = []
-    with closing(CompilePool(None, cache)) as pool:
-        units, left_out = compile_cases(kernel, gpu, pool, cases, kernel.problem())
-    errors = {
-        case.number: differing(context, helpers, gpu.sm_count, case, given.calls, given.seed)
-        for case in units
-    }
+    with lab:
+        units, left_out = compile_cases(kernel, lab.gpu, lab.pool, cases, kernel.problem())
+    errors = {case.number: differing(lab, case, given.calls, given.seed) for case in units}
     reasons = {cases.index(case): reason for case, reason in left_out}
     for number, case in enumerate(cases):
         error = errors.get(number, reasons.get(number, ""))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from scripts.shape_notes import Problem as Product
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
-from tuner.kernel.edge_sizes import edge_case_problems
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.spec import KernelSpec
@@ -27,8 +25,6 @@ TAUGHT_AT = {
 }
 """Of the teaching kernels' problems: short and long ones."""
 DEFAULT = "the default configuration"
-SMALL = 1 << 18
-"""Product of the sizes of a problem for Compute Sanitizer, roughly."""
 
 
 @dataclass(frozen=True)
@@ -106,22 +102,3 @@ def of_today(kernel: KernelSpec, variant: str, values: dict[str, Any]) -> Config
     if known is None or not values.keys() <= known.parameters.keys():
         return None
     return Configuration.of(variant, {**known.defaults, **values})
-
-
-def small(every: Iterable[Case], gpu: Gpu) -> list[Case]:
-    """Return each configuration once, at a small problem of its own: Compute Sanitizer makes them slow."""
-    chosen: dict[str, Case] = {}
-    taken: set[tuple[str, str]] = set()
-    for case in every:
-        kernel = case.kernel
-
-        def fits(problem: Problem, one: Configuration, kernel: KernelSpec = kernel) -> bool:
-            return not invalid_reason(kernel, problem, gpu, one)
-
-        problems = edge_case_problems(case.problem, case.configuration, fits)
-        key = " ".join([kernel.name, *map(str, case.problem.options.values()), case.configuration.key])
-        for problem in sorted(problems, key=lambda one: abs(math.prod(one.sizes.values()) - SMALL)):
-            if key not in chosen and (kernel.name, problem.key) not in taken:
-                taken.add((kernel.name, problem.key))
-                chosen[key] = Case(kernel, problem, case.configuration, case.source)
-    return list(chosen.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,41 +55,24 @@ def cold_ms(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, li
     )
     found: dict[str, list[float]] = {"C++": [], "Python": []}
     for turn in range(times + 1):
-        ours = cpp_rows(bundle, [case], measure)[0]["cold_ms"]
+        ours = cpp_row(bundle, case, measure)["cold_ms"]
         if turn:  # the first finds the files on the disk
             found["C++"].append(ours)
             found["Python"].append(float(_python(text, bundle.parent)))
     return found
 
 
-def cpp_rows(
-    bundle: Path,
-    cases: Sequence[Case],
-    measure: Path,
-    under: Sequence[str] = (),
-    more: Sequence[str] = (),
-    deadline_s: float = 300.0,
-) -> list[dict[str, Any]]:
-    """Return what ``measure.cpp`` prints for some problems.
-
-    Args:
-        bundle: a folder.
-        cases: problems.
-        measure: the program.
-        under: a tool that runs it, with its options.
-        more: further arguments of the program.
-        deadline_s: seconds that it may take.
+def cpp_row(bundle: Path, case: Case, measure: Path) -> dict[str, Any]:
+    """Return what ``measure.cpp`` prints for a problem.
 
     Raises:
         RuntimeError: it ends with an error.
     """
     problems = bundle.with_suffix(".problems")
-    problems.write_text("".join(f"{problem_line(case)}\n" for case in cases))
-    command = [*under, str(measure), str(bundle), str(problems), *more]
-    said = output_of(command, deadline_s=deadline_s)
-    if under and "SUMMARY: 0 " not in said:  # a sanitizer that does not fit the driver looks at nothing
-        raise RuntimeError(f"{under[0]} says nothing of what it saw: {said[-1000:]}")
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    problems.write_text(f"{problem_line(case)}\n")
+    said = output_of([str(measure), str(bundle), str(problems)], deadline_s=300.0)
+    row: dict[str, Any] = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    return row
 
 
 def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, Any]:
@@ -99,7 +81,7 @@ def host_us(bundle: Path, case: Case, measure: Path, times: int) -> dict[str, An
     Python's are medians of batches in turn, in one process; C++'s of as many processes.
     """
     found: dict[str, Any] = {"problem": case.key}
-    rows = [cpp_rows(bundle, [case], measure)[0] for _ in range(times)]
+    rows = [cpp_row(bundle, case, measure) for _ in range(times)]
     found["launches"] = rows[0]["launches"]
     found["C++"] = [row["host_us"] for row in rows]
     parts = (case.problem.sizes, case.problem.dtypes, case.problem.options)

@@ -17,7 +17,6 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,11 @@ def main() -> None:
     rows = []
     for n, answer in ((1 << 16, True), *CASES):
         ours = _seconds(_ours, n, answer)
-        rows.append(
-            {
-                "n": n,
-                "answer": answer,
-                "ours": ours,
-                "kernel_tuner": _seconds(_theirs(tune_kernel), n, answer),
-            }
-        )
+        theirs = _seconds(_theirs(tune_kernel), n, answer)
+        rows.append({"n": n, "answer": answer, "ours": ours, "kernel_tuner": theirs})
         print(json.dumps(rows[-1]), flush=True)
     if given.out:
-        versions = {name: version(name) for name in ("kernel_tuner", "cuda-python", "numpy")}
+        versions = harness.versions("kernel_tuner", "cuda-python", "numpy")
         about = {"date": harness.today(), "cores": len(os.sched_getaffinity(0)), "cpu": platform.processor()}
         harness.write_json(given.out, {**about, "versions": versions, "rows": rows[1:]})
 

@@ -82,7 +82,7 @@ def main() -> None:
             harness.say(f"{name:20} {side:6} {shown(one)}")
             if given.out:
                 data = {"most": given.most, "machine": machine(), "examples": found}
-                given.out.write_text(json.dumps(data, indent=1) + "\n")
+                harness.write_json(given.out, data)
 
 
 def shown(one: Mapping[str, Any]) -> str:
@@ -110,36 +110,18 @@ def run_apart(name: str, side: str, folder: Path, most: int) -> dict[str, Any]:
             text = re.sub(old, new, text, flags=re.MULTILINE)
         script.write_text(text)
         changed = sum(a != b for a, b in zip(before.splitlines(), text.splitlines(), strict=True))
-        command = [
-            sys.executable,
-            __file__,
-            str(folder),
-            "--most",
-            str(most),
-            "--run",
-            side,
-            str(script),
-            str(result),
-        ]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(harness.ROOT), *filter(None, sys.path)]),
-        }
-        began = time.monotonic()
+        command = [sys.executable, __file__, str(folder), "--most", str(most)]
+        path = os.pathsep.join([str(harness.ROOT), *filter(None, sys.path)])
+        began, ended = time.monotonic(), "done"
         try:
             done = subprocess.run(
-                command,
-                cwd=here,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LIMIT_S,
-            )
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            ended = (
-                "done" if not done.returncode else lines[-1] if lines else f"exit status {done.returncode}"
-            )
+                [*command, "--run", side, str(script), str(result)], cwd=here, capture_output=True, text=True,
+                env={**os.environ, "PYTHONPATH": path}, check=False, timeout=LIMIT_S,
+            )  # fmt: skip
+            if done.returncode:
+                ended = [f"exit status {done.returncode}", *(done.stdout + done.stderr).strip().splitlines()][
+                    -1
+                ]
         except subprocess.TimeoutExpired:
             ended = f"stopped after {LIMIT_S:g} s"
         calls = json.loads(result.read_text()) if result.is_file() else []
@@ -246,18 +228,10 @@ def page_locking() -> ModuleType:
 
 
 def machine() -> dict[str, Any]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    said: dict[str, Any] = {"date": time.strftime("%Y-%m-%d")}
-    for name in ("kernel-tune", "kernel_tuner", "cuda-bindings", "numpy"):
-        try:
-            said[name] = version(name)
-        except PackageNotFoundError:
-            said[name] = None
+    names = ("kernel-tune", "kernel_tuner", "cuda-bindings", "numpy")
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    if shutil.which(query[0]):
-        said["gpu"] = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-    return said
+    gpu = {"gpu": harness.output_of(query).strip()} if shutil.which(query[0]) else {}
+    return {"date": harness.today(), **harness.versions(*names), **gpu}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def compared(
         "tune": {"seconds": tuned_s, "trials": trials},
         "triton": {"seconds": float(first[0]), "configurations": int(first[1]), "best": first[2].strip()},
         **({"helion": helion} if helion else {}),
-        "versions": {name: version(name) for name in ("triton", "torch", "helion") if importlib.util.find_spec(name)},
+        "versions": harness.versions("triton", "torch", "helion"),
         "date": harness.today(),
         "bench": bench,
     }  # fmt: skip
@@ -144,16 +143,8 @@ def main() -> int:
             left += 1
             continue
         one = results[-1]
-        print(
-            json.dumps(
-                {
-                    key: one[key]
-                    for key in ("kernel", "sizes", "dtype", "tune", "triton", "helion")
-                    if key in one
-                }
-            ),
-            flush=True,
-        )
+        shown = ("kernel", "sizes", "dtype", "tune", "triton", "helion")
+        print(json.dumps({key: one[key] for key in shown if key in one}), flush=True)
         if arguments.out:
             harness.write_json(arguments.out, results)
     return int(left > 0)

@@ -2,7 +2,6 @@
 //     g++ -std=c++17 -O2 -I BUNDLE/include -I CUDA/include -o measure measure.cpp -ldl -pthread
 //     ./measure BUNDLE PROBLEMS
 // A line of PROBLEMS has sizes, dtypes and options, with tabs between: "m=4096;n=4096;k=4096\tinput=bfloat16\tlayout=nt".
-// With a third argument, "once", each plan runs twice on inputs of zeros, for tools that watch it; nothing is timed.
 //   kernel_us  a run in a CUDA graph of 20, by events, with warm caches: the median of 21 graphs
 //   host_us    host time of one warm call of run() in a stream: the median of 50 batches of 100
 //   cold_ms    open, plan and prepare, with a context there (of the first problem; of others without open)
@@ -65,8 +64,7 @@ static kt::Problem problem_of(const std::string& line) {
 }
 
 int main(int count, char** arguments) {
-    if (count < 3) return std::fprintf(stderr, "usage: measure BUNDLE PROBLEMS [once]\n"), 2;
-    const bool once = count > 3;
+    if (count < 3) return std::fprintf(stderr, "usage: measure BUNDLE PROBLEMS\n"), 2;
     const Cuda cuda;
     if (!cuda.library) return std::fprintf(stderr, "there is no driver\n"), 1;
     CUcontext context = nullptr;
@@ -94,9 +92,7 @@ int main(int count, char** arguments) {
             const std::size_t bytes = i < plan.tensors().size() ? plan.tensors()[i].bytes : plan.workspace_bytes();
             if (!bytes) continue;
             check(cuda.cuMemAlloc(&memory[i], bytes));
-            // A tool shall see an output or a workspace that is read before it is written.
-            const bool given = i < plan.tensors().size() && plan.tensors()[i].role != "output";
-            if (given || !once) check(cuda.cuMemsetD8Async(memory[i], 0, bytes, stream));
+            check(cuda.cuMemsetD8Async(memory[i], 0, bytes, stream));
         }
         check(cuda.cuStreamSynchronize(stream));
         tensors.assign(memory.begin(), memory.end() - 1);
@@ -107,18 +103,12 @@ int main(int count, char** arguments) {
         cold_us += elapsed_us(loading);
         const auto run = [&] { check(plan.run(tensors.data(), tensors.size(), workspace, stream)); };
 
-        for (int i = 0; i < (once ? 2 : 3); ++i) run();
+        for (int i = 0; i < 3; ++i) run();
         check(cuda.cuStreamSynchronize(stream));
         const auto free_all = [&] {
             for (CUdeviceptr one : memory)
                 if (one) check(cuda.cuMemFree(one));
         };
-        if (once) {
-            std::printf("{\"configuration\":\"%s\",\"match\":%d,\"launches\":%zu}\n", plan.configuration().c_str(),
-                        static_cast<int>(plan.match()), plan.launches());
-            free_all();
-            continue;
-        }
         std::vector<double> host, kernel;
         for (int batch = 0; batch < 50; ++batch) {
             const Clock::time_point from = Clock::now();

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 
 from scripts.hostile_input.beside import NAME
 from scripts.hostile_input.runner import Command
@@ -110,10 +109,3 @@ def commands(seed: str, number: int, count: int) -> list[Command]:
         database = [] if "--db" in arguments else ["--db", NAME]
         found.append(Command.noted(kind, (*arguments, *database), " ".join(notes)))
     return found
-
-
-def compiled(folder: Path) -> list[str]:
-    """Return the compiler's command line for a header that was written, if one was."""
-    header = folder / "out.hpp"
-    words = ["g++", "-std=c++17", "-fsyntax-only", "-Wall", "-Werror", "-x", "c++", str(header)]
-    return words if header.exists() else []

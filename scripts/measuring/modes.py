@@ -10,13 +10,16 @@ flush. ``cold behind real buffers`` is an event pair around one call, behind cal
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from scripts.lab import PLAIN, Lab, keep, parser, time_of, vector_add
+from scripts.page_figures import measuring
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Fixed, Loaded
 from tuner.gpu.driver import Graph
 from tuner.gpu.problem import ProblemSession
@@ -33,15 +36,11 @@ def main() -> None:
     with Lab() as lab:
         rows = [_row(lab, exponent) for exponent in EXPONENTS]
         empty = _empty(lab)
-    names = list(rows[0]["us"])
-    print("   n  " + "".join(f"{name:>26}" for name in names))
-    for row in rows:
-        print(f"2^{row['exponent']:<4}" + "".join(f"{row['us'][name]:>26.3f}" for name in names))
     print(
         f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in a "
         f"batch; two events with nothing between them: {empty['two events alone']:.3f}"
     )
-    keep(arguments.out, lab.gpu, rows=rows, empty_us=empty)
+    keep(arguments.out, lab.gpu, measuring.modes, rows=rows, empty_us=empty)
 
 
 def _row(lab: Lab, exponent: int) -> dict[str, Any]:
@@ -79,10 +78,6 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
 
 
 def _with_copies(lab: Lab, session: ProblemSession, copies: int) -> ProblemSession:
-    from dataclasses import replace
-
-    from tuner.gpu.buffers import ProblemData
-
     data = ProblemData(lab.helpers, session.data.tensors, 1, lab.gpu.l2_bytes, lab.gpu.sm_count, copies)
     return replace(session, data=data, batch=Batch(copies, copies))
 

@@ -33,16 +33,7 @@ MODES = {
     "cold behind a memset": ("one call behind a memset", RED, "D", "dashed"),
     "no flush": ("one call, no flush", GREY, "v", "dotted"),
 }
-"""What each is called, its colour, marker and line; the tuner's own modes have the colours of ``TOOLS``."""
-TOOLS = {
-    "cold": ("tuner: cold", SKY),
-    "warm": ("tuner: warm", PINK),
-    "sustained": ("tuner: rotating, sustained", GREEN),
-    "do_bench": ("Triton: do_bench", RED),
-    "do_bench_cudagraph": ("Triton: do_bench_cudagraph", ORANGE),
-    "ncu cold": ("Nsight Compute, caches flushed", BLACK),
-    "ncu warm": ("Nsight Compute, caches left alone", GREY),
-}
+"""What each is called, its colour, marker and line."""
 REGIMES = {
     "naive": ("events on a stream, no rest", RED, "D"),
     "sustained": ("tuner: cold, sustained", GREEN, "s"),
@@ -67,7 +58,7 @@ def main() -> None:
     add("images", type=Path, help="Folder of the figures.")
     given = options.parse_args()
     drawings: dict[str, Callable[[Any, Path], None]] = {
-        "modes": modes, "twins": twins, "spread": spread, "tools": tools, "ten-runs": ten_runs
+        "modes": modes, "twins": twins, "spread": spread
     }  # fmt: skip
     given.images.mkdir(parents=True, exist_ok=True)
     for name, draw in drawings.items():
@@ -175,86 +166,6 @@ def spread(data: Any, image: Path) -> None:
         axes.legend(frameon=False, loc="upper left")
 
 
-def tools(data: Any, image: Path) -> None:
-    """Draw the times of a call by other tools, against the tuner's rotating mode."""
-    calls: Mapping[str, Mapping[str, float]] = data["us"]
-    kinds = list(dict.fromkeys(call.split()[0] for call in calls))
-    names = [name for name in TOOLS if any(name in times for times in calls.values())]
-    ratios = {
-        (call, name): times[name] / times["rotating"]
-        for call, times in calls.items()
-        for name in names
-        if name in times
-    }
-    width = 0.92 / len(names)
-    with sheet(image, 3.6 * len(kinds), rows=len(kinds), grid="y") as panels:
-        for axes, kind in zip(panels, kinds, strict=True):
-            own = [call for call in calls if call.split()[0] == kind]
-            logarithmic(axes, min(ratios.values()) / 1.15, max(ratios.values()) * 1.15)
-            for number, name in enumerate(names):
-                said, colour = TOOLS[name]
-                bars = [
-                    (group, ratios[call, name]) for group, call in enumerate(own) if (call, name) in ratios
-                ]
-                centres = [group + (number - (len(names) - 1) / 2) * width for group, _ in bars]
-                heights = [ratio - 1 for _, ratio in bars]
-                axes.bar(centres, heights, 0.9 * width, bottom=1.0, color=colour, label=said)
-                for x, (_, ratio) in zip(centres, bars, strict=True):
-                    _number_at(axes, x, ratio)
-            axes.axhline(1.0, color=BLACK, linewidth=0.8)
-            axes.set_ylabel("time / rotating, logarithmic")
-            labels = [raised(f"{call}\nrotating: {three_digits(calls[call]['rotating'])} us") for call in own]
-            axes.set_xticks(range(len(own)), labels)
-            axes.tick_params(axis="x", length=0)
-            axes.margins(x=0.01)
-        panels[0].set_title(f"The same calls, timed by this tuner and by other tools on {data['gpu']}")
-        handles, labels = panels[0].get_legend_handles_labels()
-        panels[0].get_figure().legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-
-
-def _number_at(axes: Axes, x: float, ratio: float) -> None:
-    up = round(ratio, 2) >= 1
-    axes.annotate(
-        f"{ratio:.2f}",
-        (x, ratio),
-        xytext=(0, 2 if up else -2),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if up else "top",
-        fontsize=7,
-    )
-
-
-def ten_runs(data: Any, image: Path) -> None:
-    """Draw each run's claimed time beside those measured later."""
-    rows = data["rows"]
-    seeds = [row["seed"] for row in rows]
-    measured = {
-        "claimed by the run (its race)": ("claimed_us", BLUE, "o"),
-        "confirmed by the run (a fresh process)": ("confirmed_us", ORANGE, "^"),
-        "measured again, all winners in turn": ("again_us", BLACK, "x"),
-    }
-    with sheet(image, 6.4, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
-        for number, (label, (key, colour, marker)) in enumerate(measured.items()):
-            shifted = [seed + 0.16 * (number - 1) for seed in seeds]
-            style = {"color": colour, "marker": marker, "markersize": 7, "linestyle": "none"}
-            upper.plot(shifted, [row[key] for row in rows], label=label, **style)
-            if key != "again_us":
-                lower.plot(shifted, [percent(row[key] / row["again_us"]) for row in rows], **style)
-        low, high = upper.get_ylim()
-        upper.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
-        upper.set_ylabel("time (us); not from zero")
-        upper.legend(frameon=False, loc="upper left")
-        upper.set_title(f"The winners of {len(rows)} runs on {data['gpu']}: {data['problem']}")
-        lower.axhline(0.0, color=BLACK, linewidth=0.8)
-        extent = max(1.0, 1.2 * max(abs(value) for value in lower.get_ylim()))
-        lower.set_ylim(-extent, extent)
-        lower.yaxis.set_major_formatter(signed)
-        lower.set_ylabel("against measured again")
-        lower.set_xlabel("seed of the run")
-        lower.set_xticks(seeds, [str(seed) for seed in seeds])
-
-
 def _case(row: Mapping[str, Any]) -> str:
     return f"{row['case']}, {signed(100 * row['share'])}" if row["share"] else str(row["case"])
 
@@ -314,10 +225,6 @@ def percent(ratio: float) -> float:
 
 def signed(value: float, _: Any = None) -> str:
     return f"{value:+.3g} %".replace("-", "\u2212") if abs(value) > 1e-9 else "0"
-
-
-def three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def raised(text: str) -> str:

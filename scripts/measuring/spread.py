@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.lab import Lab, gemm, keep, parser, time_of
+from scripts.page_figures import measuring
 from tuner.core.conditions import Mode, Regime
 from tuner.gpu.baselines import library_stream
 
@@ -36,20 +37,13 @@ def main() -> None:
 
 def summarise(lines: list[dict[str, Any]], out: Path | None) -> None:
     minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
-    print(
-        f"{len(lines)} measurements over {minutes:.1f} minutes of cuBLAS 8192^3 bfloat16 on {lines[0]['gpu']}"
-    )
     data: dict[str, Any] = {"minutes": minutes, "lines": lines}
     for name in ("rested", "sustained", "naive"):
         times = [line[name]["us"] for line in lines]
         spread = max(times) / min(times) - 1
         within = max(line[name]["slowest"] / line[name]["fastest"] - 1 for line in lines)
         data[name] = {"spread": spread, "median_us": statistics.median(times), "samples_within": within}
-        print(
-            f"{name:10} median {statistics.median(times):7.1f} us, medians {min(times):.1f} to {max(times):.1f}: "
-            f"{100 * spread:.2f} %; single samples of one measurement up to {100 * within:.1f} % apart"
-        )
-    keep(out, None, **data)
+    keep(out, None, measuring.spread, **data)
 
 
 def _measure() -> dict[str, Any]:

@@ -57,10 +57,7 @@ def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
         row = {"seed": seed, "claimed_us": winner["time_ns"] / 1e3, "again_us": now_ns / 1e3}
         row |= {"off": winner["time_ns"] / now_ns - 1, "confirmed_us": winner["confirmed_ns"] / 1e3}
         rows.append({**row, "seconds": result["seconds"], "trial": winner})
-        print(
-            f"seed {seed}: claimed {row['claimed_us']:.2f} us, side by side {row['again_us']:.2f} us "
-            f"({100 * row['off']:+.2f} %), confirmed {row['confirmed_us']:.2f} us; {result['seconds']:.1f} s"
-        )
+        print(rows[-1], flush=True)
     worst = max(abs(row["off"]) for row in rows)
     print(f"worst claim: {100 * worst:.2f} % from the re-measurement")
     keep(out, lab.gpu, problem=str(problem), rows=rows, worst=worst)

@@ -152,7 +152,11 @@ def main() -> None:
             loaded.close()
     text, data = table(names, samples)
     print(f"{problem}, {configuration}\n{blocks} blocks on {lab.gpu.name}; {text}")
-    where = {"gpu": lab.gpu.name, "problem": str(problem), "configuration": str(configuration)}
+    where: dict[str, Any] = {
+        "gpu": lab.gpu.name,
+        "problem": str(problem),
+        "configuration": str(configuration),
+    }
     keep(given.out, None, **where, **data)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.lab import Lab, gemm, keep, parser, time_of, vector_add
+from scripts.page_figures import measuring
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Problem
 from tuner.kernel.spec import KernelSpec
@@ -57,11 +58,7 @@ def main() -> None:
     for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
         for name, time_us in _ncu(caches).items():
             rows[name][column] = time_us
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    print(f"{'':26}" + "".join(f"{column:>20}" for column in columns))
-    for name, row in rows.items():
-        print(f"{name:26}" + "".join(f"{row.get(column, float('nan')):20.2f}" for column in columns))
-    keep(given.out, lab.gpu, us=rows)
+    keep(given.out, lab.gpu, measuring.tools, us=rows)
 
 
 def _call(problem: Problem) -> Callable[[], Any]:

@@ -71,14 +71,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for case in _cases(lab):
         rows.append(_run(case, calibration, given.times))
-        row = rows[-1]
-        print(
-            f"{row['case']:16} {100 * case.share:4.1f} % more work: {row['verdicts']}; ratio "
-            f"{row['ratio']['median']:.4f} ({row['ratio']['low']:.4f} to {row['ratio']['high']:.4f}), "
-            f"{row['seconds']:.2f} s and "
-            f"{row['rounds']:.0f} rounds each, noise floor {row['noise_floor']:.4f}",
-            flush=True,
-        )
+        print({name: value for name, value in rows[-1].items() if name != "ratios"}, flush=True)
     keep(given.out, lab.gpu, rows=rows)
     lab.pool.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from statistics import geometric_mean
@@ -33,10 +34,10 @@ def aligned(problems: list[Problem]) -> list[Problem]:
 
 
 def mean(problems: list[Problem], *libraries: str, step: str = "race") -> float:
-    """Return the geometric mean of a library's time over ours; of several libraries the faster counts."""
-    return geometric_mean(
-        min(one[step]["rivals"][library]["ratio"] for library in libraries) for one in problems
-    )
+    """Return the geometric mean of a library's time over ours; of several libraries the faster counts; NaN of none."""
+    timed = [one[step].get("rivals", {}) for one in problems]
+    ratios = [min(one[name]["ratio"] for name in libraries) for one in timed if {*libraries} <= one.keys()]
+    return geometric_mean(ratios) if ratios else math.nan
 
 
 def size(one: Problem) -> str:
@@ -114,7 +115,8 @@ def summary() -> str:
 
 
 def _counted(problems: list[Problem], library: str, verdict: str, step: str = "race") -> str:
-    verdicts = [one[step]["rivals"][library]["verdict"] for one in problems]
+    rivals = [one[step].get("rivals", {}) for one in problems]
+    verdicts = [one[library]["verdict"] for one in rivals if library in one]
     return f"{verdicts.count(verdict)} of {len(verdicts)}"
 
 
@@ -146,7 +148,7 @@ def versions() -> str:
 def drawn() -> str:
     """Return the drawn products beside `torch.mm`, sorted by the ratio, and what they come to."""
     data = load("gemm-random")
-    problems = [one for one in data["problems"] if one["race"].get("ours")]
+    problems = [one for one in data["problems"] if "torch" in one["race"].get("rivals", {})]
     head = [
         *("m x n x k", "dtype", "layout", "mode", "best, us", "torch.mm", "torch.mm, back to back", "variant")
     ]
@@ -159,7 +161,7 @@ def drawn() -> str:
                 one["race"]["mode"],
                 us(one["race"]["ours"]["time_ns"]),
             ),
-            *(_against(one[step]["rivals"].get("torch")) for step in ("race", "warm")),
+            *(_against(one[step].get("rivals", {}).get("torch")) for step in ("race", "warm")),
             f"`{one['race']['variant']}`",
         ]
         for one in sorted(problems, key=lambda one: one["race"]["rivals"]["torch"]["ratio"])

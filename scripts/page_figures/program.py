@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
+from statistics import geometric_mean
 
 from scripts.page_figures.evidence import Rows, load, table
 
@@ -17,7 +18,7 @@ def passes() -> str:
         by_torch, tuned, predicted = (f"{case[key]:.0f}" for key in ("torch_us", "tuned_us", "predicted_us"))
         off, replaced = 100 * case["prediction_error"], 100 * case["shares"].get("replaced", 0.0)
         rows.append([name, by_torch, tuned, ratio, predicted, f"{off:+.1f} %", f"{replaced:.0f} %"])
-    mean, where = data["asked"]["mean"]["value"], data["where"]
+    mean, where = geometric_mean(case["ratio"] for case in data["cases"].values()), data["where"]
     return f"{table(rows)}\n\n{where['gpu']}, torch {where['torch']}; geometric mean {mean:.3f}."
 
 

@@ -11,34 +11,26 @@
 | reduce, op=sum | cub_sum |
 
 The first use compiles ``cccl.cu`` with the CUDA toolkit's nvcc against the Thrust and CUB that come with it, for the
-GPU at hand, in about a minute; the library is kept. To build it elsewhere, or for several GPUs at once:
-
-    python scripts/rivals/cccl.py --build scripts/rivals/build --arch 90 --arch 100
-
-A library is looked for in ``build/`` beside this file first, then in ``rivals/`` in the tuner's cache folder
-(``~/.cache/kernel-tune``), where it is also put. Its name has the compute capability and a digest of ``cccl.cu``: one
-that was built from another text is not used. nvcc is looked for on the PATH, below ``$CUDA_HOME`` and ``$CUDA_PATH``,
-and in ``/usr/local/cuda``.
+GPU at hand, in about a minute; the library is kept in ``rivals/`` in the tuner's cache folder
+(``~/.cache/kernel-tune``). Its name has the compute capability and a digest of ``cccl.cu``: one that was built from
+another text is not used. nvcc is looked for on the PATH, below ``$CUDA_HOME`` and ``$CUDA_PATH``, and in
+``/usr/local/cuda``.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import functools
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).resolve().with_name("cccl.cu")
-BUILT = SOURCE.with_name("build")
-ARCHS = (75, 80, 86, 89, 90, 100, 120)
 
 
 class RivalError(RuntimeError):
@@ -106,20 +98,7 @@ def _library() -> ctypes.CDLL:
     """Load the library for the GPU of the current context; build it where there is none."""
     from tuner.core import paths
 
-    arch = _current_arch()
-    kept = paths.cache() / "rivals"
-    for folder in (BUILT, kept):
-        if (folder / library_name([arch])).is_file():
-            path = folder / library_name([arch])
-            break
-        several = sorted(folder.glob(library_name([], "*"))) if folder.is_dir() else []
-        found = [file for file in several if str(arch) in file.stem.split("-")[3:]]
-        if found:
-            path = found[0]
-            break
-    else:
-        path = build(kept, [arch])
-    library = ctypes.CDLL(str(path))
+    library = ctypes.CDLL(str(build(paths.cache() / "rivals", _current_arch())))
     library.error_name.restype = ctypes.c_char_p
     return library
 
@@ -139,25 +118,20 @@ def _current_arch() -> int:
     return 10 * int(major) + int(minor)
 
 
-def library_name(archs: Sequence[int], archs_text: str = "") -> str:
-    """Return the library's file name: ``cccl-rivals-DIGEST-90-100.so``."""
-    text = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    return f"cccl-rivals-{text}-{archs_text or '-'.join(map(str, archs))}.so"
-
-
-def build(folder: Path, archs: Sequence[int]) -> Path:
+def build(folder: Path, arch: int) -> Path:
     """Compile the library into a folder, unless it is there; gives its path.
 
     Raises:
         RivalError: there is no nvcc, or it fails.
     """
-    path = folder / library_name(archs)
+    text = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    path = folder / f"cccl-rivals-{text}-{arch}.so"
     if path.is_file():
         return path
     command = [
         find_nvcc(),
         *("-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-cudart", "static", "--threads", "0"),
-        *(word for arch in archs for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")),
+        *("-gencode", f"arch=compute_{arch},code=sm_{arch}"),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -184,28 +158,6 @@ def find_nvcc() -> str:
         found = found or shutil.which("nvcc", path=folder)
     if not found:
         raise RivalError(
-            "Thrust and CUB need nvcc, which is not on the PATH nor in /usr/local/cuda/bin: install the CUDA toolkit, "
-            f"or build the library elsewhere with `python {Path(__file__).name} --build FOLDER`"
+            "Thrust and CUB need nvcc, which is not on the PATH nor in /usr/local/cuda/bin: install the CUDA toolkit"
         )
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--build", type=Path, required=True, metavar="FOLDER", help="compile the library there"
-    )
-    parser.add_argument(
-        "--arch", type=int, action="append", choices=ARCHS, help="compute capability times ten (default: 90)"
-    )
-    given = parser.parse_args()
-    try:
-        print(build(given.build.resolve(), sorted(set(given.arch or [90]))))
-    except (RivalError, OSError) as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -153,4 +153,4 @@ def study(
 ) -> tuple[Notes, list[Any]]:
     notes = Notes(folder, changes.get("seconds", 0.0))
     Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
-    return notes, shape_tables.rows_of(notes, problems(*shapes))
+    return notes, shape_tables.rows_of(notes)

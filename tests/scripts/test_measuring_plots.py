@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "results" / "evidence"
 SCRIPT = ROOT / "scripts" / "measuring" / "plot.py"
-FIGURES = ["modes.svg", "spread.svg", "ten-runs.svg", "tools.svg", "twins.svg"]
+FIGURES = ["modes.svg", "spread.svg", "twins.svg"]
 MOST_BYTES = 80_000
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,25 +92,15 @@ def test_an_error_has_its_name(cccl: Any, monkeypatch: pytest.MonkeyPatch) -> No
         cccl.cub_sum(array, array, 8, 77)
 
 
-@pytest.mark.parametrize("name", ("cccl-rivals-{}-90.so", "cccl-rivals-{}-80-90.so"))
-def test_a_library_that_is_there_is_used(
-    name: str, cccl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    opened: list[str] = []
-
-    def dll(path: str) -> SimpleNamespace:
-        opened.append(path)
-        return SimpleNamespace(error_name=SimpleNamespace(restype=None))
-
-    monkeypatch.setattr(ctypes, "CDLL", dll)
-    monkeypatch.setattr(cccl, "_current_arch", lambda: 90)
-    monkeypatch.setattr(cccl, "BUILT", tmp_path)
-    monkeypatch.setattr(cccl, "build", lambda folder, archs: pytest.fail("it is there"))
-    digest = cccl.library_name([90]).split("-")[2]
-    (tmp_path / name.format("0" * 12)).touch()  # of another text
-    (tmp_path / name.format(digest)).touch()
-    cccl._library.__wrapped__()
-    assert opened == [str(tmp_path / name.format(digest))]
+def test_the_library_is_built_once(tmp_path: Path, cccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho built > "$2"\n')
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    path = cccl.build(tmp_path / "kept", 90)
+    assert path.read_text() == "built\n" and path.name.endswith("-90.so")
+    nvcc.unlink()
+    assert cccl.build(tmp_path / "kept", 90) == path
 
 
 def test_without_nvcc_it_says_so_in_one_line(
@@ -126,13 +114,9 @@ def test_without_nvcc_it_says_so_in_one_line(
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho 'cccl.cu(1): error: no such thing' >&2\nexit 1\n")
     nvcc.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--build", str(tmp_path / "there")],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == "error: nvcc cannot compile cccl.cu: cccl.cu(1): error: no such thing\n"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(
+        cccl.RivalError, match=r"^nvcc cannot compile cccl.cu: cccl.cu\(1\): error: no such thing$"
+    ):
+        cccl.build(tmp_path / "there", 90)
     assert not list((tmp_path / "there").iterdir())
