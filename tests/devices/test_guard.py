@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,3 +253,13 @@ def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pyt
         assert log(tmp_path).count("setup 5") == 1
     finally:
         guard.close()
+
+
+def test_what_waits_for_an_answer_gets_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SETUP", "hang")
+    guard = Guard(WORKER, [])
+    answers: queue.SimpleQueue[object] = queue.SimpleQueue()
+    threading.Thread(target=lambda: answers.put(guard.call(set_up())), daemon=True).start()
+    wait_until(lambda: guard.working)
+    guard.close()
+    assert unanswered(answers.get(timeout=10)).fatal

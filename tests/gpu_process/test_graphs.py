@@ -101,3 +101,18 @@ def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.event_ns == 1e5
     assert found.noise["cold, rested"] == max(calibration.LEAST_NOISE, 0.001)
     assert found.short_noise_ns["rotating"] == pytest.approx(1e5 * 0.001)
+
+
+@pytest.mark.parametrize(
+    ("apart", "least", "pairs"), [(1e-4, 0.002, 6), (0.0015, 0.002, 12), (1e-4, 0.0, 12)]
+)
+def test_noise_far_below_the_least_needs_half_the_pairs(
+    apart: float, least: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "Helpers", MagicMock())
+    timing_of = MagicMock()
+    timing_of.return_value.run.return_value.rounds = [[[1.0], [1.0 + apart]] for _ in range(24)]
+    monkeypatch.setattr(calibration, "InterleavedTiming", timing_of)
+    calibrator = calibration.Calibrator(MagicMock(), ARCHITECTURES[90], *(MagicMock() for _ in range(4)))
+    found = calibrator._noise(MagicMock(), MagicMock(), heavy=False, least=least)
+    assert found == pytest.approx([apart] * pairs, rel=0.01)

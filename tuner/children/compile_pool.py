@@ -66,7 +66,7 @@ class CompilePool:
         slots: Slots | None = None,
     ) -> None:
         self.jobs = jobs or default_jobs()
-        self._cache = cache
+        self.cache = cache
         self._deadline_s = deadline_s
         self._slots = slots
         self._limit = memory_limit_bytes or memory_limit(self.jobs)
@@ -120,8 +120,8 @@ class CompilePool:
                 child.stop()
         for thread in self._threads:
             thread.join(timeout=5)
-        if self._cache is not None:
-            CubinCache(self._cache).trim_at_times()
+        if self.cache is not None:
+            CubinCache(self.cache).trim_at_times()
 
     def _serve(self) -> None:
         child: CompileChild | None = None
@@ -185,7 +185,7 @@ class CompilePool:
         return child
 
     def _spawn(self) -> CompileChild:
-        arguments = [str(self._cache) if self._cache else "-", str(self._limit)]
+        arguments = [str(self.cache) if self.cache else "-", str(self._limit)]
         child = Child("tuner.children.compile_worker", COMPILING, arguments)
         with self._lock:
             self._children.add(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Problem, RunOptions
 from tuner.core.observer import Observer
+from tuner.core.phases import process_began
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
@@ -90,7 +92,9 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                         jobs.resume(devices, in_order=False)
                     run_fleet(jobs, devices, stopped, cluster, model)
             else:
+                began = process_began(), time.monotonic()
                 with closing(foreign or _opened(asked, kernel.name, tell)) as device:
+                    device.phases.note("start", *began)
                     _refuse_recording(device, options)
                     _introduce(device, request, changed=wanted != asked.kernel_name, quiet=asked.quiet)
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
@@ -13,6 +13,7 @@ from tuner.children.measuring import Candidate, Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Resources, Status, Trial
+from tuner.core.phases import BusyTime, Phases
 from tuner.core.stats import median_interval
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.space import SearchSpace
@@ -154,21 +155,6 @@ class RaceResult:
     tags: tuple[str, ...] = ()
 
 
-@dataclass
-class BusyTime:
-    """How long the GPU was verifying, timing or resting on purpose; monotonic seconds."""
-
-    spans: list[tuple[float, float]] = field(default_factory=list)
-    refined_s: float = 0.0
-    """Seconds of it spent on more samples than a candidate's rank asked for, because no other was compiled yet."""
-
-    def share(self, start: float, end: float) -> float:
-        """Return the busy share of an interval."""
-        if end <= start:
-            return 0.0
-        return sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.spans) / (end - start)
-
-
 Incumbent = Callable[[], float | None]
 """Returns the best time so far, in nanoseconds, when a candidate's turn comes; effort follows rank."""
 
@@ -215,6 +201,8 @@ class Device(ABC):
         """Of the driver and the compiler, for the record."""
         self.busy = BusyTime()
         """Since the last ``prepare``."""
+        self.phases = Phases()
+        """Of the run under way."""
         self._held: tuple[object, ...] | None = None
         """What was prepared last."""
         self._refusal: TunerError | None = None
@@ -383,6 +371,9 @@ class Device(ABC):
         self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
     ) -> Measurement | None:
         """Check the output at another size; not ``checked`` without a reference in time; None if it cannot run."""
+
+    def expect_confirmation(self) -> None:  # noqa: B027 - most devices start no process
+        """Begin what :meth:`confirm` will need beside the problem's data; only a hint."""
 
     def end_confirmation(self) -> None:  # noqa: B027 - most devices start no process
         """Let go of what :meth:`confirm` and :meth:`verify_at` have used."""

@@ -164,10 +164,16 @@ class Guard:
             return Unanswered(Status.HANG, f"no answer within {limit_s:.0f} s", undecided=True)
 
     def close(self) -> None:
-        """Kill the process and end the thread."""
+        """Kill the process and end the thread; what still waits for an answer gets a last one."""
         self._closing.set()
         self._requests.put(None)
         self._thread.join(timeout=15)
+        left = list(self._in_flight)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left += filter(None, [self._requests.get_nowait()])
+        for pending in left:
+            pending.done(Unanswered(Status.WORKER_DIED, "the measuring process was closed", fatal=True))
 
     # -- in the thread --------------------------------------------------------------------------------------------
 

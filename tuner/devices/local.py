@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -40,8 +41,9 @@ from tuner.devices.base import (
     trial_of,
 )
 from tuner.devices.calibrations import CalibrationCache
+from tuner.devices.fresh import FreshProcess
 from tuner.devices.guard import Guard, Unanswered
-from tuner.devices.requests import Requests, race, set_up
+from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
@@ -83,8 +85,7 @@ class LocalDevice(Device):
             self._arguments[2] = str(self._run_folder.enter_context(temporary_folder()))
         self._new_guard = partial(Guard, worker, self._arguments, self.say)
         self._guard = self._new_guard()
-        self._confirming: Guard | None = None
-        """Of the process that measures a winner once more, and verifies it at other sizes."""
+        self._fresh = FreshProcess(self._new_guard)
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self._pool = pool or CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
@@ -92,7 +93,8 @@ class LocalDevice(Device):
         self.lookahead = self._pool.jobs + 8
         self.compilers = self._pool.jobs
         try:
-            hello = self._guard.hello()
+            with self.phases.phase("process"):
+                hello = self._guard.hello()
             self.gpu, self.notes = hello.gpu, hello.notes
             self._alone = not hello.other_processes
             if compiler:
@@ -134,7 +136,8 @@ class LocalDevice(Device):
         self._prefetches.clear()
         if self.calibration is None:
             self.calibration = self.known_calibration() or self._calibrated()
-        reference_ns = self._set_up()
+        with self.phases.phase("problem"):
+            reference_ns = self._set_up()
         before = self.calibration
         if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
             self.calibration = self._calibrated() or before  # clocks were locked or unlocked, perhaps
@@ -170,9 +173,11 @@ class LocalDevice(Device):
         """
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
+        began = time.monotonic()
         match self._guard.call(Calibrate()):
             case Calibrated(calibration=calibration):
                 self.calibration = calibration
+                self.phases.note("calibration", began)
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(error)
         if self._alone:  # what others did to the noise would be believed for ever
@@ -220,9 +225,10 @@ class LocalDevice(Device):
         self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]
     ) -> None:
         """Fill the cubin cache when no compiler has anything better to do."""
-        rendering = partial(Requests(kernel, self.gpu, self._pool).rendering, problem=problem)
-        for configuration in configurations:
-            self._pool.submit(rendering(configuration=configuration), lambda _: None, lambda: True)
+        if self._pool.cache is None:
+            return
+        for request in Requests(kernel, self.gpu, self._pool).ahead(problem, configurations):
+            self._pool.submit(request, lambda _: None, lambda: True)
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(problem=self._submissions.problem, configuration=configuration)
@@ -258,11 +264,9 @@ class LocalDevice(Device):
         for variant, name in self._submissions.idle():
             self.say(f"{name} of {variant} changed neither machine code nor launches: tune check says more")
         self._release()
-        self.end_confirmation()
-        self._confirming = guard = self._new_guard()
         problem = self._submissions.problem
         try:
-            guard.hello()
+            guard = self._fresh.another()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
             match set_up(guard, setup, problem, self.say):
                 case Failed(error=error):
@@ -272,7 +276,7 @@ class LocalDevice(Device):
             candidate, compilation = self._requests.compile(problem, configuration)
             if candidate is None:
                 return Measurement(compilation.status, error=compilation.error)
-            return _measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
+            return measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.WORKER_DIED, error=str(error))
@@ -283,9 +287,7 @@ class LocalDevice(Device):
         """Check one configuration at another size, in the process that has confirmed it, if one has."""
         self._release()
         try:
-            if self._confirming is None:
-                self._confirming = self._new_guard()
-                self._confirming.hello()
+            guard = self._fresh.same()
         except DeviceError as error:
             return Measurement(Status.UNVERIFIED, error=str(error))
         if not self.fits(problem, configuration):
@@ -301,19 +303,21 @@ class LocalDevice(Device):
             return None
         if candidate is None:
             return Measurement(compilation.status, error=compilation.error)
-        answer = self._confirming.call(setup, limit_s)
+        answer = guard.call(setup, limit_s)
         if isinstance(answer, Failed | Unanswered):
             if isinstance(answer, Unanswered) and answer.undecided:  # it may compute for long
                 self.end_confirmation()
             nothing = Verification(False, checked=False) if answer.undecided else None
             return Measurement(Status.UNVERIFIED, (), answer.error, nothing)
-        return _measurement_of(self._confirming.call(Measure(candidate, verify_only=True, contents=contents)))
+        return measurement_of(guard.call(Measure(candidate, verify_only=True, contents=contents)))
+
+    def expect_confirmation(self) -> None:
+        """Start the process that :meth:`confirm` will need."""
+        self._fresh.expect()
 
     def end_confirmation(self) -> None:
-        """End the process."""
-        if self._confirming is not None:
-            self._confirming.close()
-            self._confirming = None
+        """End it."""
+        self._fresh.end()
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size; golden files are of one."""
@@ -375,7 +379,7 @@ class LocalDevice(Device):
         if isinstance(answer, Measured) and answer.span is not None:
             self.busy.spans.append(answer.span)
             self.busy.refined_s += answer.refined_s
-        submissions.measured(key, _measurement_of(answer))
+        submissions.measured(key, measurement_of(answer))
 
     def _checked(
         self, submissions: Submissions, configuration: Configuration, compilation: Compilation
@@ -391,10 +395,3 @@ class LocalDevice(Device):
         if unmet is None:
             return compilation
         return structs.replace(compilation, status=Status.INVALID_CONFIG, error=unmet)
-
-
-def _measurement_of(answer: Measured | Unanswered) -> Measurement:
-    if isinstance(answer, Unanswered):
-        return Measurement(answer.status, error=answer.error)
-    began, ended = answer.span or (0.0, 0.0)
-    return replace(answer.measurement, measure_s=ended - began)

@@ -18,6 +18,7 @@ from tuner.children.measuring import (
     Candidate,
     CandidateContestant,
     Failed,
+    Measured,
     ProblemSetup,
     Race,
     RaceContestant,
@@ -29,7 +30,7 @@ from tuner.children.measuring import (
 )
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
-from tuner.core.model import Configuration, Gpu, Problem, Status, Value
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
 from tuner.devices.base import Contestant, RaceRequest, candidate_of
 from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
@@ -131,6 +132,17 @@ class Requests:
             return None, compilation
         return candidate_of(compilation), compilation
 
+    def ahead(self, problem: Problem, configurations: Sequence[Configuration]) -> Iterator[RenderRequest]:
+        """Yield what is to be compiled of a problem for some configurations, the CUDA reference included."""
+        if self._kernel.reference.cuda is not None:
+            yield self._reference(problem)
+        for configuration in configurations:
+            yield self.rendering(problem=problem, configuration=configuration)
+
+    def _reference(self, problem: Problem) -> RenderRequest:
+        configuration = reference_configuration(self._kernel)
+        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, reference=True)
+
     def race(self, problem: Problem, conditions: Conditions, request: RaceRequest) -> Race | RaceFailed:
         """Return the request for a race in a process that is set up for the problem; or why a contestant cannot run."""
         described: list[RaceContestant] = []
@@ -225,10 +237,7 @@ class Requests:
         launch = reference_launch(kernel, problem, self._gpu)
         if launch is None:
             return None
-        configuration = reference_configuration(kernel)
-        compilation = self._pool.compile(
-            RenderRequest(kernel.file, problem, self._gpu, configuration, reference=True)
-        )
+        compilation = self._pool.compile(self._reference(problem))
         if compilation.status is not Status.OK:
             raise DeviceError(
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
@@ -245,6 +254,14 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
     memory = max(0.0, size_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s if gpu.memory_bytes_per_s else 0.0
     floor_ns = math.floor(max(compute, memory) * 1e9 / CLOCK_TOLERANCE)
     return Limits(floor_ns, roof.flops, roof.peak_flops)
+
+
+def measurement_of(answer: Measured | Unanswered) -> Measurement:
+    """Return what became of a candidate."""
+    if isinstance(answer, Unanswered):
+        return Measurement(answer.status, error=answer.error)
+    began, ended = answer.span or (0.0, 0.0)
+    return replace(answer.measurement, measure_s=ended - began)
 
 
 def set_up(

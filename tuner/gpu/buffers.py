@@ -21,7 +21,7 @@ from tuner.kernel.given import Given
 from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer, Launch
 
@@ -34,6 +34,8 @@ _A = cu.CUdevice_attribute
 
 class Helpers:
     """Kernels of the tuner's own: those of ``templates/common/helpers.cu.j2``, or of another source.
+
+    Those that fill and compare tensors are compiled by dtype, when these are known: for all dtypes that takes seconds.
 
     Args:
         context: of the GPU.
@@ -52,15 +54,25 @@ class Helpers:
         entry: str = "read_sweep",
     ) -> None:
         self.context = context
-        source = render_helpers() if source is None else source
-        key = CubinCache.key(source, "helpers", (arch,), "1", "")
-        compiled = cache.get(key) if cache else None
+        self._arch, self._cache = arch, cache
+        self._of_dtype: dict[str, Any] = {}
+        self.cubin = self._compiled(render_helpers() if source is None else source, entry)
+        self.module = check(cu.cuModuleLoadData(self.cubin))
+
+    def _compiled(self, source: str, entry: str) -> bytes:
+        key = CubinCache.key(source, "helpers", (self._arch,), "1", "")
+        compiled = self._cache.get(key) if self._cache else None
         if compiled is None:
-            compiled = compile_source(source, entry, arch)
-            if cache:
-                cache.put(key, compiled)
-        self.cubin = compiled.cubin
-        self.module = check(cu.cuModuleLoadData(compiled.cubin))
+            compiled = compile_source(source, entry, self._arch)
+            if self._cache:
+                self._cache.put(key, compiled)
+        return compiled.cubin
+
+    def add(self, dtypes: Iterable[str]) -> None:
+        """Load what fills and compares tensors of some dtypes, compiled together."""
+        if missing := sorted({*dtypes} - self._of_dtype.keys()):
+            cubin = self._compiled(render_helpers(missing), f"fill_{missing[0]}")
+            self._of_dtype |= dict.fromkeys(missing, check(cu.cuModuleLoadData(cubin)))
 
     def again(self) -> Helpers:
         """Load the same kernels a second time, to other addresses."""
@@ -90,7 +102,11 @@ class Helpers:
             else:
                 triples.append(("scalar", dtype, value))
         launch = Launch((grid, 1, 1), (block, 1, 1), shared_bytes, tuple(triples))
-        return Kernel(self.module, entry, launch, addresses)
+        module, dtype = self.module, entry.partition("_")[2]
+        if dtype in DTYPES:
+            self.add((dtype,))
+            module = self._of_dtype[dtype]
+        return Kernel(module, entry, launch, addresses)
 
     def fill_shared(self, *, words: bool) -> Kernel:
         """Bind what takes all the shared memory of all SMs, and overwrites its ``words`` or leaves them."""

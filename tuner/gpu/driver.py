@@ -46,6 +46,42 @@ def fill_bytes(address: int, byte: int, size_bytes: int) -> None:
     check(cu.cuStreamSynchronize(0))
 
 
+def find_device(index: int) -> Any:
+    """Return the driver's handle of a GPU, without a context on it.
+
+    Raises:
+        DeviceError: there is no such GPU.
+    """
+    try:
+        check(cu.cuInit(0))
+        count = check(cu.cuDeviceGetCount())
+    except (DriverFailure, RuntimeError, ImportError) as error:
+        raise DeviceError(f"no CUDA GPU can be used: {str(error).rstrip('.')}", "run `tune doctor`") from None
+    if not 0 <= index < count:
+        raise DeviceError(f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}")
+    return check(cu.cuDeviceGet(index))
+
+
+def described(device: Any) -> Gpu:
+    """Return a GPU's name and limits, for which it needs no context."""
+    version = int(check(cu.cuDriverGetVersion()))
+    clock_hz = attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3
+    memory_hz = attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3
+    bus_bytes = attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8
+    return Gpu(
+        name=name_of(device),
+        cc=capability_of(device),
+        **{limit: attribute_of(device, kind) for limit, kind in ATTRIBUTES.items()},
+        memory_bytes=int(check(cu.cuDeviceTotalMem(device))),
+        reserved_shared_bytes=attribute_of(device, _A.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+        clock_hz=clock_hz,
+        # Two transfers a clock: all of today's graphics and high-bandwidth memories are double data rate.
+        memory_bytes_per_s=2 * memory_hz * bus_bytes,
+        uuid=uuid_of(device),
+        driver=f"{version // 1000}.{version % 1000 // 10}",
+    )
+
+
 class Context:
     """The primary context of one GPU, current in this thread, and a stream.
 
@@ -54,18 +90,7 @@ class Context:
     """
 
     def __init__(self, index: int) -> None:
-        try:
-            check(cu.cuInit(0))
-            count = check(cu.cuDeviceGetCount())
-        except (DriverFailure, RuntimeError, ImportError) as error:
-            raise DeviceError(
-                f"no CUDA GPU can be used: {str(error).rstrip('.')}", "run `tune doctor`"
-            ) from None
-        if not 0 <= index < count:
-            raise DeviceError(
-                f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}"
-            )
-        self.device = check(cu.cuDeviceGet(index))
+        self.device = find_device(index)
         self.handle = check(cu.cuDevicePrimaryCtxRetain(self.device))
         check(cu.cuCtxSetCurrent(self.handle))
         # Lines that a kernel asks the L2 to keep would survive the flush, and the kernel would find them in the next
@@ -81,22 +106,7 @@ class Context:
 
     def describe(self) -> Gpu:
         """Return the GPU's name and limits."""
-        version = int(check(cu.cuDriverGetVersion()))
-        clock_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3
-        memory_hz = self.attribute(_A.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3
-        bus_bytes = self.attribute(_A.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8
-        return Gpu(
-            name=name_of(self.device),
-            cc=capability_of(self.device),
-            **{limit: self.attribute(kind) for limit, kind in ATTRIBUTES.items()},
-            memory_bytes=int(check(cu.cuDeviceTotalMem(self.device))),
-            reserved_shared_bytes=self.attribute(_A.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
-            clock_hz=clock_hz,
-            # Two transfers a clock: all of today's graphics and high-bandwidth memories are double data rate.
-            memory_bytes_per_s=2 * memory_hz * bus_bytes,
-            uuid=uuid_of(self.device),
-            driver=f"{version // 1000}.{version % 1000 // 10}",
-        )
+        return described(self.device)
 
     def synchronize(self) -> None:
         """Wait for the stream."""

@@ -24,6 +24,7 @@ from tuner.gpu.truth import Truth
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.batching import Batch, Limits
+from tuner.kernel.reference import expected_dtype
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0
@@ -173,6 +174,12 @@ def open_session(
     batch = setup.batch
     with ExitStack() as undo:
         tensors, given = setup.problem.tensors, setup.problem.given(setup.seed)
+        helpers.add(
+            [
+                *(one.dtype for one in tensors),
+                *(expected_dtype(one) for one in tensors if one.role != "input"),
+            ]
+        )
         data = ProblemData(
             helpers, tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies, given=given
         )

@@ -13,12 +13,11 @@ import queue
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from cuda.bindings import driver as cu
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
@@ -55,14 +54,14 @@ from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.contents import FurtherContents
-from tuner.gpu.driver import Context, status_of
+from tuner.gpu.driver import Context, described, find_device, status_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns
 from tuner.kernel.answers import Answers
 from tuner.kernel.functions import BaselineKind
-from tuner.runtime.driver import DriverFailure, check, uuid_of
+from tuner.runtime.driver import DriverFailure
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
@@ -80,21 +79,37 @@ LIBRARY_S = 180.0
 
 
 class Worker:
-    """Answers the guard's requests."""
+    """Answers the guard's requests.
 
-    def __init__(self, pipe: Pipe, index: int, cache: CubinCache | None, answers: Answers) -> None:
-        self._pipe = pipe
-        self.requests: RequestQueue = queue.SimpleQueue()
-        uuid = _uuid(index)
-        clocks = Clocks(uuid)
-        others = clocks.processes()  # before there is a context of our own
-        self._context = Context(index)
-        self.gpu = self._context.describe()
-        self.hello = Hello(self.gpu, _notes(self.gpu.name, clocks, others), others)
+    Args:
+        pipe: to the guard.
+        index: number of the GPU.
+        hello: what was said of it.
+        requests: where they arrive.
+        cache: of cubins.
+        answers: of references on the host.
+
+    Raises:
+        DriverFailure: there can be no context.
+    """
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        index: int,
+        hello: Hello,
+        requests: RequestQueue,
+        cache: CubinCache | None,
+        answers: Answers,
+    ) -> None:
+        self._pipe, self._requests = pipe, requests
+        self.gpu = hello.gpu
         self._cache, self._answers = cache, answers
-        self._helpers = Helpers(self._context, self.gpu.arch, cache)
-        self._turns = Turns(uuid)
-        self._timer = Timer(self._context, clocks)
+        self._turns = Turns(self.gpu.uuid)
+        with self._turn():  # a new context disturbs what others time
+            self._context = Context(index)
+            self._helpers = Helpers(self._context, self.gpu.arch, cache)
+        self._timer = Timer(self._context, Clocks(self.gpu.uuid))
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
@@ -102,7 +117,7 @@ class Worker:
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
-        with self._turns.turn(lambda what: self._pipe.send(GpuTaken(what))):
+        with self._turn():
             self._set_deadline(LOAD_S)
             match request:
                 case Setup():
@@ -116,6 +131,9 @@ class Worker:
                 case Release():
                     self._release()
                     return Released()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._turns.turn(lambda what: self._pipe.send(GpuTaken(what)))
 
     def _set_deadline(self, seconds: float) -> None:
         self._pipe.send(Deadline(seconds))
@@ -146,7 +164,7 @@ class Worker:
         )
         self._session, self._seed = session, setup.seed
         self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
-        self._measurement = CandidateMeasurement(session, self.requests.empty)
+        self._measurement = CandidateMeasurement(session, self._requests.empty)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
         return SetupDone(least_error, reference_ns, session.verifier.host_s)
 
@@ -267,13 +285,16 @@ def _needs(setup: Setup) -> str:
     return f"{text} in {copies} copies; --mode cold needs one" if copies > 1 else text
 
 
-def _uuid(index: int) -> str:
-    """Return a GPU's UUID without making a context on it; empty where there is no such GPU."""
-    try:
-        check(cu.cuInit(0))
-        return uuid_of(check(cu.cuDeviceGet(index)))
-    except (DriverFailure, RuntimeError, ImportError):
-        return ""  # the context says it better
+def _hello(index: int) -> Hello:
+    """Return what there is to say of a GPU before there is a context on it, which takes long to make.
+
+    Raises:
+        DeviceError: there is no such GPU.
+    """
+    gpu = described(find_device(index))
+    clocks = Clocks(gpu.uuid)
+    others = clocks.processes()
+    return Hello(gpu, _notes(gpu.name, clocks, others), others)
 
 
 def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
@@ -309,14 +330,22 @@ def main() -> None:
     """Serve until the guard closes the pipe. Arguments: GPU number; folders of the cache and of answers, or ``-``."""
     pipe: Pipe = ParentPipe(MEASURING)
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
+    index, requests = int(sys.argv[1]), RequestQueue()
     try:
-        worker = Worker(pipe, int(sys.argv[1]), CubinCache(cache) if cache else None, Answers(kept))
+        hello = _hello(index)
     except (TunerError, DriverFailure) as error:
         pipe.send(Failed(str(error)))
         return
-    pipe.send(worker.hello)
-    threading.Thread(target=_read_requests, args=(pipe, worker.requests), daemon=True).start()
-    while (request := worker.requests.get()) is not None:
+    pipe.send(hello)
+    threading.Thread(target=_read_requests, args=(pipe, requests), daemon=True).start()
+    try:
+        worker = Worker(pipe, index, hello, requests, CubinCache(cache) if cache else None, Answers(kept))
+    except (TunerError, DriverFailure) as error:
+        if requests.get() is not None:
+            pipe.send(Started())
+            pipe.send(Failed(str(error), dying=True))
+        os._exit(3)
+    while (request := requests.get()) is not None:
         pipe.send(Started())
         answer = worker.answer(request)
         pipe.send(answer)

@@ -10,7 +10,7 @@ import errno
 import functools
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,10 +233,10 @@ def source_digest(source: str) -> str:
     return digest(_TOKENS.sub(lambda m: m.group(1) or " ", source).strip())
 
 
-def render_helpers() -> str:
-    """Return the source of the tuner's own kernels."""
+def render_helpers(dtypes: Iterable[str] = ()) -> str:
+    """Return the source of the tuner's own kernels: those for tensors of some dtypes, or all others."""
     template = environment_of(paths.templates()).get_template("common/helpers.cu.j2")
-    return template.render(dtypes={name: dtype.whole for name, dtype in DTYPES.items()})
+    return template.render(dtypes={name: DTYPES[name].whole for name in dtypes})
 
 
 def render_ceilings(cc: int) -> str:

@@ -97,7 +97,8 @@ def confirm(
     with ExitStack() as ended:
         ended.callback(device.end_confirmation)  # a large problem does not fit twice
         say("confirming the winner in a fresh process")
-        measurement, objection = _fresh_process(device, winner, raced_ns, other, say)
+        with device.phases.phase("fresh process"):
+            measurement, objection = _fresh_process(device, winner, raced_ns, other, say)
         if objection:
             return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
@@ -106,7 +107,8 @@ def confirm(
             return Confirmation(measurement, objection=objection)
         say("verifying the winner at edge-case sizes")
         checked = _EdgeCases(device, winner, say, kernel.of_one_size if kernel is not None else "")
-        edge_cases = checked.verify(problem, kernel)
+        with device.phases.phase("edge-case sizes"):
+            edge_cases = checked.verify(problem, kernel)
         verified = edge_cases
         if not edge_cases and math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS:
             verified = checked.verify_at(problem, contents=True)  # no other size suits it
@@ -169,6 +171,9 @@ class _EdgeCases:
         near = halved(problem, SLOW_CASE_S / max(self._device.host_s, SLOW_CASE_S))
         cases = edge_case_problems(near, self._winner, self._device.fits, kernel)
         usual = list(islice(cases, VERIFIED_PROBLEMS))
+        if kernel is not None:
+            for case in usual:
+                self._device.compile_ahead(kernel, case, [self._winner])
         varied = varied_problem(kernel, usual, self._device.gpu) if kernel is not None else None
         checked: SizesChecked = []
         for case in chain(usual, cases):

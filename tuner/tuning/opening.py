@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tuner.core.errors import TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Run
@@ -51,14 +55,12 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     else:
         (run, why), mark = new_run(request, device), None
     options = run.options
-    space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
-    sampler = _sampler(run, space)
     refuse(kernel, options.initial)
     _refuse_storage(request.options.study_storage)
-    device.prepare(kernel, problem, options.seed, run.conditions, options.truth)
-    _refuse_inaccurate(run, device)
-    if not request.resume:
-        run = replace(run, calibration=device.calibration)
+    prepared = _preparing(device, kernel, problem, options.seed, run.conditions, options.truth)
+    with device.phases.phase("space"):
+        space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
+    sampler = _sampler(run, space)
     mark = mark or store.mark()
     learns = not (device.recorded or options.from_scratch)
     known = (
@@ -66,7 +68,13 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     )  # also of a text of before, with other parameters
     if (candidates := device.restrict(space).including(known)) is not space:
         space, sampler = candidates, _sampler(run, candidates)
-    initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
+    with device.phases.phase("initial configurations"):
+        initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
+    device.compile_ahead(kernel, problem, [space.default, *initial.sources])
+    prepared()
+    _refuse_inaccurate(run, device)
+    if not request.resume:
+        run = replace(run, calibration=device.calibration)
     roof = roof_of(kernel, problem, device.gpu)
     state = State(run, roof, space, device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
@@ -77,6 +85,32 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     mirror = _mirror(request.options.study_storage, run, device) if request.options.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion, mirror)
+
+
+def _preparing(device: Device, *problem: Any) -> Callable[[], None]:
+    """Begin to prepare a problem, beside what else is to be done before a run; return what waits for that.
+
+    A recording is prepared at once: the space depends on it.
+    """
+    if device.recorded:
+        device.prepare(*problem)
+        return lambda: None
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def prepare() -> None:
+        try:
+            device.prepare(*problem)
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    def wait() -> None:
+        if (error := ended.get()) is not None:
+            raise error
+
+    threading.Thread(target=prepare, daemon=True, name="prepare").start()
+    return wait
 
 
 def new_run(request: Request, device: Device) -> tuple[Run, str]:

@@ -139,20 +139,24 @@ class FinalRace:
             self.reject(trial, reason, status)
 
         finish: Finish | None = None
+        if not self.device.recorded:
+            self.device.expect_confirmation()
         warm_ns = self._time_warm(trials) if self.warm else {}
         for _ in range(MAX_CONFIRMATIONS):
             contestants = self.contestants(trials, {trial.number for trial, _ in rejected}, warm_ns)
             if not contestants:
                 break
             self.say(self.announcement(contestants))
-            standing, failed = compete(self.device, contestants, self.seed, refuse, effort=self.effort)
+            with self.device.phases.phase("race"):
+                standing, failed = compete(self.device, contestants, self.seed, refuse, effort=self.effort)
             # A contestant eliminated by one that failed later is unranked: race again.
             if not standing.left or (failed and (standing.heats > 1 or warm_ns)):
                 continue
             warm: Standing | None = None
             if warm_ns:
                 self.say("racing them warm, back to back")
-                warm, failed = compete(self.device, contestants, self.seed, refuse, warm_ns, self.effort)
+                with self.device.phases.phase("race, warm"):
+                    warm, failed = compete(self.device, contestants, self.seed, refuse, warm_ns, self.effort)
                 if failed:
                     continue
             finish = self.finish(contestants, standing, warm)
@@ -189,7 +193,8 @@ class FinalRace:
         candidates = worth_timing_warm(trials, self.initial)
         if candidates:
             self.say(f"timing the best {len(candidates)} warm, back to back")
-        return time_warm(self.device, candidates, self.seed)
+        with self.device.phases.phase("times, warm"):
+            return time_warm(self.device, candidates, self.seed)
 
     def contestants(
         self, trials: Sequence[Trial], rejected: Collection[int], warm_ns: Mapping[Configuration, float]

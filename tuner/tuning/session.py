@@ -10,6 +10,7 @@ from typing import Any
 from tuner.core.errors import DeviceError, Interrupted
 from tuner.core.model import Status, Trial
 from tuner.core.observer import Observer
+from tuner.core.phases import Phases
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
 from tuner.kernel.default import simplicity
@@ -60,7 +61,8 @@ def tune(
         try:
             observer.phase(SEARCHING, state.expected)
             observer.step(state, len(state.trials))
-            loop.search()
+            with device.phases.phase("search"):
+                loop.search()
             observer.phase(SEARCHED)
             if finish:
                 end, winner_row = _finish(loop, request.kernel)
@@ -83,7 +85,9 @@ def tune(
             else "before its first trial"
         )
         raise Interrupted(f"stopped {how_far}", "go on with --resume")
-    return Result(state, end, winner_row, _stats(loop))
+    result = Result(state, end, winner_row, _stats(loop))
+    device.phases = Phases()
+    return result
 
 
 def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
@@ -147,6 +151,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
 def _stats(loop: SearchLoop) -> dict[str, Any]:
     state = loop.state
     return {
+        "phases": state.device.phases.spans(),
         "search_s": state.elapsed_s if state.search_began else 0.0,
         "occupied": state.occupied,
         "refined_s": state.device.busy.refined_s,
