@@ -17,7 +17,7 @@ from tests.commands import said_by
 from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, planted
 from tuner.cli import check
 from tuner.core.observer import Observer
-from tuner.inspect.check.emulation import HostChild, HostChildren
+from tuner.inspect.check.host_children import HostChild, HostChildren
 from tuner.inspect.check.toml_lines import TomlLines
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file

@@ -17,8 +17,9 @@ from tuner.core.model import Gpu, Problem
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.inspect.check.compiling import Compiled, check_compiling
-from tuner.inspect.check.emulation import HostChildren, check_on_host, check_references
+from tuner.inspect.check.emulation import check_on_host, check_references
 from tuner.inspect.check.findings import Report, load
+from tuner.inspect.check.host_children import HostChildren
 from tuner.inspect.check.subjects import (
     Checks,
     Subject,

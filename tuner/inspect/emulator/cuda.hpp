@@ -107,7 +107,7 @@ unsigned int lanes_alive();
 
 // Around an atomic operation others may come between; not within it.
 void begin_atomic();
-void end_atomic();
+void end_atomic(bool changed);  // whether memory is another than before
 
 // Calls a kernel with the values that its arguments' addresses point to, as a launch on the GPU does.
 template <typename... P, std::size_t... I>

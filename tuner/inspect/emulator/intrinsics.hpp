@@ -95,9 +95,9 @@ inline void __threadfence_system() {}
 template <typename T, typename Change>
 EMULATOR_INLINE T emulator_atomic(T* at, Change change) {
     emulator::begin_atomic();
-    const T before = *at;
-    *at = change(before);
-    emulator::end_atomic();
+    const T before = *at, after = change(before);
+    *at = after;
+    emulator::end_atomic(std::memcmp(&before, &after, sizeof(T)) != 0);
     return before;
 }
 #define EMULATOR_ATOMIC(name, expression)                                                      \

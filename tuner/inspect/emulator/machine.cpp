@@ -3,7 +3,8 @@
 // Not an exact machine but a hostile one. Which block and which thread goes on is drawn from a seed, so that they
 // overtake each other in ways that a GPU might once in a million runs. An asynchronous copy happens at once, or as late
 // as the rules allow, by the toss of a coin. So a wait that is missing, a stage that is filled again too early and a
-// barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs.
+// barrier that nobody serves show as wrong results or as a standstill. Shared memory starts as NaNs. A thread that repeats
+// itself, as one does that waits for a flag, gives way; where all do, or wait, and nothing changes, the run will not end.
 //
 // The compiler calls `__tsan_read4` and the like before each access of a kernel to memory (-fsanitize=thread, without its
 // library). One outside of the arrays and of shared memory ends the run, as do a signal from memory that may not be
@@ -123,6 +124,11 @@ struct Thread {
     long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
     Access latest{};
     Groups copies, stores;
+    unsigned int accesses = 0;   // since it has gone on
+    bool repeats = false;        // did it stand where it stood before?
+    unsigned int looks = 0;      // whether it does
+    unsigned long state = 0;     // at the moment that it is compared with
+    std::map<unsigned long, unsigned char> before;  // what it has written to since then, as it was
 };
 
 static std::vector<std::unique_ptr<Block>> running;
@@ -139,6 +145,9 @@ static void** body_arguments;
 static Meeting cluster;
 static std::mt19937 random_bits;
 static long long happened;  // counts what others may have waited for
+static unsigned int patience;      // accesses of a thread before it is looked whether it repeats itself
+static bool all_watched;           // whether each thread's state is looked at whenever it gives way
+constexpr unsigned int LONG = 1 << 16, SHORT = 1 << 12, WATCHED = 1 << 10;  // accesses: patience at first, later; a look
 static const char* fault;
 static sigjmp_buf escape;
 
@@ -176,9 +185,65 @@ static void take_note(Access& access, const unsigned char* begin, unsigned long 
         fail_at(access.kind & 1 ? "a write outside" : "a read outside", access);
     }
     if (access.kind & 1) {
+        if (all_watched || current->accesses > patience) {
+            for (unsigned long i = 0; i < access.bytes; ++i) {
+                current->before.emplace(access.at + i, begin[offset + i]);
+            }
+        }
         std::memset(set + offset, 1, access.bytes);
     } else if (!(set[offset] && set[offset + access.bytes - 1]) && seen_here->unset.line == 0) {
         seen_here->unset = access;
+    }
+}
+
+// A number for what the current thread goes on with, but for memory: the registers that outlive a call, and its stack.
+// So callers ask for it first of all, when they have nothing there that differs from one time to the next.
+__attribute__((noinline)) static unsigned long state() {
+    jmp_buf here;
+    std::memset(&here, 0, sizeof(here));
+    _setjmp(here);
+    unsigned long number = 0, word;
+    const char* const end = current->stack.get() + Thread::STACK;
+    for (const char* at = reinterpret_cast<const char*>(&here); at + sizeof(word) <= end; at += sizeof(word)) {
+        std::memcpy(&word, at, sizeof(word));
+        number = (number ^ word) * 0x9e3779b97f4a7c15;
+        number ^= number >> 29;
+    }
+    return number;
+}
+
+// Whether the current thread stands where it stood at a moment before, and has left memory as it was: then it goes on like
+// this until others change something. The moment is another one after 1, 2, 4, 8, ... looks. `now`: its state.
+static bool repeats(unsigned long now) {
+    Thread& thread = *current;
+    const bool same = thread.looks > 0 && now == thread.state &&
+                      std::all_of(thread.before.begin(), thread.before.end(), [](const auto& one) {
+                          return *reinterpret_cast<const unsigned char*>(one.first) == one.second;
+                      });
+    if (same || (thread.looks & (thread.looks - 1)) == 0) {
+        thread.state = now;
+        thread.before.clear();
+    }
+    ++thread.looks;
+    thread.repeats |= same;
+    return same;
+}
+
+static void switch_to_scheduler();
+
+// At an access of a thread that has not given way for long: where it repeats itself, as in waiting for a flag, it does.
+__attribute__((noinline)) static void look_for_repetition() {
+    const unsigned long now = state();
+    const unsigned int looks = current->accesses - patience;
+    current->looks = looks == 1 ? 0 : current->looks;
+    if (repeats(now)) {
+        patience = SHORT;
+        switch_to_scheduler();
+        current->accesses = patience + 2;
+    } else if (looks > WATCHED) {
+        current->accesses = 0;
+        current->repeats = false;
+        ++happened;
     }
 }
 
@@ -192,6 +257,9 @@ static void touch(const void* where, std::size_t bytes, bool writes, const void*
                                         block.number * static_cast<unsigned int>(block.threads.size()) + current->number,
                                         NOWHERE, static_cast<unsigned short>(bytes),
                                         static_cast<unsigned int>(writes | atomic << 1)};
+    if (++current->accesses > patience && !atomic) {
+        look_for_repetition();
+    }
     for (unsigned long i = 0; i < seen_here->count; ++i) {
         const Array& array = seen_here->arrays[i];
         if (at >= array.from && at < array.to) {
@@ -218,10 +286,18 @@ static bool toss() { return random_bits() % 2; }
 
 // Fibers change by jumps: swapcontext would ask the kernel for the signal mask, twice each time. A context is for the
 // beginning of a fiber alone.
-static void give_way() {
+static void switch_to_scheduler() {
     if (_setjmp(current->goes_on_at) == 0) {
         _longjmp(scheduler, 1);
     }
+}
+
+__attribute__((noinline)) static void give_way() {
+    if (all_watched) {
+        repeats(state());
+    }
+    current->accesses = 0;
+    switch_to_scheduler();
 }
 
 static void open(Meeting& meeting) {
@@ -423,18 +499,27 @@ static void go_on(Thread* thread) {
     setcontext(&context);
 }
 
-// Fails where a thread waits at a barrier; if none does, where one asks again and again.
-[[noreturn]] static void stand_still() {
+// Fails where a thread waits at a barrier; if none does, where one asks again and again: if all threads have repeated
+// themselves since the last time.
+static void stand_still() {
     Access last{};
+    bool all = all_watched, loops = false;
+    all_watched = true;
     for (const auto& block : running) {
         for (const auto& thread : block->threads) {
             if (!thread->done && (last.line == 0 || thread->latest.at == 0)) {
                 last = thread->latest;
+                loops = thread->accesses > patience;
             }
+            all = all && (thread->done || thread->repeats);
+            thread->repeats = false;
         }
     }
-    last.array = NOWHERE;
-    fail_at("a standstill: threads wait for what nobody does", last);
+    if (all) {
+        last.array = NOWHERE;
+        fail_at(loops ? "an endless loop: its rounds are all the same" : "a standstill: threads wait for what nobody does",
+                last);
+    }
 }
 
 static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
@@ -445,6 +530,7 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
         before = happened;
         if (idle > 1000 + 30 * running.size()) {
             stand_still();
+            idle = 0;
         }
         while (running.size() < resident && next < order.size()) {
             begin_block(order[next++]);
@@ -503,6 +589,8 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     seen->dynamic = reinterpret_cast<unsigned long>(dynamic[0]);
     cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
     fault = nullptr;
+    patience = LONG;
+    all_watched = false;
     std::vector<unsigned int> order(blocks);
     std::iota(order.begin(), order.end(), 0u);
     if (shuffled) {
@@ -572,7 +660,8 @@ void emulator::begin_atomic() {
     ++happened;
     atomic = true;
 }
-void emulator::end_atomic() {
+void emulator::end_atomic(bool changed) {
+    happened -= !changed;
     atomic = false;
     give_way();
 }

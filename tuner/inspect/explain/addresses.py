@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 from dataclasses import replace
 
 from tuner.core.files import temporary_folder
 from tuner.core.processes import ChildDied
-from tuner.inspect.check.emulation import (
-    DEADLINE_S,
-    FEW_SMS,
-    HostChildren,
-    reason_of,
-    small_problems,
-    whole_of,
-)
+from tuner.inspect.check.emulation import FEW_SMS, problems_on_host
+from tuner.inspect.check.host_children import DEADLINE_S, GIVEN_UP, HostChildren, elements_of, reason_of
 from tuner.inspect.check.host_worker import HostRequest
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.emulator.host import COMPILER, machine
@@ -34,13 +27,11 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
     """
     kernel, problem, configuration = chosen.kernel, chosen.problem, chosen.configuration
     gpu = replace(chosen.gpu, sm_count=FEW_SMS)
-    small = [
-        *whole_of(kernel, problem, gpu, configuration),
-        *small_problems(kernel, problem, gpu, configuration),
-    ]
+    around, whole = problems_on_host(kernel, problem, gpu, configuration)
+    small = whole + around
     if COMPILER is None or not small:
         return (), f"not examined: {'no small problem is valid for it' if COMPILER else 'there is no g++'}"
-    largest = max(small, key=lambda one: math.prod(one.sizes.values()))
+    largest = max(small, key=elements_of)
     with temporary_folder() as folder, closing(HostChildren(1)) as children:
         machine()
         child = children.take()
@@ -50,7 +41,8 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
             )
             result = child.receive(DEADLINE_S)
         except ChildDied as death:
-            return (), f"not examined: its run on the CPU died ({death.reason})"
+            how = GIVEN_UP if "SIGXCPU" in death.reason else f"died ({death.reason})"
+            return (), f"not examined: its run {how}"
         finally:
             child.kill()
     if result is None:
