@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner.children.cubin import refused_launch, require_variables
+from tuner.children.measuring import PythonCall
 from tuner.core.errors import KernelError
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
@@ -28,6 +29,8 @@ class RenderRequest(Message, frozen=True):
     launches: tuple[int, ...] = ()
     """Numbers of the variant's launches to compile without a plan, whether the problem has them or not, as a bundle
     needs them; empty for those that the problem has."""
+    candidate: str = ""
+    """What computes the kernel in place of its variants (:mod:`tuner.kernel.candidates`); empty for these."""
 
 
 class SourceRequest(Message, frozen=True):
@@ -64,6 +67,8 @@ class Compilation(Record, frozen=True):
     """Number of the code of which any driver would refuse a launch; None if there is none."""
     changed: bool = False
     """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
+    call: PythonCall | None = None
+    """What is called in place of launches."""
 
 
 COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compilation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,18 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.children.compilation import COMPILING, Compilation, CompileRequest, SourceRequest, with_occupancy
+from tuner.children.compilation import (
+    COMPILING,
+    Compilation,
+    CompileRequest,
+    RenderRequest,
+    SourceRequest,
+    with_occupancy,
+)
+from tuner.children.cubin import kernels_of
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.headers import Headers, headers_of
+from tuner.children.measuring import PythonCall
 from tuner.children.nvrtc import (
     PROGRAM,
     Cubin,
@@ -27,23 +37,28 @@ from tuner.children.nvrtc import (
     nvrtc_version,
 )
 from tuner.children.precompiled import PrecompiledHeaders
-from tuner.core.errors import CompileError, KernelError, TunerError
-from tuner.core.model import Configuration, Gpu, Problem, Status
+from tuner.core.errors import CompileError, KernelError, TunerError, suggestion
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, digest
 from tuner.core.processes import ParentPipe, limit_memory
-from tuner.kernel.headers import headers_digest, with_own_headers
+from tuner.core.reading import read_at_most
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.functions import PythonFunction
+from tuner.kernel.headers import headers_digest, read_source, with_own_headers
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
 from tuner.kernel.options import options_of
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import read_templates_once
 from tuner.kernel.variant_spec import LaunchSpec
+from tuner.runtime.launches import Plan
 
 _STATIC_SHARED = re.compile(r"uses too much shared data \(0x(\w+) bytes, 0x(\w+) max\)")
 CHANGED = "have changed since the run began"
+MAX_CUBIN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,8 @@ class _Source:
     include: tuple[Path, ...]
     located: Callable[[str], str]
     """Return a compiler's log with the template's lines."""
+    cubin: bytes = b""
+    """In place of what is compiled of the text."""
 
 
 class Compiler:
@@ -72,7 +89,7 @@ class Compiler:
             return self._compile_all(request)
         gpu = request.gpu
         try:
-            identity = self._identity(request.kernel_file)
+            identity = self._identity(request.kernel_file, request.candidate, request.code)
             changed = bool(request.code) and identity.code != request.code
         except KernelError as error:
             return Compilation(Status.COMPILE_ERROR, str(error), changed=bool(request.code))
@@ -85,14 +102,19 @@ class Compiler:
             plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
         except TunerError as error:
             return Compilation(Status.INVALID_CONFIG, str(error))
-        compilation = self._compile_all(request)
+        call = identity.kernel.variants[request.configuration.variant].call
+        compilation = (
+            self._compile_all(request) if call is None else _called(call, plan, identity.kernel, request)
+        )
         try:
             options = options_of(identity.kernel, request.problem, gpu, request.configuration)
         except (KernelError, MemoryError):  # the compilation says it
             return compilation
         implementation = identity.implementation(request.configuration.variant, compilation.sources, options)
         compilation = structs.replace(compilation, implementation=implementation)
-        return with_occupancy(compilation, plan, gpu) if compilation.status is Status.OK else compilation
+        if call is not None or compilation.status is not Status.OK:
+            return compilation
+        return with_occupancy(compilation, plan, gpu)
 
     def _compile_all(self, request: CompileRequest) -> Compilation:
         started = time.monotonic()
@@ -133,7 +155,7 @@ class Compiler:
         if isinstance(request, SourceRequest):
             yield _Source(request.source, request.entry, request.options, request.include, with_locations)
             return
-        kernel = self._identity(request.kernel_file).kernel
+        kernel = self._identity(request.kernel_file, request.candidate, request.code).kernel
         problem, gpu, configuration = request.problem, request.gpu, request.configuration
         if request.reference:
             assert kernel.reference.cuda is not None
@@ -145,6 +167,10 @@ class Compiler:
             launches = kernel.launches(problem, gpu, configuration)
         options = options_of(kernel, problem, gpu, None if request.reference else configuration)
         for launch in launches:
+            if launch.template.suffix == ".cubin":
+                cubin = read_at_most(launch.template, MAX_CUBIN_BYTES)
+                yield _Source(f"// cubin {digest(cubin)}", launch.entry, (), (), str, cubin)
+                continue
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
             located = partial(
                 in_template,
@@ -163,6 +189,8 @@ class Compiler:
         Raises:
             SourceRejected: it does not compile; the log names the template's lines.
         """
+        if source.cubin:
+            return _given(source)
         try:
             compiled = self._compile_or_get(source, arch)
         except SourceRejected as error:
@@ -207,6 +235,17 @@ class Compiler:
         return compile_source(text, entry, arch, options, include, headers=headers)
 
 
+def _given(source: _Source) -> Cubin:
+    """Return a cubin that somebody else has compiled, of which no registers are known."""
+    try:
+        kernels = kernels_of(source.cubin)
+    except (struct.error, ValueError, IndexError):
+        raise CompileError("this is no cubin", "compile one with: nvcc -cubin") from None
+    if source.entry not in kernels:
+        raise CompileError(f"the cubin has no kernel {source.entry!r}", suggestion(source.entry, kernels))
+    return Cubin(source.cubin, source.entry, Resources(), "")
+
+
 def _hits_macro(source: str, log: str) -> bool:
     """Return whether a line that is no CUDA has a macro that the tuner defines: that is to be said, not left out."""
     defines, begins, _ = source.partition("\n#line 1 ")
@@ -215,8 +254,20 @@ def _hits_macro(source: str, log: str) -> bool:
     return any(names & set(re.findall(r"\w+", line)) for line in lines)
 
 
-def _identity(file: Path) -> KernelIdentity:
-    return KernelIdentity(read_kernel(file))
+def _identity(file: Path, candidate: str, code: str) -> KernelIdentity:  # noqa: ARG001 - of the key
+    kernel = read_kernel(file)
+    return KernelIdentity(candidate_kernel(kernel, candidate) if candidate else kernel)
+
+
+def _called(call: PythonFunction, plan: Plan, kernel: KernelSpec, request: RenderRequest) -> Compilation:
+    """Return a function, of which there is nothing to compile."""
+    problem = request.problem
+    scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, request.gpu).items()}
+    numbers = {**problem.sizes, **scalars, **request.configuration.values}
+    source = read_source(call.file)
+    return Compilation(
+        Status.OK, plan=plan, sources=(source,), entries=(call.name,), call=PythonCall(call, numbers)
+    )
 
 
 NO_LOCATIONS = LineMap(())

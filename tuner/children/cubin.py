@@ -79,6 +79,16 @@ def machine_code(cubin: bytes, entry: str) -> str:
     return content.hexdigest()
 
 
+def kernels_of(cubin: bytes) -> list[str]:
+    """Return the names of a cubin's kernels, as the driver finds them.
+
+    Raises:
+        struct.error, ValueError, IndexError: it is none.
+    """
+    prefix = ".text."
+    return [one.name.removeprefix(prefix) for one in _sections(cubin) if one.name.startswith(prefix)]
+
+
 @dataclass(frozen=True)
 class Variable:
     """A variable of a cubin that is no kernel's own."""

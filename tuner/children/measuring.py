@@ -16,7 +16,7 @@ from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Gpu, Measurement, Status, Value
 from tuner.kernel.batching import Batch, Limits
-from tuner.kernel.functions import BaselineKind
+from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.kernel.given import Given
 from tuner.kernel.reference import SettledReference
 from tuner.runtime.launches import Buffer, Plan
@@ -24,13 +24,22 @@ from tuner.runtime.launches import Buffer, Plan
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------
 
 
+class PythonCall(Record, frozen=True):
+    """A user's function on GPU tensors, with the numbers that it may ask for beside them."""
+
+    function: PythonFunction
+    numbers: Mapping[str, Value]
+
+
 class Candidate(Record, frozen=True):
-    """A compiled configuration, or another kernel that can be launched."""
+    """A compiled configuration, or another kernel that can be launched; or a call."""
 
     plan: Plan
     cubins: tuple[bytes, ...]
     """Of each of the plan's codes, as are the entries."""
     entries: tuple[str, ...]
+    call: PythonCall | None = None
+    """In place of launches; the only entry is its name."""
 
 
 class ReferenceData(SettledReference, frozen=True):

@@ -51,6 +51,7 @@ GROUPS = {
 """The commands of the first help, by what people want: module and function in ``commands/``, and what each does."""
 ADVANCED = {
     "Advanced": {
+        "judge": ("studies:judge", "Judge a kernel that somebody else wrote: right, and faster? [GPU]"),
         "ablate": ("studies:ablate", "Measure what each parameter of a configuration gains. [GPU]"),
         "profile": ("inspection:profile", "Profile a configuration with Nsight Compute. [GPU]"),
         "sanitize": ("inspection:sanitize", "Run Compute Sanitizer on configurations. [GPU]"),

@@ -74,6 +74,18 @@ class Jobs(Whole):
         return number
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A time with its unit, in seconds: ``90s``, ``30m``, ``2h``; without one it is of seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds that a text means."""
+        number, factor = str(value), {"s": 1.0, "m": 60.0, "h": 3600.0}.get(str(value)[-1:])
+        seconds = Amount(min=0.0).convert(number[:-1] if factor else number, param, ctx)
+        return seconds * (factor or 1.0)
+
+
 class _File(click.Path):
     """A path that is not empty: Path would take that for the working directory."""
 

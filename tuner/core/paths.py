@@ -14,7 +14,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 def _data(inside: str, beside: str) -> Path:
     installed = _PACKAGE / "data" / inside
-    return installed if installed.is_dir() else _PACKAGE.parent / beside
+    return installed if installed.exists() else _PACKAGE.parent / beside
 
 
 def package() -> Path:
@@ -30,6 +30,11 @@ def templates() -> Path:
 def search_spaces() -> Path:
     """Return the folder of the built-in kernels' TOML files."""
     return _data("search_spaces", "search_spaces")
+
+
+def agents_page() -> Path:
+    """Return the page for programs that write kernels."""
+    return _data("agents.md", "docs/agents.md")
 
 
 def recordings() -> Path:

@@ -41,7 +41,7 @@ def trial_of(number: int, configuration: Configuration, compilation: Compilation
 def candidate_of(compilation: Compilation) -> Candidate:
     """Return what a measuring process gets of a compiled configuration."""
     assert compilation.plan is not None
-    return Candidate(compilation.plan, compilation.cubins, compilation.entries)
+    return Candidate(compilation.plan, compilation.cubins, compilation.entries, compilation.call)
 
 
 def measured(trial: Trial, measurement: Measurement) -> Trial:

@@ -61,7 +61,11 @@ class Requests:
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
         self._kernel, self._gpu, self._pool = kernel, gpu, pool
-        self.rendering = partial(RenderRequest, kernel.file, gpu=gpu, code=KernelIdentity(kernel).code)
+        self._task = kernel.task or kernel
+        code = KernelIdentity(kernel).code
+        self.rendering = partial(
+            RenderRequest, self._task.file, gpu=gpu, code=code, candidate=kernel.candidate
+        )
         """Makes the request to render and compile a configuration from the text that the kernel has now."""
 
     def setup(
@@ -220,6 +224,8 @@ class Requests:
             KernelError: there is none, or it does not compile.
         """
         remedy = "it is the reference: correct it, or say in [reference] what is right"
+        if self._task is not self._kernel:
+            return Requests(self._task, self._gpu, self._pool)._default(problem)
         default = default_configuration(self._kernel, problem, self._gpu)
         if default is None:
             raise KernelError(f"no configuration is valid for {problem}", remedy)
@@ -233,7 +239,7 @@ class Requests:
         return candidate
 
     def _cuda(self, problem: Problem) -> Candidate | None:
-        kernel = self._kernel
+        kernel = self._task
         launch = reference_launch(kernel, problem, self._gpu)
         if launch is None:
             return None

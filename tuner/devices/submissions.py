@@ -40,7 +40,8 @@ class _EqualSources:
 def source_key(compilation: Compilation) -> SourceKey:
     """Return what is equal exactly when two candidates are: machine code, whatever its source, and launches."""
     codes = map(machine_code, compilation.cubins, compilation.entries)
-    return digest([*compilation.entries, *codes]), msgpack.encode(compilation.plan)
+    code = [*compilation.entries, *codes, *([compilation.implementation] if compilation.call else [])]
+    return digest(code), msgpack.encode(compilation.plan)
 
 
 class Submissions:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
-from tuner.children.measuring import BaselineContestant
+from tuner.children.measuring import BaselineContestant, PythonCall
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value
 from tuner.expressions.array import ArrayExpression
@@ -301,25 +301,35 @@ def open_baseline(
         dtypes = {tensor.name: tensor.dtype for tensor in data.tensors}
         yield tuple(numpy_time_ns(text, {**arrays, **baseline.sizes, **baseline.scalars}, dtypes=dtypes))
         return
-    calls = [
-        make_call(
-            kind,
-            text,
-            baseline.file,
-            {
-                tensor.name: TensorView(
-                    data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
-                )
-                for tensor in data.tensors
-            },
-            baseline.scalars,
-            baseline.sizes,
-            int(context.stream),
-        )
-        for copy in range(data.copies)
-    ]
-    with closing(capture(context, calls)) as captured:
+    numbers = {**baseline.sizes, **baseline.scalars}
+    with closing(_captured(context, data, kind, text, baseline.file, numbers)) as captured:
         yield captured
+
+
+def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured:
+    """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
+    function = call.function
+    return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers)
+
+
+def _captured(
+    context: Context,
+    data: ProblemData,
+    kind: BaselineKind,
+    text: str,
+    file: Path | None,
+    numbers: Mapping[str, Value],
+) -> Captured:
+    calls = []
+    for copy in range(data.copies):
+        views = {
+            tensor.name: TensorView(
+                data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
+            )
+            for tensor in data.tensors
+        }
+        calls.append(make_call(kind, text, file, views, numbers, stream=int(context.stream)))
+    return capture(context, calls)
 
 
 def numpy_time_ns(

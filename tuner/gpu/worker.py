@@ -25,6 +25,7 @@ from tuner.children.measuring import (
     Answer,
     Calibrate,
     Calibrated,
+    Candidate,
     CandidateContestant,
     Deadline,
     Failed,
@@ -48,10 +49,10 @@ from tuner.core.conditions import Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
 from tuner.core.processes import ParentPipe
-from tuner.gpu.baselines import open_baseline
+from tuner.gpu.baselines import open_baseline, open_call
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
-from tuner.gpu.candidate import load
+from tuner.gpu.candidate import Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.driver import Context, described, find_device, status_of
@@ -199,7 +200,7 @@ class Worker:
         began = 0.0
         drifted = dying = False
         try:
-            candidate = load(self._session.data, request.candidate)
+            candidate = self._load(request.candidate, self._session)
             began = time.monotonic()
             measurement = self._measurement.measure(
                 candidate,
@@ -215,6 +216,8 @@ class Worker:
             dying = failure.sticky
         except ClockMismatchError as mismatch:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))
+        except TunerError as error:  # of a call
+            measurement = Measurement(Status.LAUNCH_ERROR, error=str(error))
         end = time.monotonic()
         if candidate is not None and not dying:
             candidate.close()
@@ -226,6 +229,13 @@ class Worker:
             self._drift.reference_ns if self._drift is not None else None,
             dying or self._session.damaged,
         )
+
+    def _load(self, candidate: Candidate, session: ProblemSession) -> Timed:
+        """Load a compiled candidate, or capture a call."""
+        if candidate.call is None:
+            return load(session.data, candidate)
+        self._set_deadline(LIBRARY_S)
+        return open_call(self._context, session.data, candidate.call)
 
     def _has_drifted(self) -> bool:
         assert self._session is not None
@@ -264,7 +274,7 @@ class Worker:
         self, contestant: RaceContestant, session: ProblemSession, loaded: ExitStack
     ) -> TimedContestant:
         if isinstance(contestant, CandidateContestant):
-            candidate = load(session.data, contestant.candidate)
+            candidate = self._load(contestant.candidate, session)
             loaded.callback(candidate.close)
             required = contestant.required
             return TimedContestant(candidate, contestant.estimate_ns, required=required, own=not required)

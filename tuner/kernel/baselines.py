@@ -21,7 +21,7 @@ from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry
-from tuner.runtime.launch_limits import ArgumentRangeError, UnlaunchableError
+from tuner.runtime.launch_limits import DEVICE_LIMITS, ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch
 
 NUMPY = "numpy"
@@ -126,7 +126,10 @@ def parse_baseline(text: str) -> Baseline:
         file, launch = _existing(match["file"]), match["launch"]
         name = file.name
         if launch is None:
-            launch = _launch_in(file)
+            launch, *more = launches_in(file)
+            if more:
+                remedy = f"write {file.name}:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+                raise UsageError(f"{file.name} has {len(more) + 1} lines `// tune: ...`", remedy)
         else:
             name = f"{name}:{launch.split('<<<')[0].strip()}"
         baseline = Baseline(name, BaselineKind.LAUNCH, " ".join(launch.split()), file)
@@ -174,6 +177,23 @@ def launch_spec(baseline: Baseline) -> LaunchSpec:
     return LaunchSpec(entry, arguments, grid, block, shared_bytes, template=baseline.file)
 
 
+def checked_launch(baseline: Baseline, kernel: KernelSpec) -> LaunchSpec:
+    """Return the launch of a user's kernel, which uses no other names than a kernel has; errors as of it.
+
+    Raises:
+        UsageError: it uses a name that the kernel lacks.
+    """
+    spec = launch_spec(baseline)
+    constants = [*kernel.sizes, *kernel.dtypes, *kernel.options, *DEVICE_LIMITS]
+    expressions = (*spec.grid, *spec.block, spec.shared_bytes)
+    values = (argument.value for argument in spec.arguments if argument.value is not None)
+    for expression in (*expressions, *values):
+        _check_names(baseline, expression.names, constants)
+    names = {argument.name for argument in spec.arguments if argument.value is None}
+    _check_names(baseline, names, [*kernel.tensors, *kernel.scalars, *constants])
+    return spec
+
+
 def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch:
     """Return the launch of a user's kernel for a problem.
 
@@ -181,14 +201,8 @@ def launch_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
         UsageError: it uses a name that the kernel lacks, or its grid is no whole number.
         UnlaunchableError: its grid, block or shared memory is beyond the device.
     """
-    spec = launch_spec(baseline)
-    constants = kernel.environment(problem, gpu)
+    spec = checked_launch(baseline, kernel)
     expressions = (*spec.grid, *spec.block, spec.shared_bytes)
-    values = (argument.value for argument in spec.arguments if argument.value is not None)
-    for expression in (*expressions, *values):
-        _check_names(baseline, expression.names, constants)
-    names = {argument.name for argument in spec.arguments if argument.value is None}
-    _check_names(baseline, names, [*kernel.tensors, *kernel.scalars, *constants])
     try:
         return settle_launch(spec, kernel, problem, gpu)
     except UnlaunchableError as error:
@@ -220,20 +234,29 @@ def _existing(name: str) -> Path:
     raise UsageError(f"no file {name}", FORMS)
 
 
-def _launch_in(file: Path) -> str:
-    """Return the launch in the source file's ``// tune:`` comment."""
-    remedy = f"write {file.name}:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+def launches_in(file: Path) -> list[str]:
+    """Return the launches that a source's ``// tune:`` comments name; those of a cubin stand in ``FILE.launch``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    lines: list[str] = []
+    place = file
     if file.suffix == ".cubin":
-        raise UsageError(f"{file.name} does not say how to launch it", remedy)
-    with file.open(errors="replace") as source:
-        lines = _COMMENT.findall(source.read(MAX_FILE_BYTES))
+        place = file.with_name(f"{file.name}.launch")
+    if place.is_file():
+        with place.open(errors="replace") as source:
+            text = source.read(MAX_FILE_BYTES)
+        lines = _COMMENT.findall(text) if place is file else [one for one in text.splitlines() if one.strip()]
     if not lines:
-        raise UsageError(
-            f"{file.name} has no line `// tune: KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)`", f"add it, or {remedy}"
-        )
-    if len(lines) > 1:
-        raise UsageError(f"{file.name} has {len(lines)} lines `// tune: ...`", remedy)
-    return str(lines[0])
+        remedy = f"write {file.name}:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+        if place is not file:
+            raise UsageError(
+                f"{file.name} does not say how to launch it", f"{remedy}, or that into {place.name}"
+            )
+        line = "// tune: KERNEL<<<GRID, BLOCK>>>(ARGUMENTS)"
+        raise UsageError(f"{file.name} has no line `{line}`", f"add it, or {remedy}")
+    return lines
 
 
 def _items(text: str) -> list[ast.expr]:

@@ -200,6 +200,7 @@ class KernelIdentity:
                 _canonical(variant.launches, WORDING | {"template"}), _canonical(variant.scratch),
                 written_options(self.kernel, name),
                 *([list(variant.state)] if variant.state else []),
+                *([_canonical(variant.call)] if variant.call is not None else []),
             ]
             for name, variant in self.kernel.variants.items()
         }  # fmt: skip
@@ -354,7 +355,11 @@ def template_texts(folder: Path, template: Path, read: Callable[[Path], str] = r
     """
     seen, pending = {template}, [template]
     while pending:
-        text = read(pending.pop(0))
+        file = pending.pop(0)
+        if file.suffix == ".cubin":
+            yield file_digest(file)
+            continue
+        text = read(file)
         yield text
         for tag in _INCLUDE.findall(_JINJA_COMMENT.sub("", text)):
             for path in _included(folder, template, tag):

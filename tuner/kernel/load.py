@@ -17,7 +17,7 @@ from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import Run, digest
 from tuner.kernel.options import check_names, read_options
 from tuner.kernel.reference import numpy_of
-from tuner.kernel.spec import KernelSpec, WorkSpec
+from tuner.kernel.spec import JudgeSpec, KernelSpec, WorkSpec
 from tuner.kernel.toml.file import KernelFile, complete_variants, read_file
 from tuner.kernel.toml.initial import read_first_tried, read_ladder
 from tuner.kernel.toml.problem import read_baselines, read_problem
@@ -37,11 +37,11 @@ from tuner.runtime.entries import TensorEntry
 
 TABLES = (
     "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
-    "ladder", "initial", "heuristics", "costs",
+    "ladder", "initial", "heuristics", "costs", "judge",
 )  # fmt: skip
 SOURCES = (".cu", ".cuh", ".j2", ".cpp", ".h", ".hpp", ".py")
 """Endings of files that a user may take for a kernel file."""
-WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics", "costs")
+WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics", "costs", "judge")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
 
@@ -144,6 +144,7 @@ def kernel_of(file: KernelFile) -> KernelSpec:
         costs=costs,
         matmul=matmul,
         definitions=_written(data, file.initial),
+        judge=_judge(top.table("judge"), problem.presets),
     )
     top.done(kernel)
     for preset in (None, *problem.presets):
@@ -152,6 +153,48 @@ def kernel_of(file: KernelFile) -> KernelSpec:
         except (KernelError, UsageError) as error:
             top.fail(f"reference: {error.problem}", error.remedy)
     return kernel
+
+
+def variants_of(path: Path, task: KernelSpec) -> KernelSpec:
+    """Return a task that the variants of another file compute; nothing else of that file counts.
+
+    Raises:
+        KernelError: the file is wrong, or its tensors are others.
+    """
+    data = complete_variants(read_file(path).data, path.name)
+    variants = data.get("variants", {})
+    whole = {**read_file(task.file).data, "variants": variants}
+    problem = read_problem(Table(whole, task.file.name), task.folder)
+    top = Table({key: data[key] for key in ("definitions", "compile", "variants") if key in data}, path.name)
+    if "tensors" in data and (other := _tensors(kernel_of(KernelFile(path, dict(data))))) != _tensors(task):
+        differing = sorted(set(dict(other).items()) ^ set(_tensors(task).items()))
+        top.fail(f"tensor {differing[0][0]} is not as in {task.file.name}", "compute what the task computes")
+    names = read_definitions(top, problem.names)
+    options, include = task.compile_options, task.include
+    if top.has("compile"):
+        options, include = _compile(top.table("compile"), path.parent)
+    return replace(
+        task, file=path, task=task, variants=read_variants(top, path.parent, names), compile_options=options,
+        include=include, ladder=(), initial=(), matmul=None, costs={},
+    )  # fmt: skip
+
+
+def _tensors(kernel: KernelSpec) -> dict[str, str]:
+    """Return what variants rely on of each tensor, as text."""
+    return {
+        name: " ".join([tensor.role, tensor.dtype, *(side.text for side in tensor.shape)])
+        for name, tensor in kernel.tensors.items()
+    }
+
+
+def _judge(table: Table, presets: Mapping[str, Any]) -> JudgeSpec:
+    named = table.get("presets", list, [])
+    for preset in named:
+        table.require(str(preset), presets, f"presets names {preset!r}")
+    baselines = table.get("baselines", list, [])
+    if not all(isinstance(name, str) and name for name in baselines):
+        table.fail(f"baselines = {baselines!r}", 'list their names, such as ["default", "torch"]')
+    return table.done(JudgeSpec(tuple(named), tuple(baselines), table.get("any_size", bool, True)))
 
 
 def _digest(data: Mapping[str, Any]) -> str:

@@ -105,6 +105,18 @@ class StepSpec:
 
 
 @dataclass(frozen=True)
+class JudgeSpec:
+    """How ``tune judge`` judges candidates for a kernel, where the command line does not say it."""
+
+    presets: tuple[str, ...] = ()
+    """Problems to judge at; the default problem when empty."""
+    baselines: tuple[str, ...] = ()
+    """What candidates are compared with, as ``--against`` names it; the usual ones when empty."""
+    any_size: bool = True
+    """Whether candidates must be right at other sizes, too."""
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel's TOML file, read and checked."""
 
@@ -140,6 +152,12 @@ class KernelSpec:
     """Summands of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Names of parts of expressions, with their texts as the file has them, for people: expressions stand alone."""
+    judge: JudgeSpec = field(default_factory=lambda: JudgeSpec())
+    """How candidates are judged."""
+    task: KernelSpec | None = None
+    """The kernel that these variants compute in place of its own (:mod:`tuner.kernel.candidates`); None for itself."""
+    candidate: str = ""
+    """Names what computes it then."""
 
     @property
     def folder(self) -> Path:

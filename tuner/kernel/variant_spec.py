@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
+from tuner.kernel.functions import PythonFunction
 from tuner.runtime.entries import LaunchEntry, ScratchEntry
 
 RESOURCE_NAMES = (
@@ -82,6 +83,8 @@ class VariantSpec:
     """Variables of its code that may differ after a run."""
     compile_options: tuple[str, ...] = ()
     """Of this variant alone, as the file has them."""
+    call: PythonFunction | None = None
+    """A function that computes it on the GPU, in place of launches."""
 
     def columns(self, matrix: NDArray[Any], names: Container[str]) -> dict[str, NDArray[Any]]:
         """Return the values of those parameters that are named, for rows of indices, as an expression takes them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.children.measuring import RaceFailed
-from tuner.core.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, reference_verdict
@@ -118,13 +118,22 @@ class Comparison:
             return DEFAULT_NOISE_FLOOR
         return self.calibration.noise_floor(self.conditions, timing.time_ns)
 
-    def against(self, timing: Timing, other: Timing) -> Compared:
-        """Compare two contestants, by the ratio within each round."""
+    def against(
+        self, timing: Timing, other: Timing, confidence: float = 0.95, least: float = 0.0
+    ) -> Compared:
+        """Compare two contestants, by the ratio within each round.
+
+        Args:
+            timing: the one.
+            other: the other.
+            confidence: of the interval, where they were timed in turn.
+            least: below which a difference is noise, as a share, whatever the noise floor.
+        """
         if timing.on_host or other.on_host:  # timed alone: no pairs
             ratio = unpaired(other, timing)
         else:
-            ratio = paired_ratio(other.medians_ns, timing.medians_ns)
-        return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
+            ratio = paired_ratio(other.medians_ns, timing.medians_ns, confidence)
+        return Compared(ratio, reference_verdict(ratio, max(least, self.noise_floor(timing))))
 
 
 def compare(
@@ -135,6 +144,7 @@ def compare(
     rounds: int,
     seed: int,
     *,
+    mode: Mode | None = None,
     needed: int | None = None,
     failing: Callable[[int, RaceFailed], None] = lambda _, __: None,
 ) -> Comparison:
@@ -147,16 +157,17 @@ def compare(
         contestants: what is timed, in this order.
         rounds: groups of each.
         seed: of the order within the rounds.
+        mode: another than that for which the device is prepared.
         needed: once so many of the first have all failed, the others are not timed.
         failing: told at once of each that fails; what it raises ends the comparison.
     """
-    race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, needed=needed), failing)
+    race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, mode, needed), failing)
     timings = [
         Timing(timed.groups_ns, timed.verified, timed.sm_clock_hz, contestant=contestants[index])
         for index, timed in race.timed.items()
     ]
     failures = [Failure(contestants[index], error) for index, error in race.failures.items()]
-    return comparison_on(device, kernel, problem, timings, failures, race.tags)
+    return comparison_on(device, kernel, problem, timings, failures, race.tags, mode)
 
 
 def comparison_on(
@@ -166,10 +177,12 @@ def comparison_on(
     timings: Sequence[Timing],
     failures: Sequence[Failure] = (),
     tags: Sequence[str] = (),
+    mode: Mode | None = None,
 ) -> Comparison:
-    """Return what was timed on a device that is prepared for the problem."""
-    roof = roof_under(roof_of(kernel, problem, device.gpu), device.conditions.mode)
-    where = (kernel, problem, device.gpu, device.conditions, roof, device.calibration)
+    """Return what was timed on a device that is prepared for the problem, perhaps in another mode."""
+    conditions = replace(device.conditions, mode=mode) if mode else device.conditions
+    roof = roof_under(roof_of(kernel, problem, device.gpu), conditions.mode)
+    where = (kernel, problem, device.gpu, conditions, roof, device.calibration)
     return Comparison(*where, tuple(timings), tuple(failures), tuple(tags))
 
 

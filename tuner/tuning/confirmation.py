@@ -81,6 +81,8 @@ def confirm(
     say: Callable[[str], None],
     other: tuple[Configuration, float] | None = None,
     kernel: KernelSpec | None = None,
+    *,
+    any_size: bool = True,
 ) -> Confirmation:
     """Measure a winner in a fresh process, and verify it at other sizes.
 
@@ -93,6 +95,7 @@ def confirm(
         say: told what begins.
         other: another finalist and its time in the race, if there is one.
         kernel: which says what sizes there may be.
+        any_size: whether it must be right at others than its own; inputs have further contents either way.
     """
     with ExitStack() as ended:
         ended.callback(device.end_confirmation)  # a large problem does not fit twice
@@ -105,12 +108,13 @@ def confirm(
         if max_error is not None and error is not None and error > max_error:
             objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
             return Confirmation(measurement, objection=objection)
-        say("verifying the winner at edge-case sizes")
+        say(f"verifying the winner {'at edge-case sizes' if any_size else 'with other inputs'}")
         checked = _EdgeCases(device, winner, say, kernel.of_one_size if kernel is not None else "")
         with device.phases.phase("edge-case sizes"):
-            edge_cases = checked.verify(problem, kernel)
+            edge_cases = checked.verify(problem, kernel) if any_size else []
         verified = edge_cases
-        if not edge_cases and math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS:
+        small = math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS
+        if not edge_cases and (small or not any_size):
             verified = checked.verify_at(problem, contents=True)  # no other size suits it
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)

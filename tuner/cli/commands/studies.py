@@ -1,4 +1,4 @@
-"""Options of ``tune bench``, ``tune ladder``, ``tune ablate`` and ``tune portfolio``."""
+"""Options of ``tune bench``, ``tune judge``, ``tune ladder``, ``tune ablate`` and ``tune portfolio``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli import options as shared
-from tuner.cli.loader import command, flag, kernel_argument, option, texts
+from tuner.cli.loader import argument, command, flag, kernel_argument, option, texts
 from tuner.cli.options import ConfigurationArguments
 
 if TYPE_CHECKING:
@@ -69,6 +69,59 @@ class BenchArguments:
 
 
 bench = command(BenchArguments, "bench:bench")
+
+
+@dataclass(frozen=True)
+class JudgeArguments:
+    """Judge a kernel that somebody else wrote: is it right, and is it faster than the task's baselines?
+
+    TASK is a kernel's file, or a built-in kernel. CANDIDATE is a .cu with a line `// tune: LAUNCH`, a
+    .cubin with LAUNCH in FILE.cubin.launch, a kernel's file, of which the variants count, or FILE.py:FUNCTION. It is
+    verified, timed in turn with the baselines, confirmed in a fresh process, and verified at other sizes and with
+    other inputs.
+
+    Exit status: 0 right, 4 right but slower than a baseline, 3 wrong or refused, 1 not judged, 2 wrong usage.
+
+    \b
+    Examples:
+      tune judge gemm mine.cu --size m=2048,n=2048,k=2048
+      tune judge task.toml mine.py --json
+      tune judge task.toml --rounds candidates --deadline 30m
+      tune judge --explain-format
+    """
+
+    task: str = argument(required=False, default="", metavar="[TASK]")
+    candidate: str = argument(required=False, default="", metavar="[CANDIDATE]")
+    sizes: tuple[str, ...] = shared.sizes()
+    dtypes: tuple[str, ...] = shared.dtypes()
+    options: tuple[str, ...] = shared.kernel_options()
+    presets: tuple[str, ...] = shared.presets()
+    problem_texts: tuple[str, ...] = shared.problems()
+    against: tuple[str, ...] = texts(
+        "--against",
+        "WHAT",
+        "default, torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
+    )
+    mode: Mode | None = shared.mode()
+    rounds_folder: Path | None = shared.file(
+        "--rounds", metavar="FOLDER", help="Judge what arrives in a folder, until the deadline."
+    )
+    deadline_s: float | None = option(
+        "--deadline", type=shared.Duration(), metavar="TIME", help="Of --rounds: 90s, 30m or 2h."
+    )
+    explain_format: bool = flag("--explain-format", help_="Explain all of this to a program, and exit.")
+    device_name: str = shared.gpu()
+    seed: int | None = option(
+        "--seed",
+        type=shared.Count(min=0),
+        help="Seed of the inputs and the order; by default another each time.",
+    )
+    jobs: int | None = shared.jobs()
+    quiet: bool = shared.quiet()
+    as_json: bool = shared.json()
+
+
+judge = command(JudgeArguments, "judge:judge")
 
 LADDER_EPILOG = """\b
 Examples:

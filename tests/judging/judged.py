@@ -1,0 +1,56 @@
+"""A task, candidates for it, and ``tune judge`` on a measuring process without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import Said, said_by
+from tests.devices.fake_measuring import log_into
+from tests.faults.kernels import write_kernel
+from tuner.children.compile_pool import CompilePool
+from tuner.devices.local import LocalDevice
+
+WORKER = "tests.faults.fake_worker"
+Judge = Callable[..., Said]
+CUDA = """\
+// tune: mine__{fault}<<<ceil_div(n, {block}), {block}>>>(x, y, int64(n))
+extern "C" __global__ void mine__{fault}(const float* x, float* y, long long n) {{
+    const long long i = blockIdx.x * {block}ll + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}}
+"""
+
+
+def cuda(folder: Path, fault: str = "ok", block: int = 64, name: str = "") -> Path:
+    """Write a candidate that misbehaves as its fault says."""
+    path = folder / (name or f"{fault}.cu")
+    path.write_text(CUDA.format(fault=fault, block=block))
+    return path
+
+
+def task(folder: Path, extra: str = "") -> Path:
+    return write_kernel(folder, blocks=(32, 64), items=(1,), extra=extra)
+
+
+def judging(
+    folder: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Judge:
+    """Return ``tune judge`` in a folder."""
+    log_into(folder, monkeypatch)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(
+        "tuner.cli.configuration.open_device",
+        lambda *_: LocalDevice(0, cache=folder / "cache", worker=WORKER, pool=pool),
+    )
+    return lambda *arguments: said_by(capsys, "judge", *map(str, arguments))
+
+
+def verdict_of(said: Said) -> dict[str, Any]:
+    found = json.loads(said.out)
+    assert isinstance(found, dict)
+    return found

@@ -1,0 +1,128 @@
+"""``tune judge``: whether kernels that somebody else wrote are right, and faster than a task's baselines."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import click
+
+from tuner.cli.commands.studies import JudgeArguments
+from tuner.cli.configuration import open_gpu
+from tuner.cli.loader import part
+from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.core import paths
+from tuner.core.errors import KernelError, UsageError
+from tuner.core.model import Problem
+from tuner.core.signals import stopping
+from tuner.devices.base import say_nothing
+from tuner.judging.judge import Judgement, Task, candidate_record, task_of
+from tuner.judging.report import show_verdict
+from tuner.judging.rounds import BEST, Rounds
+from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
+from tuner.report.tables import say, show_json, show_line
+
+
+def judge(asked: JudgeArguments) -> None:
+    """Judge one candidate, or those that arrive in a folder; the exit status says what became of it.
+
+    Raises:
+        UsageError: the task or the file of the candidate is not there, or options do not go together.
+    """
+    if asked.explain_format:
+        click.echo(paths.agents_page().read_text())
+        click.echo(json.dumps(schema(), indent=2))
+        return
+    _refuse_wrong(asked)
+    kernel = load_kernel(asked.task)
+    task = task_of(kernel, _problems(asked, kernel), asked.against, asked.mode)
+    unreadable, candidate = "", None
+    if asked.candidate:
+        try:
+            candidate = candidate_kernel(kernel, asked.candidate)
+        except (UsageError, KernelError) as error:
+            if error.problem.startswith("no "):  # there is no such file
+                raise
+            unreadable = str(error)
+    with _Bench(asked, task) as bench:
+        judgement = bench.opened()
+        if asked.rounds_folder is not None:
+            verdict = _rounds(asked, judgement, bench.opened)
+        elif candidate is None:
+            record = candidate_record(asked.candidate, asked.candidate.encode())
+            verdict = judgement.refusal(record, "unreadable", unreadable)
+        else:
+            verdict = judgement.judge(candidate, asked.candidate)
+    if verdict is None:
+        show_line("no candidate was right")
+        sys.exit(EXIT_REFUSED)
+    if asked.as_json:
+        show_json(verdict.to_json())
+    else:
+        show_verdict(verdict)
+    if verdict.exit_code:
+        sys.exit(verdict.exit_code)
+
+
+def _refuse_wrong(asked: JudgeArguments) -> None:
+    if not asked.task:
+        raise UsageError("no task is named", "tune judge TASK CANDIDATE; see tune judge --explain-format")
+    if bool(asked.candidate) == (asked.rounds_folder is not None):
+        raise UsageError("one candidate or --rounds FOLDER is judged", "give one of them")
+    if (asked.rounds_folder is None) != (asked.deadline_s is None):
+        raise UsageError(
+            "--rounds and --deadline go together", "for example --rounds candidates --deadline 30m"
+        )
+    if asked.rounds_folder is not None and not asked.rounds_folder.is_dir():
+        folder = shlex.quote(str(asked.rounds_folder))
+        raise UsageError(f"no folder {asked.rounds_folder}", f"make it: mkdir {folder}")
+
+
+def _problems(asked: JudgeArguments, kernel: KernelSpec) -> list[Problem]:
+    """Return the problems of the command line, or those that the file names."""
+    texts = part(asked, ProblemTexts)
+    if not (texts.presets or texts.sizes or texts.problem_texts):
+        texts = replace(texts, presets=kernel.judge.presets)
+    return make_problems(kernel, texts)
+
+
+@dataclass
+class _Bench:
+    """The device of a command, which may be opened again."""
+
+    asked: JudgeArguments
+    task: Task
+    devices: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> _Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.devices.close()
+
+    def opened(self) -> Judgement:
+        """Return what judges, on a new device."""
+        self.devices.close()
+        asked, tell = self.asked, say_nothing if self.asked.quiet else say
+        device = open_gpu(asked.device_name, self.task.kernel.name, asked.jobs, tell)
+        self.devices.callback(device.close)
+        seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
+        return Judgement(device, self.task, seed, tell)
+
+
+def _rounds(asked: JudgeArguments, judgement: Judgement, opened: Callable[[], Judgement]) -> Verdict | None:
+    assert asked.rounds_folder is not None and asked.deadline_s is not None
+    with stopping() as stop:
+        rounds = Rounds(asked.rounds_folder, judgement, opened)
+        verdict = rounds.run(asked.deadline_s, stop)
+    if verdict is not None and not asked.quiet:
+        say(f"the best is in {asked.rounds_folder / BEST}")
+    return verdict

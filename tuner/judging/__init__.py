@@ -1,0 +1,1 @@
+"""Judging candidates that others wrote for a task: ``tune judge``."""

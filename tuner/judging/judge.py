@@ -1,0 +1,346 @@
+"""A judgement: a candidate is verified, timed in turn with baselines, confirmed, and verified at other sizes.
+
+It takes the ways of a run's winner: its trial (guard zones, poisoned outputs, the roofline), the race (fresh launches
+beside repeated ones, shuffled rounds), the fresh process with other inputs, edge-case sizes and further contents.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from tuner.children.measuring import RaceFailed
+from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import TunerError, UsageError
+from tuner.core.model import Configuration, Problem, Status, Trial, digest
+from tuner.core.stats import Verdict as Compared
+from tuner.core.version import __version__
+from tuner.devices.base import Contestant, Device
+from tuner.judging.verdict import (
+    FORMAT,
+    CandidateRecord,
+    Judged,
+    ModeTimes,
+    ProblemVerdict,
+    SizeChecked,
+    Speed,
+    TaskRecord,
+    Verdict,
+    Versus,
+    judged_for,
+    overall,
+)
+from tuner.kernel.batching import warm_differs
+from tuner.kernel.default import default_configuration
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.spec import KernelSpec
+from tuner.studies import interleaved
+from tuner.studies.bench import DEFAULT, Against, choose_against
+from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, Confirmation, confirm, is_wrong
+
+ROUNDS = 30
+CONFIDENCE = 0.999
+"""Of the intervals: there are several baselines, modes and problems, and of a thousand judgements of equal kernels none
+may have a winner. From 11 rounds on there is one."""
+COLLECT_S = 1.0
+NAME, INCUMBENT = "candidate", "best so far"
+SPEEDS = {
+    Compared.FASTER: Speed.FASTER,
+    Compared.SLOWER: Speed.SLOWER,
+    Compared.SAME: Speed.TIED,
+    Compared.AMBIGUOUS: Speed.AMBIGUOUS,
+}
+
+
+class CandidateRefused(Exception):  # noqa: N818 - a verdict
+    """Ends a judgement at a problem.
+
+    Args:
+        reason: a status, or one of ``OTHER_REASONS``.
+        message: what happened.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = str(reason), message
+
+
+@dataclass(frozen=True)
+class Task:
+    """What candidates are judged by; nothing of it may change between two of them."""
+
+    kernel: KernelSpec
+    problems: Sequence[Problem]
+    against: Against
+    mode: Mode | None = None
+    """What the caches hold; None leaves it to the problem, and adds the mode warm where it may differ."""
+
+    @property
+    def record(self) -> TaskRecord:
+        """The task, for a verdict."""
+        kernel, identity = self.kernel, KernelIdentity(self.kernel)
+        compared = [[one.name, one.kind, one.text, str(one.file or "")] for one in self.against.baselines]
+        frozen = [
+            identity.computation,
+            identity.text if self.against.default else "",
+            [problem.key for problem in self.problems],
+            compared,
+            kernel.judge.any_size,
+            str(self.mode),
+        ]
+        return TaskRecord(kernel.name, str(kernel.file), digest(frozen))
+
+
+def task_of(
+    kernel: KernelSpec, problems: Sequence[Problem], against: Sequence[str], mode: Mode | None
+) -> Task:
+    """Return a task; the file's baselines count where the command line names none.
+
+    Raises:
+        UsageError: there is no such baseline, or nothing says what is right.
+    """
+    if not kernel.reference.exists:
+        raise UsageError(f"{kernel.name} does not say what is right", "add [reference] to its file")
+    names = tuple(against) or kernel.judge.baselines
+    return Task(kernel, problems, choose_against(kernel, names), mode)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Judges candidates for a task on a device, which others may use in between."""
+
+    device: Device
+    task: Task
+    seed: int
+    say: Callable[[str], None]
+    rounds: int = ROUNDS
+    record: TaskRecord = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", self.task.record)
+
+    def judge(self, candidate: KernelSpec, name: str, incumbent: KernelSpec | None = None) -> Verdict:
+        """Return the verdict about a candidate; its first fault is the last that is looked for.
+
+        Args:
+            candidate: the task, computed by it.
+            name: in the verdict.
+            incumbent: another candidate, to compare it with.
+        """
+        problems: list[ProblemVerdict] = []
+        for problem in self.task.problems:
+            problems.append(self._at(problem, candidate, incumbent))
+            if problems[-1].judged is not Judged.RIGHT:
+                break
+        last = problems[-1]
+        speeds = [one.speed for one in problems if one.speed is not None]
+        return self._verdict(
+            self._candidate(candidate, name),
+            last.judged,
+            last.reason,
+            last.message,
+            problems,
+            overall(speeds) if last.judged is Judged.RIGHT else None,
+        )
+
+    def refusal(self, record: CandidateRecord, reason: str, message: str) -> Verdict:
+        """Return the verdict about what cannot even be read, or was not judged."""
+        return self._verdict(record, judged_for(reason), reason, message, [], None)
+
+    def _candidate(self, candidate: KernelSpec, name: str) -> CandidateRecord:
+        first = default_configuration(candidate, self.task.problems[0], self.device.gpu)
+        return CandidateRecord(
+            name,
+            candidate.file.suffix.removeprefix("."),
+            KernelIdentity(candidate).code,
+            first.values if first is not None else {},
+        )
+
+    def _verdict(
+        self,
+        record: CandidateRecord,
+        judged: Judged,
+        reason: str,
+        message: str,
+        problems: Sequence[ProblemVerdict],
+        speed: Speed | None,
+    ) -> Verdict:
+        device = self.device
+        versions = {"kernel-tune": __version__, "driver": device.gpu.driver, **device.versions}
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        return Verdict(
+            FORMAT, judged, speed, reason, message, self.record, record, tuple(problems), CONFIDENCE, self.seed,
+            device.gpu.name, versions, at,
+        )  # fmt: skip
+
+    def _at(self, problem: Problem, candidate: KernelSpec, incumbent: KernelSpec | None) -> ProblemVerdict:
+        began = time.monotonic()
+        work = _AtProblem(self, problem, candidate, incumbent)
+        try:
+            work.run()
+        except CandidateRefused as refused:
+            work.note(judged=judged_for(refused.reason), reason=refused.reason, message=refused.message)
+        except TunerError as error:
+            work.note(judged=Judged.FAILED, reason="failed", message=str(error))
+        return structs.replace(work.verdict, seconds=round(time.monotonic() - began, 3))
+
+
+class _AtProblem:
+    """A candidate at one problem."""
+
+    def __init__(
+        self, judgement: Judgement, problem: Problem, candidate: KernelSpec, incumbent: KernelSpec | None
+    ) -> None:
+        self._judgement, self._device, self._task = judgement, judgement.device, judgement.task
+        self._problem, self._candidate, self._incumbent = problem, candidate, incumbent
+        self.verdict = ProblemVerdict(problem.to_json(), Judged.RIGHT)
+
+    def note(self, **changes: object) -> None:
+        """Write into the verdict."""
+        self.verdict = structs.replace(self.verdict, **changes)
+
+    def run(self) -> None:
+        """Go through all steps.
+
+        Raises:
+            CandidateRefused: it does not pass one.
+            TunerError: nothing can be said.
+        """
+        device, kernel, problem = self._device, self._candidate, self._problem
+        configuration = default_configuration(kernel, problem, device.gpu)
+        if configuration is None:
+            _, reasons = kernel.usable_variants(problem, device.gpu)
+            why = "; ".join(reasons.values()) or "its constraints exclude all configurations"
+            raise CandidateRefused(Status.INVALID_CONFIG, f"no configuration is valid: {why}")
+        conditions, _ = device.choose_conditions(kernel, problem, self._task.mode, Regime.RESTED)
+        device.prepare(kernel, problem, self._judgement.seed, conditions)
+        self._judgement.say(f"judging at {problem}")
+        trial = self._first(configuration)
+        time_ns = self._race(configuration, trial.time_ns or 0.0, conditions)
+        self._confirm(configuration, time_ns)
+
+    def _first(self, configuration: Configuration) -> Trial:
+        """Compile, verify, time and verify again."""
+        device, trials = self._device, list[Trial]()
+        device.submit(0, configuration)
+        while not trials:
+            trials = device.collect(COLLECT_S)
+        (trial,) = trials
+        if (verification := trial.verification) is not None:
+            worst = verification.worst_ratio
+            self.note(mismatches=verification.mismatches, worst_error=worst if verification.checked else None)
+        if not trial.status.ranked:
+            raise CandidateRefused(trial.status, trial.error)
+        return trial
+
+    def _race(self, configuration: Configuration, time_ns: float, conditions: Conditions) -> float:
+        """Time it in turn with the others, in each mode that counts; return its time in the first."""
+        tensors = tensors_of(self._candidate, self._problem, self._device.gpu)
+        warm = self._task.mode is None and conditions.mode is not Mode.WARM
+        warm = warm and warm_differs(tensors, self._device.gpu, time_ns)
+        times = [self._raced(configuration, time_ns, mode) for mode in (None, *([Mode.WARM] if warm else []))]
+        self.note(modes=tuple(times))
+        return times[0].time_ns
+
+    def _raced(self, configuration: Configuration, time_ns: float, mode: Mode | None) -> ModeTimes:
+        def failing(index: int, answer: RaceFailed) -> None:
+            if index == 0:
+                raise CandidateRefused(answer.status, answer.error)
+
+        first = Contestant(configuration, time_ns if mode is None else 0.0, name=NAME)
+        judgement = self._judgement
+        compared = interleaved.compare(
+            self._device,
+            self._candidate,
+            self._problem,
+            [first, *self._others()],
+            judgement.rounds,
+            judgement.seed,
+            mode=mode,
+            failing=failing,
+        )
+        own, *others = compared.timings
+        low_ns, high_ns = own.interval_ns
+        versus = [_versus(compared, own, other) for other in others]
+        named = self._task.against.named
+        versus += [
+            Versus(failure.name, failure.contestant.text, verified=False, error=failure.error)
+            for failure in compared.failures
+            if named or not failure.not_installed
+        ]
+        conditions = compared.conditions
+        return ModeTimes(
+            conditions.mode,
+            conditions.regime,
+            own.time_ns,
+            low_ns,
+            high_ns,
+            compared.noise_floor(own),
+            compared.metrics(own).speed_of_light,
+            tuple(versus),
+        )
+
+    def _others(self) -> list[Contestant]:
+        task, gpu = self._task, self._device.gpu
+        others = [
+            Contestant(None, baseline=baseline, name=baseline.name) for baseline in task.against.baselines
+        ]
+        named = {DEFAULT: task.kernel if task.against.default else None, INCUMBENT: self._incumbent}
+        for name, kernel in named.items():
+            if kernel is not None and (one := default_configuration(kernel, self._problem, gpu)) is not None:
+                others.append(Contestant(one, kernel=kernel, name=name))
+        return others
+
+    def _confirm(self, configuration: Configuration, time_ns: float) -> None:
+        """Measure it in a fresh process, and verify it at other sizes and with other inputs."""
+        task = self._task
+        confirmed = confirm(
+            self._device, self._problem, configuration, time_ns, None, self._judgement.say, None,
+            self._candidate, any_size=task.kernel.judge.any_size,
+        )  # fmt: skip
+        measurement, varied = confirmed.measurement, confirmed.varied
+        samples = measurement.samples_ns if measurement is not None else ()
+        self.note(
+            sizes=tuple(SizeChecked(at.sizes, one.status, one.error) for at, one in confirmed.edge_cases),
+            sizes_note=confirmed.edge_note,
+            contents=dict(varied.contents) if varied is not None else {},
+            fresh_ns=sorted(samples)[len(samples) // 2] if samples else None,
+        )
+        if confirmed.objection:
+            raise CandidateRefused(self._reason(confirmed), confirmed.objection)
+
+    def _reason(self, confirmed: Confirmation) -> str:
+        """Return why a candidate was not confirmed, as a word."""
+        if confirmed.no_process:
+            return "failed"
+        if confirmed.wrong_at is not None:
+            wrong = (
+                next(one for _, one in confirmed.edge_cases if is_wrong(one))
+                if confirmed.edge_cases
+                else None
+            )
+            with_others = wrong is None or wrong.error.startswith("with ")
+            return "wrong_with_other_inputs" if with_others else "wrong_at_other_size"
+        measurement = confirmed.measurement
+        confirmed_ok = measurement is None or measurement.status is Status.OK
+        return str(Status.UNSTABLE if confirmed_ok or measurement is None else measurement.status)
+
+
+def _versus(compared: interleaved.Comparison, own: interleaved.Timing, other: interleaved.Timing) -> Versus:
+    least = BATCH_RESOLUTION_NS / own.time_ns  # where its code lies moves a kernel by so much
+    result = compared.against(own, other, CONFIDENCE, least)
+    ratio = result.ratio
+    return Versus(
+        other.name, other.contestant.text, other.time_ns, ratio.median, ratio.low, ratio.high,
+        SPEEDS[result.verdict], other.verified,
+    )  # fmt: skip
+
+
+def candidate_record(name: str, content: bytes) -> CandidateRecord:
+    """Return a candidate that cannot be read."""
+    return CandidateRecord(name, name.rpartition(".")[2], digest(content))

@@ -1,0 +1,207 @@
+"""Rounds: candidates arrive as files in a folder, their verdicts go back beside them, until a deadline.
+
+A candidate is a file, or a folder with one and what it needs. It is judged once for each content, on a copy that stays
+in ``judged/``, so that the log can be repeated. The best so far is a baseline of those that follow: what is faster by
+less than the noise does not take its place. In the end it is judged once more, by a seed of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from tuner.core.errors import DeviceError, KernelError, TunerError, UsageError
+from tuner.core.files import whole_file
+from tuner.judging.judge import INCUMBENT, Judgement, candidate_record
+from tuner.judging.report import headline
+from tuner.judging.verdict import CandidateRecord, Judged, Speed, Verdict
+from tuner.kernel.candidates import SUFFIXES, candidate_kernel
+from tuner.kernel.spec import KernelSpec
+
+LOG, COPIES, BEST, ENDING = "judge.jsonl", "judged", "best.json", ".verdict.json"
+POLL_S = 0.2
+MOST_BYTES, MOST_FILES = 64 << 20, 256
+"""Of one candidate."""
+
+
+@dataclass
+class Best:
+    """The best so far."""
+
+    kernel: KernelSpec
+    name: str
+    verdict: Verdict
+
+
+@dataclass
+class Rounds:
+    """Judges what arrives in a folder.
+
+    Args:
+        folder: of the candidates.
+        judgement: judges them.
+        reopened: returns the same on a new device, when this one cannot be used any more.
+    """
+
+    folder: Path
+    judgement: Judgement
+    reopened: Callable[[], Judgement]
+    bests: list[Best] = field(default_factory=list)
+    """Each was faster than the one before it."""
+    _seen: dict[str, str] = field(default_factory=dict)
+    """Digests of what was judged or refused, by name."""
+
+    def run(self, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> Verdict | None:
+        """Judge until the deadline, then the best once more; return the verdict about it, None where none was right.
+
+        Args:
+            deadline_s: seconds until no candidate is begun any more.
+            stop: called often; once it returns true nothing is begun any more.
+        """
+        ends = time.monotonic() + deadline_s
+        waiting: dict[str, str] = {}
+        while time.monotonic() < ends and not stop():
+            arrived = {path.name: content_digest(path) for path in self._candidates()}
+            for name, content in arrived.items():
+                # What is still being written differs from one look to the next.
+                if content and content == waiting.get(name) and content != self._seen.get(name):
+                    self._seen[name] = content
+                    self._judge(self.folder / name, content)
+                    if time.monotonic() >= ends or stop():
+                        break
+            waiting = arrived
+            time.sleep(max(0.0, min(POLL_S, ends - time.monotonic())))
+        return None if stop() else self._last()
+
+    def _candidates(self) -> Iterator[Path]:
+        """Yield files and folders that may be candidates, the oldest first, so that none waits for ever."""
+        ages: list[tuple[int, str, Path]] = []
+        for path in self.folder.iterdir():
+            named = path.suffix in SUFFIXES or (path.is_dir() and path.name != COPIES)
+            if named and not path.name.startswith("."):
+                with contextlib.suppress(OSError):
+                    ages.append((path.stat().st_mtime_ns, path.name, path))
+        yield from (path for _, _, path in sorted(ages))
+
+    def _judge(self, path: Path, content: str) -> None:
+        """Judge one candidate; whatever it does costs its own verdict alone."""
+        name = path.name
+        record = candidate_record(name, content.encode())
+        try:
+            kernel = candidate_kernel(self.judgement.task.kernel, str(self._copied(path, content)))
+        except (KernelError, UsageError, OSError) as error:
+            self._answer(path, self.judgement.refusal(record, "unreadable", str(error)))
+            return
+        incumbent = self.bests[-1].kernel if self.bests else None
+        verdict = self._judged(record, kernel, name, incumbent)
+        self._answer(path, verdict)
+        if verdict.judged is Judged.RIGHT and self._is_better(verdict):
+            self.bests.append(Best(kernel, name, verdict))
+
+    def _judged(
+        self, record: CandidateRecord, kernel: KernelSpec, name: str, incumbent: KernelSpec | None
+    ) -> Verdict:
+        try:
+            return self.judgement.judge(kernel, name, incumbent)
+        except DeviceError as error:
+            self.judgement = self.reopened()
+            return self.judgement.refusal(record, "failed", str(error))
+        except TunerError as error:
+            return self.judgement.refusal(record, "failed", str(error))
+
+    def _is_better(self, verdict: Verdict) -> bool:
+        """Return whether a candidate is faster than the best so far, at one problem at least, and slower at none."""
+        against = [
+            one.verdict
+            for problem in verdict.problems
+            for times in problem.modes[:1]
+            for one in times.versus
+            if one.baseline == INCUMBENT
+        ]
+        return not self.bests or (Speed.FASTER in against and Speed.SLOWER not in against)
+
+    def _copied(self, path: Path, content: str) -> Path:
+        """Return the candidate's file, of a copy: it may be overwritten while it is judged.
+
+        Raises:
+            UsageError: a folder has no candidate, or several.
+            OSError: it cannot be copied.
+        """
+        copy = self.folder / COPIES / content[:16]
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in files_of(path):
+            target = copy / (file.relative_to(path) if path.is_dir() else file.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        if not path.is_dir():
+            return copy / path.name
+        found = [file for suffix in SUFFIXES for file in sorted(copy.glob(f"*{suffix}"))]
+        kernels = [file for file in found if file.suffix == ".toml"] or found
+        if len(kernels) != 1:
+            raise UsageError(
+                f"{path.name} has {len(kernels)} candidates", "put one into it, and what it needs"
+            )
+        return kernels[0]
+
+    def _answer(self, path: Path, verdict: Verdict) -> None:
+        """Write a verdict beside its candidate, and behind the log."""
+        self.judgement.say(headline(verdict))
+        _write(path.with_name(f"{path.name}{ENDING}"), verdict)
+        self._log(verdict)
+
+    def _last(self) -> Verdict | None:
+        """Judge the best once more, on other inputs; if it is not right then, the one before it, and so on."""
+        first = self.judgement
+        self.judgement = replace(first, seed=first.seed + 1)
+        for best in reversed(self.bests):
+            first.say(f"confirming {best.name}")
+            verdict = self._judged(best.verdict.candidate, best.kernel, best.name, None)
+            self._log(verdict)
+            if verdict.judged is Judged.RIGHT:
+                _write(self.folder / BEST, verdict)
+                return verdict
+        return None
+
+    def _log(self, verdict: Verdict) -> None:
+        with (self.folder / LOG).open("ab") as log:
+            log.write(msgspec.json.encode(verdict) + b"\n")
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a candidate, those beside it that go with it included, in their order.
+
+    Raises:
+        OSError: they are too many, too large, or cannot be read.
+    """
+    beside = path.with_name(f"{path.name}.launch")
+    files = sorted(path.rglob("*")) if path.is_dir() else [path, *([beside] if beside.is_file() else [])]
+    files = [file for file in files if file.is_file() and not file.is_symlink()]
+    if not files or len(files) > MOST_FILES or sum(file.stat().st_size for file in files) > MOST_BYTES:
+        raise OSError(
+            f"{path.name} has no files, more than {MOST_FILES}, or more than {MOST_BYTES >> 20} MiB"
+        )
+    return files
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of a candidate's files with their names; empty where they cannot be read."""
+    found = hashlib.sha256()
+    try:
+        for file in files_of(path):
+            found.update(f"{file.name}\0".encode())
+            found.update(file.read_bytes())
+    except OSError:
+        return ""
+    return found.hexdigest()
+
+
+def _write(path: Path, verdict: Verdict) -> None:
+    with whole_file(path, replace=True) as partial:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")

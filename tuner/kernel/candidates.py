@@ -1,0 +1,96 @@
+"""Kernels that others wrote for a task: they take the place of its variants, and are verified and timed as these.
+
+The task keeps its problems, tensors, reference, tolerances and work. A candidate is a ``.cu`` with its launches in
+``// tune:`` lines, a cubin with them in a file beside it, a kernel's file, of which the variants count, or a Python
+function on GPU tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.core.errors import KernelError, UsageError, suggestion
+from tuner.kernel.baselines import Baseline, checked_launch, launches_in, parse_baseline
+from tuner.kernel.functions import BaselineKind, PythonFunction
+from tuner.kernel.headers import read_source
+from tuner.kernel.load import find_kernel, variants_of
+from tuner.kernel.spec import KernelSpec
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+
+CANDIDATE, MODEL = "candidate", "ModelNew"
+"""Names of the variant, and of a Python file's function where none is named; of a module's class in its place."""
+SUFFIXES = (".cu", ".cubin", ".py", ".toml")
+
+
+def candidate_kernel(task: KernelSpec, text: str) -> KernelSpec:
+    """Return a task that a candidate computes.
+
+    Args:
+        task: a kernel.
+        text: a file, or as :func:`tuner.kernel.baselines.parse_baseline` takes it.
+
+    Raises:
+        UsageError, KernelError: there is no such file, or it is wrong.
+    """
+    path = Path(text).expanduser()
+    if path.suffix == ".toml":
+        path = find_kernel(text)
+        return replace(variants_of(path, task), candidate=str(path))
+    if path.suffix == ".py":
+        return _called(task, PythonFunction(_existing(path), _function_in(path)))
+    if path.suffix in (".cu", ".cubin"):
+        file = _existing(path)
+        named = [
+            Baseline(file.name, BaselineKind.LAUNCH, " ".join(one.split()), file) for one in launches_in(file)
+        ]
+        return _computed_by(task, str(file), file, tuple(checked_launch(one, task) for one in named))
+    baseline = parse_baseline(text)
+    if baseline.file is None:
+        raise UsageError(f"{text!r} names a module", "name its file: FILE.py:FUNCTION")
+    if baseline.kind is BaselineKind.PYTHON:
+        return _called(task, PythonFunction(baseline.file, baseline.text))
+    return _computed_by(
+        task, f"{baseline.file}:{baseline.text}", baseline.file, (checked_launch(baseline, task),)
+    )
+
+
+def _called(task: KernelSpec, function: PythonFunction) -> KernelSpec:
+    return _computed_by(task, f"{function.file}:{function.name}", function.file, call=function)
+
+
+def _computed_by(
+    task: KernelSpec,
+    text: str,
+    file: Path,
+    launches: tuple[LaunchSpec, ...] = (),
+    call: PythonFunction | None = None,
+) -> KernelSpec:
+    variant = VariantSpec(CANDIDATE, "", None, {}, (), (), launches, call=call)
+    return replace(
+        task, file=file, task=task, candidate=text, variants={CANDIDATE: variant}, ladder=(), initial=(),
+        matmul=None, costs={},
+    )  # fmt: skip
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"no file {path}", f"give one that ends in {', '.join(SUFFIXES)}")
+    return path.resolve()
+
+
+def _function_in(path: Path) -> str:
+    """Return the name of a Python file's function: ``candidate``, ``ModelNew``, or the only one; nothing is run."""
+    try:
+        tree = ast.parse(read_source(_existing(path)))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise KernelError(f"{path.name} is no Python: {error}") from None
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    for name, names in ((CANDIDATE, functions), (MODEL, classes)):
+        if name in names:
+            return name
+    if len(functions) == 1:
+        return functions[0]
+    raise UsageError(f"{path.name} has no function {CANDIDATE!r}", suggestion(CANDIDATE, functions))
