@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from tuner.core.errors import RecordingError
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration
 from tuner.formats.foreign import read_results
 from tuner.formats.foreign_json import JsonResults
@@ -110,6 +110,6 @@ def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
                 continue
             try:
                 cases |= {case.name: case for case in cases_of(path)}
-            except RecordingError as error:
+            except TunerError as error:
                 print(f"left out: {error.problem}", file=sys.stderr)
     return list(cases.values())

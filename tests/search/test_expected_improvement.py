@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tests.small_spaces import best_cost, build, cost, single, time_of, union
-from tuner.core.model import Configuration, Resources
-from tuner.search.base import Nominee
+from tuner.core.model import Configuration
 from tuner.search.candidates import expected_improvement, log_expected_improvement
 from tuner.search.expected_improvement import MAX_TASKS, GPEISampler, GPEISettings
 from tuner.search.observations import standardise
@@ -211,65 +210,6 @@ def time_of_asks():
     return times
 
 
-# -- what the compiler said
-
-
-def resourceful(blocks=1):
-    """A space in which registers decide, and the parameters say nothing about them."""
-    space = build(("v", {f"p{i}": list(range(4)) for i in range(4)}, []))
-    rng = np.random.default_rng(3)
-    said = {}
-    for row in range(len(space)):
-        registers = int(rng.integers(3, 31)) * 8
-        said[space.variants[0].configuration(row)] = Resources(registers, 0, 0, 0, 0, blocks)
-    return space, said
-
-
-def test_what_the_compiler_said_is_chosen_by_where_it_explains_the_results():
-    space, said = resourceful()
-    searches = [study(space, 1, GPEISettings(informed=informed)) for informed in (True, False)]
-    ranks = []
-    for search in searches:
-        first = search.ask()
-        search.tell(first, said[first].registers)
-        nominees = [Nominee(c, said[c]) for c in search.nominate(150)]
-        for _ in range(40):
-            chosen = search.ask(search.choose(nominees)[0])
-            nominees = [nominee for nominee in nominees if nominee.configuration != chosen]
-            search.tell(chosen, said[chosen].registers)
-        best = said[search.choose(nominees)[0]].registers
-        ranks.append(sum(nominee.resources.registers < best for nominee in nominees))
-    assert searches[0].sampler.better_informed
-    assert ranks[0] <= 10 < ranks[1]
-
-
-def test_what_is_like_a_configuration_under_way_waits_for_its_result():
-    """Where what the compiler said explains the results; beside a search in which nothing is under way."""
-    space, said = resourceful()
-    ranks = []
-    for under_way in (False, True):
-        search = study(space, 1, GPEISettings())
-        nominees = [Nominee(c, said[c]) for c in search.nominate(120)]
-        for nominee in nominees[::4]:
-            chosen = search.ask(search.choose([nominee])[0])
-            search.tell(chosen, said[chosen].registers)
-        left = [nominee for i, nominee in enumerate(nominees) if i % 4]
-        best = min(left, key=lambda nominee: nominee.resources.registers)
-        if under_way:
-            search.choose([best])
-        ranked = search.choose([nominee for nominee in left if nominee is not best])
-        assert search.sampler.better_informed
-
-        def apart(one, best=best.configuration):
-            return sum(value != best.values[name] for name, value in one.parameters)
-
-        likest = sorted(
-            ranked, key=lambda one: (said[one].registers != best.resources.registers, apart(one))
-        )[:5]
-        ranks.append(sum(map(ranked.index, likest)))
-    assert ranks[1] > ranks[0]
-
-
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("initial_ns", "nearer"), [(1010.0, True), (1500.0, False)])
 def test_the_search_stays_near_initial_configurations_as_long_as_they_are_good(initial_ns, nearer, known):
@@ -310,7 +250,7 @@ def test_what_is_near_a_good_initial_configuration_is_chosen_first_of_nominees_a
         configuration = search.ask()
         search.tell(configuration, 1000.0 if configuration == initial else 1050.0)
     nominated = sampler.nominate(40)
-    ranked = [nominated[i] for i in sampler.choose([Nominee(one) for one in nominated], 1)]
+    ranked = [nominated[i] for i in sampler.choose(nominated, 1)]
     near = [sum(value != 1 for _, value in one.parameters) if one.variant == "v" else 9 for one in ranked]
     assert near[0] <= 2
     assert np.mean(near[:10]) < np.mean(near[-10:])

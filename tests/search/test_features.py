@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.small_spaces import build, union
-from tuner.core.model import Resources
-from tuner.search.features import Features, encode_resources, resource_distances
+from tuner.search.features import Features
 
 
 def features_of(values, **others):
@@ -47,19 +46,3 @@ def test_variants_share_the_features_of_a_name():
 
 def test_a_parameter_without_a_choice_is_no_feature():
     assert len(features_of([7])) == 0
-
-
-def test_levels_of_resources():
-    unknown, plain, spilling = encode_resources(
-        [None, Resources(32, 1024, 0, 0, 0, 8), Resources(255, 1024, 0, 8, 64, 2)]
-    )
-    tables = resource_distances()
-    assert [len(table) - 1 for table in tables] == unknown.tolist()
-    for table in tables:
-        assert np.allclose(table, table.T)
-        assert (np.diag(table) == 0).all()
-        assert table.max() <= 1
-    apart = [table[a, b] for table, a, b in zip(tables, plain, spilling, strict=True)]
-    assert apart[0] == pytest.approx(3 / 5.04, abs=0.01)  # eight times the registers, of 8 to 256
-    assert apart[2] == 0
-    assert apart[3] > 0.3

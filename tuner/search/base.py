@@ -12,7 +12,6 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,7 +20,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.core.model import Configuration, Resources
+from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_space import Mask
 from tuner.search.parameters import configuration_of, distributions, parameters_of
@@ -243,15 +242,6 @@ def objective_of(time_ns: float | None) -> float | None:
     return math.log2(time_ns)
 
 
-@dataclass(frozen=True)
-class Nominee:
-    """A configuration that was nominated and has been compiled."""
-
-    configuration: Configuration
-    resources: Resources | None = None
-    """Compiler statistics; None where there are none."""
-
-
 @runtime_checkable
 class Nominating(Protocol):
     """Chooses in two steps: what is worth compiling, and later, with more results, what is tried.
@@ -265,7 +255,7 @@ class Nominating(Protocol):
         Each may be chosen later, tried without having been chosen, or withdrawn.
         """
 
-    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> Sequence[int]:
+    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> Sequence[int]:
         """Rank nominees, the most promising first: the first are tried next, as enqueued trials.
 
         Args:

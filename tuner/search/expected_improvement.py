@@ -15,11 +15,11 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from tuner.core.model import Configuration, Resources
+from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
-from tuner.search.base import Location, Nominee, SpaceSampler, objective_of
+from tuner.search.base import Location, SpaceSampler, objective_of
 from tuner.search.candidates import GOOD, Candidates, expected_improvement, log_expected_improvement
-from tuner.search.features import Codes, Features, Floats, encode_resources, resource_distances
+from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
 from tuner.search.observations import Observations, OtherTask, correlation_limit, observe
 
@@ -54,8 +54,6 @@ class GPEISettings:
     min_candidates: int = 700
     max_candidates: int = 20_000
     """Bounds of the candidates for a proposal."""
-    informed: bool = True
-    """Whether compiler statistics count when a nominee is chosen."""
     prior: Prior = field(default_factory=Prior)
 
 
@@ -65,8 +63,6 @@ MAX_TASKS = 3
 """The nearest other tasks that are learnt from."""
 MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
-MIN_INFORMED = 10
-"""Results with compiler statistics, before these can count."""
 MIN_TRANSFERRED = 5
 """Results of another task; fewer are left out."""
 
@@ -96,11 +92,6 @@ class GPEISampler(SpaceSampler):
         self.settings = settings
         self.features = Features(space)
         self.model = GaussianProcess(self.features.distances, settings.prior)
-        self.informed_model = GaussianProcess(
-            [*self.features.distances, *resource_distances()], settings.prior
-        )
-        self.better_informed = False
-        """Whether the results are more probable with the compiler statistics, as of the last fit."""
         self.expected_improvement = np.inf
         self._candidates = Candidates(self, self.features)
         self._times: dict[Location, float] = {}
@@ -112,16 +103,11 @@ class GPEISampler(SpaceSampler):
         self._nominees: dict[Location, Codes] = {}
         self._nominated: dict[Configuration, Location] = {}
         """Everything nominated: to look it up in a set of a hundred thousand takes longer."""
-        self._resources: dict[Location, Resources | None] = {}
-        """Compiler statistics of what was chosen."""
-        self._learnt: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        """Results that the model rests on, as indices."""
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """Of very many results those that the model learns, when they were last drawn."""
         self._based_on = 0
         """Results that there were then; what came later is learnt, too."""
         self._fitted_at = -1
-        self._informed_at = -1
         self._tasks: list[OtherTask] = []
         self._outside = np.inf
         """The expected improvement of the last nomination."""
@@ -181,20 +167,17 @@ class GPEISampler(SpaceSampler):
         self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
 
-    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> Sequence[int]:
+    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> Sequence[int]:
         """Rank nominees by their expected improvement as of the latest results.
 
         Of several to be tried next each counts as its expected result for those after it, in one fit of the model.
         """
-        locations = [self._nominated[nominee.configuration] for nominee in nominees]
+        locations = [self._nominated[nominee] for nominee in nominees]
         order, improvement = list(range(len(locations))), np.inf
         objectives = np.array(self._objectives)
         if np.isfinite(objectives).sum() >= MIN_TIMES or self._tasks:
             observations, best = self._condition(objectives, self._pending)
-            codes = np.stack([self._nominees[location] for location in locations])
-            posterior = self._informed_posterior(codes, observations, nominees) or self.model.posterior(
-                [codes]
-            )
+            posterior = self.model.posterior([np.stack([self._nominees[location] for location in locations])])
             penalty = self._penalty(*np.array(locations).T)
             gains = self._improvement(posterior, best, observations.unit) - penalty
             order = np.argsort(-gains, kind="stable").tolist()
@@ -208,7 +191,6 @@ class GPEISampler(SpaceSampler):
         for index in order[:count]:
             chosen = locations[index]
             self._pending[chosen] = self._nominees.pop(chosen)
-            self._resources[chosen] = nominees[index].resources
         return order
 
     def withdraw(self, configuration: Configuration) -> None:
@@ -284,11 +266,9 @@ class GPEISampler(SpaceSampler):
 
     def _condition(self, objectives: Floats, waiting: Mapping[Location, Codes]) -> tuple[Observations, float]:
         """Condition the model on all results and the expected ones of ``waiting``; return these and the best target."""
-        self._learnt = self._drawn(objectives)
-        codes = np.array([self._codes[i] for i in self._learnt], dtype=np.int64).reshape(
-            -1, len(self.features)
-        )
-        observations = observe(self._tasks, codes, objectives[self._learnt], self.settings.knee)
+        learnt = self._drawn(objectives)
+        codes = np.array([self._codes[i] for i in learnt], dtype=np.int64).reshape(-1, len(self.features))
+        observations = observe(self._tasks, codes, objectives[learnt], self.settings.knee)
         self._fit(observations)
         own = (
             observations.targets[observations.own] if np.isfinite(objectives).any() else observations.targets
@@ -326,29 +306,6 @@ class GPEISampler(SpaceSampler):
                 scores.append(self.model.evidence(observations.codes, observations.targets, between))
             task.correlation = CORRELATIONS[int(np.argmax(scores))] * task.max_correlation
             observations.correlations[number] = task.correlation
-
-    def _informed_posterior(
-        self, codes: Codes, observations: Observations, nominees: Sequence[Nominee]
-    ) -> Posterior | None:
-        """Return the posterior of the model with compiler statistics, or None where that is not the better model."""
-        reports = [self._resources.get(self._locations[i]) for i in self._learnt]
-        compiled = sum(report is not None for report in reports)
-        if not self.settings.informed or self._tasks or compiled < MIN_INFORMED:
-            return None
-        everything = np.hstack([observations.codes, encode_resources(reports)])
-        if self._informed_at != self._fitted_at:
-            self._informed_at = self._fitted_at
-            self.informed_model.adopt(self.model)
-            without = self.model.evidence(observations.codes, observations.targets)
-            self.better_informed = self.informed_model.evidence(everything, observations.targets) > without
-        if not self.better_informed:
-            return None
-        self.informed_model.condition(everything, observations.targets)
-        if self._pending:
-            waiting = encode_resources([self._resources.get(location) for location in self._pending])
-            self.informed_model.fantasize(np.hstack([np.stack(list(self._pending.values())), waiting]))
-        reported = encode_resources([nominee.resources for nominee in nominees])
-        return self.informed_model.posterior([np.hstack([codes, reported])])
 
     def _drawn(self, objectives: Floats) -> NDArray[np.int64]:
         """Return the results that the model learns, as indices: all, or of very many the best half and others.

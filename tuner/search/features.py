@@ -2,9 +2,6 @@
 
 All variants share the features. A parameter's feature is shared by the variants that have a parameter of that
 name; in the others it has the level "absent". The variant itself is a feature, too.
-
-Compiler statistics (registers, spills, shared memory, blocks on an SM) are features of compiled configurations alone,
-so that a model with them can choose among nominees, but cannot nominate.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.core.model import Resources, Value
+from tuner.core.model import Value
 from tuner.kernel.space import SearchSpace
 
 Codes = NDArray[np.int64]
@@ -149,41 +146,3 @@ def _with_absent(distances: Floats) -> Floats:
     middle = distances.max(axis=1) - distances.max() / 2 if count > 1 else np.zeros(1)
     wide[count, :count] = wide[:count, count] = np.hypot(middle, ABSENT_DISTANCE)
     return wide
-
-
-REGISTERS = np.log2(np.arange(8, 264, 8))
-"""In steps of 8, as they are given to warps; by ratio, as all of these."""
-BLOCKS = np.log2(1.0 + np.arange(33))
-"""Blocks that fit on one SM."""
-SHARED = np.arange(10, 18.25, 0.25)
-"""Bytes of shared memory from 1 KiB on, in quarters of an octave."""
-SPILLS = np.arange(0.0, 14.0)
-"""Bytes that a thread spills, or keeps on its stack, in octaves."""
-SCALES = (REGISTERS, BLOCKS, SHARED, SPILLS)
-
-
-def resource_distances() -> list[Floats]:
-    """Return for each feature the distances between its levels; the last level is for none."""
-    tables = []
-    for scale in SCALES:
-        wide = np.full((len(scale) + 1, len(scale) + 1), ABSENT_DISTANCE)
-        wide[:-1, :-1] = np.abs(scale[:, None] - scale) / np.ptp(scale)
-        wide[-1, -1] = 0.0
-        tables.append(wide)
-    return tables
-
-
-def encode_resources(resources: Sequence[Resources | None]) -> Codes:
-    """Return the levels of each: one row each, one column a feature."""
-    codes = np.array([[len(scale) for scale in SCALES]] * len(resources), dtype=np.int64)
-    for row, report in zip(codes, resources, strict=True):
-        if report is None:
-            continue
-        amounts = (
-            np.log2(max(report.registers, 8)),
-            np.log2(1.0 + report.active_blocks),
-            np.log2(1024.0 + report.static_shared_bytes + report.dynamic_shared_bytes),
-            np.log2(1.0 + report.spill_bytes + report.stack_bytes),
-        )
-        row[:] = [int(np.abs(scale - amount).argmin()) for scale, amount in zip(SCALES, amounts, strict=True)]
-    return codes

@@ -163,16 +163,6 @@ class GaussianProcess:
         self._tables = self._tabulate()
         self._codes = self._codes[:0]
 
-    def adopt(self, other: GaussianProcess) -> None:
-        """Take the hyperparameters of a model of the first of these features; the others keep what they have."""
-        count, own = len(other.distances), len(self.distances)
-        for kind in range(3):
-            theirs = other.theta[kind * count : (kind + 1) * count]
-            self.theta[kind * own : kind * own + count] = theirs
-        self.theta[3 * own :] = other.theta[3 * count :]
-        self._tables = self._tabulate()
-        self._codes = self._codes[:0]
-
     def evidence(self, codes: Codes, targets: Floats, task_correlation: Floats | None = None) -> float:
         """Return how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
         return (

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.core.errors import without_passwords
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
-from tuner.search.base import Expecting, Nominating, Nominee, SpaceSampler, Transferring, objective_of
+from tuner.search.base import Expecting, Nominating, SpaceSampler, Transferring, objective_of
 from tuner.search.parameters import distributions, parameters_of, suggest
 from tuner.search.stopping import Stopped, StoppingCriterion
 
@@ -132,12 +132,12 @@ class Search:
         assert isinstance(self.sampler, Nominating)
         return self.sampler.nominate(count)
 
-    def choose(self, nominees: Sequence[Nominee], count: int = 1) -> list[Configuration]:
+    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> list[Configuration]:
         """Return nominees in the sampler's order as of the latest results; the first ``count`` are tried next."""
         assert isinstance(self.sampler, Nominating)
         # A user's sampler may choose one at a time only.
         order = self.sampler.choose(nominees, count) if count > 1 else self.sampler.choose(nominees)
-        return [nominees[index].configuration for index in order]
+        return [nominees[index] for index in order]
 
     def withdraw(self, configuration: Configuration) -> None:
         """Take a nomination back."""

@@ -20,9 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tuner.core.model import Configuration, Resources, Status
+from tuner.core.model import Configuration, Status
 from tuner.devices.base import Device
-from tuner.search.base import Nominee
 from tuner.search.study import Search
 
 DEPTH = 6
@@ -165,13 +164,12 @@ class Shortlist:
             due = list(self._waiting)  # all of them are passed over
         for configuration in due:
             if not self.selecting:  # whether it is compiled by now would go by the clock
-                nominees.append(Nominee(configuration))
+                nominees.append(configuration)
             elif (compiled := self.device.compiled(configuration)) is not None:
                 if compiled.status is not Status.OK:
                     del self._waiting[configuration]
                     return configuration
-                resources = compiled.resources
-                nominees.append(Nominee(configuration, Resources.of(resources) if resources else None))
+                nominees.append(configuration)
         count = max(1, min(self.device.measuring, len(nominees) // 2))
         ranked = self.search.choose(nominees, count)
         for configuration in ranked[:count]:
