@@ -63,7 +63,7 @@ def test_what_was_added_later_is_not_known(database: Database, kernel: KernelSpe
     """A resumed run learns what it learnt at its beginning."""
     mark = database.mark()
     first = run(kernel, database, StubDevice()).state.run
-    later = replace(first, id="later")
+    later = replace(first, id="later", options=replace(first.options, from_scratch=False))
     assert database.earlier_trials(later, mark) == []
     assert database.best_known(first, mark) is None
     assert database.related_trials(replace(later, kernel_digest="another"), mark, 100) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import only_run, replay, request_of, run, sequence
+from tests.sessions import only_run, replay, run, sequence
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status, Trial
@@ -25,8 +25,7 @@ from tuner.report.progress import heading
 from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
 from tuner.tuning.history import RETRIED
-from tuner.tuning.session import tune
-from tuner.tuning.state import SEARCHED, SEARCHING, Result, State
+from tuner.tuning.state import SEARCHED, SEARCHING, State
 
 # -- one run
 
@@ -262,37 +261,6 @@ def test_tuning_until_everything_is_known(database: Database, kernel: KernelSpec
         result = run(kernel, database, StubDevice(lookahead=3), from_scratch=False, fixed=fixed)
         assert result.finish is not None
     assert len(result.state.trials) <= 1 + RETRIED < 6
-
-
-def test_results_of_another_kernel_text_are_no_results_but_transfer(
-    database: Database, kernel: KernelSpec, tmp_path: Path
-) -> None:
-    run(kernel, database, StubDevice(), from_scratch=False)
-    changed = tmp_path / "kernel" / "scale.cu.j2"
-    changed.write_text(changed.read_text().replace("= ", "= 0 + ", 1))
-    state = run(kernel, database, StubDevice(), from_scratch=False).state
-    assert (state.known_before, bool(state.transferred)) == (0, True)
-    assert state.transferred_from == {"an earlier text of the kernel"}
-
-
-def test_other_sizes_and_gpus_transfer(database: Database, kernel: KernelSpec) -> None:
-    """They are no results of this problem: what was best there is tried again, early."""
-
-    def at(size: int, **changes: Any) -> Result:
-        (name,) = kernel.problem().sizes
-        options = {"trials": 30, **changes}
-        request = request_of(kernel, kernel.problem(sizes={name: size}), **options)
-        return tune(request, StubDevice(), database, Watcher())
-
-    first = at(1 << 20)
-    assert first.state.transferred == 0
-    second = at(1 << 21, trials=5)
-    assert (second.state.transferred, second.state.known_before) == (30, 0)
-    assert second.state.transferred_from == {"other problems"}
-    good = set(sorted(sequence(database, first.state.run.id), key=time_of)[:10])
-    assert good & set(sequence(database, second.state.run.id)[1:])
-    assert at(1 << 22, trials=2).state.transferred == 35
-    assert at(1 << 22, from_scratch=True, trials=2).state.transferred == 0
 
 
 # -- bad requests

@@ -28,6 +28,7 @@ from tuner.kernel.headers import read_source
 from tuner.kernel.load import find_kernel, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning import session
+from tuner.tuning.history import sources_of
 from tuner.tuning.request import Request, effort_options
 
 RUN_OPTIONS = ("time_s", "seed", "from_scratch")
@@ -38,10 +39,10 @@ OF_SOURCES = tuple(
 )
 LOOKS = {
     "effort": "quick", "trials": 100, "time_s": 60.0, "mode": "warm", "device": "cuda:0", "db": "results/tuning.db",
-    "seed": 1, "sampler": "tpe", "jobs": 4, "from_scratch": True, "quiet": True,
+    "seed": 1, "sampler": "tpe", "jobs": 4, "from_scratch": True, "learn_from": ["other.json"], "quiet": True,
 }  # fmt: skip
 """How options of :class:`RunHow` look."""
-KINDS: dict[type, Any] = {str: (str, Path), int: Integral, float: Real}
+KINDS: dict[type, Any] = {str: (str, Path), int: Integral, float: Real, list: (str, Path, list, tuple)}
 SOURCES = (".cu", ".cuh", ".j2")
 """Endings of files that hold a kernel's source."""
 
@@ -69,6 +70,8 @@ class RunHow(TypedDict, total=False):
     """Compiling processes; one a core."""
     from_scratch: bool
     """Whether results of earlier calls are left out of account; False."""
+    learn_from: str | Path | Sequence[str | Path]
+    """Files with results of another GPU, size or tool, to begin with and to learn from, as ``--learn-from``."""
     quiet: bool
     """Whether no progress is shown; by default it is on a terminal and in a notebook."""
 
@@ -180,7 +183,11 @@ class Kernel:
             stack.enter_context(self.answering(kernel))
             if isinstance(device, ReplayDevice) and not self._problem:
                 problem = device.recorded_instead(kernel, problem)
+            files = given.get("learn_from", ())
+            files = [files] if isinstance(files, str | Path) else files
+            sources = sources_of([Path(file) for file in files], kernel, options.sampler)
             store = stack.enter_context(Database.open(database))
+            store.sources = sources
             what = (kernel, database, of.arguments if of else {}, of.alone if of else "")
             try:
                 result = session.tune(Request(kernel, problem, options), device, store, observer, stop)

@@ -41,9 +41,9 @@ from tuner.report.run_plot import plot_run
 from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.report.tables import say, show_json
 from tuner.search import initial as initial_configurations
-from tuner.search.samplers import find_sampler
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best
+from tuner.tuning.history import sources_of
 from tuner.tuning.request import Request, effort_options
 from tuner.tuning.state import Result, State
 
@@ -70,7 +70,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
     _refuse_figure(asked.plot, listed)
     # These refuse what is not there, before a device says anything.
     narrow(kernel, options.variants, options.fixed)
-    find_sampler(options.sampler)
+    sources = sources_of(asked.learn_from, kernel, options.sampler)
     initial_configurations.refuse(kernel, options.initial)
     model, devices = "", list[str]()
     request = Request(kernel, listed[0].choices[0], options)
@@ -87,6 +87,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                         "--plot draws a run that this process tunes", "name one GPU, or use tune report"
                     )
                 with Database.open(asked.db) as database:
+                    database.sources = sources
                     jobs = Jobs(listed, request, database, asked)
                     if asked.resume:
                         jobs.resume(devices, in_order=False)
@@ -102,6 +103,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                         for job in listed:
                             job.replace([device.recorded_instead(kernel, one) for one in job.choices])
                     with Database.open(asked.db) as database:
+                        database.sources = sources
                         jobs = Jobs(listed, request, database, asked)
                         if asked.resume:
                             jobs.resume([device.name], in_order=True)

@@ -7,11 +7,14 @@ digests, for those few whose times count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tuner.core.errors import DatabaseError
-from tuner.core.model import SUSPECT, Run, Status
+from tuner.core.model import FOREIGN, SUSPECT, Run, Status
 from tuner.database import cells
 from tuner.database.file import DatabaseFile
 from tuner.database.records import KnownTrial, Mark
@@ -26,6 +29,34 @@ _TIMED = (Status.OK, Status.SLOW, Status.INACCURATE)
 _COLUMNS = "t.id, t.variant, t.configuration, t.status, t.time_ns, t.verification"
 _NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _COMPARABLE = "r.kernel = ? AND r.replayed = ? AND r.mode = ? AND r.regime = ?"
+_RELATED = (
+    f"({_COMPARABLE} AND r.computation = ? AND NOT (r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?) "
+    "OR r.kernel = ? AND r.replayed AND "
+    f"CASE WHEN json_valid(r.versions) THEN json_extract(r.versions, '$.{FOREIGN}') IS NOT NULL END)"
+)
+"""Runs of another task: of what a run computes under its conditions, or another tool's results of this kernel."""
+NEAREST_TASKS = 6
+"""Other tasks that are read; a search learns from three of them, and may find nothing to learn in some."""
+OTHER_GPU = 4.0
+OTHER_DTYPE = 3.0
+OTHER_OPTION = 1.0
+DOUBLED_SIZE = 0.25
+"""A size twice as large; each of them counts, up to a factor of 64."""
+VENDORS = {
+    "AMD": re.compile(
+        r"(?<![a-z0-9])(amd|radeon|instinct|gfx\w+|mi\d{2,3}[a-z]?|w[5-7]\d00|rx ?\d{4})(?![a-z0-9])"
+    ),
+    "Intel": re.compile(r"(?<![a-z0-9])(intel|arc|xe)(?![a-z0-9])"),
+    "NVIDIA": re.compile(
+        r"(?<![a-z0-9])(nvidia|geforce|tesla|quadro|titan|[rg]tx|[abhpv]\d{3,4}[a-z]?|[al][1-6]0s?|g[bh]\d{3})(?![a-z0-9])"
+    ),
+}
+"""Words in the name of a GPU, or of the file that its results come from, by which its vendor is known."""
+
+Lesson = tuple[Run, list[KnownTrial]]
+"""Results of another task: a run of it, and trials of it, the first one first."""
+Source = Callable[[Run, int], Sequence[Lesson]]
+"""Returns what a file can teach a run, of each task so many trials at most."""
 
 
 class EarlierRuns(DatabaseFile):
@@ -33,6 +64,9 @@ class EarlierRuns(DatabaseFile):
 
     A mark leaves out what was added later, so that an interrupted run learns the same when it is resumed.
     """
+
+    sources: Sequence[Source] = ()
+    """Files that a run learns from beside this one, and before it."""
 
     def mark(self) -> Mark:
         """Return the mark of what the database holds now."""
@@ -77,35 +111,61 @@ class EarlierRuns(DatabaseFile):
             left -= len(trials)
             yield from trials
 
-    def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[tuple[Run, list[KnownTrial]]]:
-        """Return the intact ranked trials of this computation and these conditions at other problems and on other GPUs.
+    def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[Lesson]:
+        """Return the intact ranked trials of the nearest other tasks: first of :attr:`sources`, then of this file.
 
-        Those of this problem on this GPU are among them where the kernel's text was another. All runs of one problem,
-        GPU and text are together; the newest runs come first, up to ``limit`` trials.
+        Tasks of this file are this computation under these conditions at other problems and on other GPUs, and at this
+        problem on this GPU where the kernel's text was another; and other tools' results of a kernel of this name.
+        Those on a GPU of another vendor are left out, and all of this file for a run from scratch. All runs of one
+        problem, GPU and text are together: their first trial, the fastest and the newest, ``limit`` in all.
         """
-        mark = mark or self.mark()
-        related: dict[tuple[str, str, str], tuple[Run, list[KnownTrial]]] = {}
-        for other in self.select(
-            f"SELECT r.id FROM runs r WHERE {_COMPARABLE} AND r.computation = ? "
-            "AND NOT (r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?) ORDER BY r.started_at DESC",
-            *(*_comparable(run), run.computation, run.problem.key, run.gpu.name, run.kernel_digest),
-        ):
-            if limit <= 0:
-                break
-            trials = self._newest_trials(other["id"], mark, limit, "t.time_ns > 0")
-            limit -= len(trials)
-            try:
-                other_run = self.run(other["id"])
-            except DatabaseError:  # damaged
-                continue
-            key = other_run.problem.key, other_run.gpu.name, other_run.kernel_digest
-            if trials:
-                related.setdefault(key, (other_run, []))[1].extend(self.intact(_decoded(trials)))
-        return list(related.values())
+        lessons = [lesson for source in self.sources for lesson in source(run, limit)]
+        if not run.options.from_scratch:
+            same = run.problem.key, run.gpu.name, run.kernel_digest
+            values = (*_comparable(run), run.computation, *same, run.problem.kernel)
+            lessons += self._nearest(run, mark or self.mark(), limit, _RELATED, values)
+        return lessons
 
-    def _newest_trials(self, run_id: str, mark: Mark, limit: int, also: str = "1") -> list[dict[str, Any]]:
+    def lessons(self, run: Run, limit: int) -> list[Lesson]:
+        """Return trials of the nearest tasks of a run's kernel in this file, its own among them: a :data:`Source`."""
+        return list(self._nearest(run, self.mark(), limit, "r.kernel = ?", (run.problem.kernel,)))
+
+    def _nearest(
+        self, run: Run, mark: Mark, limit: int, which: str, related: tuple[Any, ...]
+    ) -> Iterator[Lesson]:
+        tasks: list[tuple[float, Run]] = []
+        for newest in self.select(
+            f"SELECT r.id, max(r.started_at) FROM runs r WHERE {which} "
+            "GROUP BY r.problem_key, r.gpu_name, r.kernel_digest ORDER BY max(r.started_at) DESC",
+            *related,
+        ):
+            with suppress(DatabaseError):  # damaged
+                other = self.run(newest["id"])
+                tasks.append((distance(run, other), other))
+        found = 0
+        for apart, other in sorted(tasks, key=lambda task: task[0]):
+            if found == NEAREST_TASKS or apart == math.inf:
+                return
+            of_task = f"{which} AND r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?"
+            values = (*related, other.problem.key, other.gpu.name, other.kernel_digest, mark.trials)
+            trials: dict[int, dict[str, Any]] = {}
+            for order, count in (("id", 1), ("time_ns", limit // 2), ("id DESC", limit - limit // 2 - 1)):
+                trials |= {
+                    row["id"]: row
+                    for row in self.select(
+                        f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id IN (SELECT r.id FROM runs r WHERE {of_task}) "
+                        f"AND t.id <= ? AND {_NOT_SUSPECT} AND t.time_ns > 0 ORDER BY t.{order} LIMIT ?",
+                        *values,
+                        count,
+                    )
+                }
+            if intact := self.intact(_decoded(trials.values())):
+                found += 1
+                yield other, intact
+
+    def _newest_trials(self, run_id: str, mark: Mark, limit: int) -> list[dict[str, Any]]:
         return self.select(
-            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {_NOT_SUSPECT} AND {also} "
+            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {_NOT_SUSPECT} "
             "ORDER BY t.number DESC LIMIT ?",
             *(run_id, mark.trials, limit),
         )
@@ -122,6 +182,30 @@ class EarlierRuns(DatabaseFile):
             for number in numbers
             if any(cells.intact("trials", row) for row in self.rows_where("trials", "id = ?", number))
         }
+
+
+def distance(run: Run, other: Run) -> float:
+    """Return how unlike this problem the problem of another run of the same kernel is, from 0 on; infinite on a GPU of
+    another vendor."""
+    if (vendor := vendor_of(run)) and vendor_of(other) not in ("", vendor):
+        return math.inf
+    a, b = run.problem, other.problem
+    total = OTHER_GPU * (run.gpu.name != other.gpu.name)
+    total += OTHER_DTYPE * any(a.dtypes[role] != b.dtypes[role] for role in a.dtypes.keys() & b.dtypes.keys())
+    total += OTHER_OPTION * sum(a.options[n] != b.options[n] for n in a.options.keys() & b.options.keys())
+    for name, size in a.sizes.items():
+        ratio = math.log2(max(size, 1) / max(b.sizes.get(name, size), 1))
+        total += DOUBLED_SIZE * min(abs(ratio), 6.0)
+    return total
+
+
+def vendor_of(run: Run) -> str:
+    """Return the vendor of a run's GPU, one of :data:`VENDORS`; empty where no name tells it."""
+    for name in (run.gpu.name, run.device):
+        for vendor, words in VENDORS.items():
+            if words.search(name.lower().replace("_", " ")):
+                return vendor
+    return ""
 
 
 def _comparable(run: Run) -> tuple[Any, ...]:

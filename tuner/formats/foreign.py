@@ -239,7 +239,7 @@ def import_foreign(database: Database, results: ForeignResults) -> Imported:
     Raises:
         DatabaseError: the database cannot be written.
     """
-    run = _run(results)
+    run = run_of(results)
     trials = [
         Trial(
             number, configuration, row.status, row.time_ns, samples_ns=row.samples_ns, error=row.error,
@@ -264,7 +264,8 @@ def import_foreign(database: Database, results: ForeignResults) -> Imported:
     return Imported(run, len(trials), failures, configuration, best_ns, added)
 
 
-def _run(results: ForeignResults) -> Run:
+def run_of(results: ForeignResults) -> Run:
+    """Return the run that a file's results are imported as."""
     recording, kernel = results.recording, results.kernel
     identity = KernelIdentity(kernel)
     what = digest([kernel.digest, results.problem.to_json(), recording.gpu.name, str(recording.conditions)])

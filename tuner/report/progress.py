@@ -203,7 +203,10 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if state.transferred:
         sources = " and ".join(sorted(state.transferred_from))
-        lines.append(f"{state.transferred} results of {sources} are transferred")
+        lines.append(
+            f"{state.transferred} results of {sources} are transferred, and their winners tried first"
+        )
+    lines += [f"nothing is transferred from {printable(line)}" for line in state.untransferred]
     if state.trials:
         lines.append(f"resuming after {counted(len(state.trials), 'trial')}")
     return lines

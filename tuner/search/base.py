@@ -63,7 +63,7 @@ class SpaceSampler(BaseSampler):
         self._first: list[Location] = [default]
         """Proposed before anything that the sampler chooses itself."""
         self.initial: set[Location] = set()
-        """Those of :meth:`begin_with`."""
+        """Those of :meth:`begin_with` that a search should stay near."""
         self._distributions: dict[str, BaseDistribution] = {**distributions(space)}
         self._independent = RandomSampler(seed)
         self._running: dict[int, Location] = {}
@@ -84,15 +84,20 @@ class SpaceSampler(BaseSampler):
         """Whether the default, or some of :meth:`begin_with`, still have to be proposed."""
         return not all(map(self._seen, self._first))
 
-    def begin_with(self, configurations: Iterable[Configuration]) -> None:
+    def begin_with(self, configurations: Iterable[Configuration], *, near: bool = True) -> None:
         """Have these proposed after the default, in this order, before anything that the sampler chooses itself.
 
         Those that are not in the space, or were proposed or added before their turn, are left out.
+
+        Args:
+            configurations: to propose.
+            near: whether the search should stay near them while they are good.
         """
         located = map(self.space.locate, configurations)
         first = [location for location in located if location is not None]
         self._first += first
-        self.initial.update(first)
+        if near:
+            self.initial.update(first)
 
     def add(self, configuration: Configuration, time_ns: float | None) -> None:
         """Learn a result of an earlier run of this very problem; the configuration is not proposed again.
@@ -274,12 +279,15 @@ class Nominating(Protocol):
 class Transferring(Protocol):
     """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int | None:
         """Learn the results of another task. Its configurations may be proposed like any other.
 
         Args:
             results: configurations, each with its time there in nanoseconds, or None for a failure.
-            distance: how unlike this task is, from 0, as :func:`tuner.search.observations.distance` says.
+            distance: how unlike this task is, from 0, as :func:`tuner.database.earlier.distance` says.
+
+        Returns:
+            How many were learnt; None for all.
         """
 
 

@@ -59,8 +59,6 @@ class GPEISettings:
 
 CORRELATIONS = (1.0, 0.95, 0.8, 0.5, 0.0)
 """Of another task with this one, as shares of what its distance allows; the results of this run decide."""
-MAX_TASKS = 3
-"""The nearest other tasks that are learnt from."""
 MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
 MIN_TRANSFERRED = 5
@@ -134,7 +132,7 @@ class GPEISampler(SpaceSampler):
         if objective is not None:
             self._times[location] = objective
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
         """Learn the results of another task; this run's results decide how far it is correlated with this one."""
         best: dict[Location, float] = {}
         for configuration, time_ns in results:
@@ -142,13 +140,13 @@ class GPEISampler(SpaceSampler):
             if location is not None and objective is not None:
                 best[location] = min(objective, best.get(location, np.inf))
         if len(best) < MIN_TRANSFERRED:
-            return
+            return 0
         locations, objectives = list(best), np.array(list(best.values()))
         order = self._best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
         locations = [locations[i] for i in order]
         codes = np.stack([self._code(location) for location in locations])
         self._tasks.append(OtherTask(locations, codes, objectives[order], correlation_limit(distance)))
-        self._tasks = sorted(self._tasks, key=lambda task: -task.max_correlation)[:MAX_TASKS]
+        return len(order)
 
     def _code(self, location: Location) -> Codes:
         return np.asarray(self.features.encode(location[0], np.array([location[1]]))[0])

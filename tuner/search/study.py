@@ -120,10 +120,12 @@ class Search:
         if self.criterion is not None:
             self.criterion.told(time_ns)
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> None:
-        """Teach the results of another task, to a sampler that can use them."""
-        if isinstance(self.sampler, Transferring):
-            self.sampler.learn(results, distance)
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
+        """Teach the results of another task, to a sampler that can use them; return how many it has learnt."""
+        if not isinstance(self.sampler, Transferring):
+            return 0
+        learnt = self.sampler.learn(results, distance)
+        return len(results) if learnt is None else learnt
 
     # -- two steps, for samplers that can choose later what they nominate now
 

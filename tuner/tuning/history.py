@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import isclass, isfunction
+from pathlib import Path
 
-from tuner.core.model import Configuration, Status
-from tuner.database.records import KnownTrial
-from tuner.search.observations import distance
+from tuner.core.errors import UsageError
+from tuner.core.model import Configuration, Run, Status
+from tuner.database.earlier import Source, distance
+from tuner.database.records import KnownTrial, Mark
+from tuner.formats.lessons import read_lessons
+from tuner.kernel.space import SearchSpace
+from tuner.kernel.spec import KernelSpec
+from tuner.search.base import Transferring
+from tuner.search.samplers import find_sampler
 from tuner.search.study import Search
+from tuner.search.translation import Results, translated, winner_of
 from tuner.tuning.state import State, told_time
 from tuner.tuning.store import Store
 
@@ -18,8 +27,10 @@ RETRIED = 3
 MAX_TAUGHT = 1000
 """Results that the search is taught: samplers learn from fewer, and each would make every proposal slower. What else is
 known is not tried again."""
-MAX_RELATED = 2000
-"""Trials of other problems that are read, of the newest runs."""
+MAX_RELATED = 400
+"""Trials that are read of each other task."""
+MAX_TASKS = 3
+"""Other tasks that a search learns from: the nearest."""
 DETERMINISTIC = (
     Status.OK,
     Status.SLOW,
@@ -76,21 +87,76 @@ def _best_and_others(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
     return [*trials[:best], *trials[best::step]]
 
 
-def teach_other_tasks(search: Search, store: Store, state: State) -> None:
-    """Teach the results of earlier runs of this very kernel at other sizes and on other GPUs."""
-    for other, trials in store.related_trials(state.run, state.mark, MAX_RELATED):
-        results = [(trial.configuration, told_time(trial)) for trial in trials]
-        search.learn(results, distance(state.run, other))
-        state.transferred += len(results)
-        state.transferred_from |= {
-            where
-            for where, differs in (
-                ("other problems", other.problem != state.run.problem),
-                ("other GPUs", other.gpu.name != state.run.gpu.name),
-                ("an earlier text of the kernel", other.kernel_digest != state.run.kernel_digest),
+def sources_of(files: Sequence[Path], kernel: KernelSpec, sampler: str) -> list[Source]:
+    """Return what files can teach the runs of a kernel; there is such a sampler.
+
+    Raises:
+        UsageError: a file has no results of this kernel, or the sampler would learn nothing from them.
+        RecordingError, DatabaseError: a file cannot be read.
+    """
+    make = find_sampler(sampler)
+    # A sampler of the user's own is a function until it is made.
+    if files and not (isfunction(make) or (isclass(make) and issubclass(make, Transferring))):
+        raise UsageError(
+            f"the sampler {sampler} learns nothing from other tasks",
+            "leave out --learn-from, or take the default sampler with it",
+        )
+    return read_lessons(files, kernel)
+
+
+def gather_lessons(
+    store: Store, run: Run, mark: Mark | None, space: SearchSpace
+) -> list[tuple[Run, Results]]:
+    """Return what the nearest other tasks have measured, as results of this run's configurations."""
+    return [
+        (other, translated([(trial.configuration, told_time(trial)) for trial in trials], space))
+        for other, trials in store.related_trials(run, mark, MAX_RELATED)
+    ]
+
+
+def teach_other_tasks(search: Search, state: State) -> list[Configuration]:
+    """Teach the results of the same kernel at other sizes, on other GPUs, with another text, and by other tools.
+
+    Args:
+        search: is taught; by the first :data:`MAX_TASKS` of which it learns something.
+        state: of this run; filled in with what was learnt, and of what nothing was.
+
+    Returns:
+        The winner of each, to be tried first.
+    """
+    winners: list[Configuration] = []
+    for other, results in state.lessons if isinstance(search.sampler, Transferring) else ():
+        if len(winners) == MAX_TASKS:
+            break
+        apart = distance(state.run, other)
+        winner = winner_of(results, search.space) if apart < math.inf else None
+        learnt = 0 if winner is None else search.learn(results, apart)
+        if winner is None or not learnt:
+            why = (
+                "too few of its configurations are in this space"
+                if apart < math.inf
+                else "a GPU of another vendor"
             )
-            if differs
-        }
+            state.untransferred.append(f"{other.problem} on {other.gpu.name}: {why}")
+            continue
+        winners.append(winner)
+        state.transferred += learnt
+        state.transferred_from |= _where(state.run, other)
+    return winners
+
+
+def _where(run: Run, other: Run) -> set[str]:
+    """Return in words how what another run measured differs from what this one measures."""
+    if other.foreign:
+        return {"other tools"}
+    differing = {"other problems"} if other.problem != run.problem else set()
+    if other.gpu.name != run.gpu.name:
+        differing.add("other GPUs")
+    if not differing:
+        differing.add(
+            "an earlier text of the kernel" if other.kernel_digest != run.kernel_digest else "other files"
+        )
+    return differing
 
 
 def _under_bound(trial: KnownTrial, max_error: float | None) -> KnownTrial:

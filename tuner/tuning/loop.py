@@ -118,11 +118,11 @@ class SearchLoop:
         else:
             mark = self.state.mark
             self.store.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else {})
-        again: list[Configuration] = []
+        sampler = self.study.sampler
         if not self.run.options.from_scratch:
-            again = teach_earlier_runs(self.study, self.store, self.state)
-            teach_other_tasks(self.study, self.store, self.state)
-        self.study.sampler.begin_with([*again, *self.state.initial.sources])
+            sampler.begin_with(teach_earlier_runs(self.study, self.store, self.state))
+        sampler.begin_with(teach_other_tasks(self.study, self.state), near=False)
+        sampler.begin_with(self.state.initial.sources)
         if resumed:
             self._recall(left)
 

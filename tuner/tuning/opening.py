@@ -24,6 +24,8 @@ from tuner.search.initial import gather, refuse
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search, StudyMirror
+from tuner.search.translation import winner_of
+from tuner.tuning.history import gather_lessons
 from tuner.tuning.request import Request
 from tuner.tuning.state import State
 from tuner.tuning.store import Store
@@ -66,7 +68,9 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     known = (
         dict(store.known_winners(run, mark)) if learns else {}
     )  # also of a text of before, with other parameters
-    if (candidates := device.restrict(space).including(known)) is not space:
+    lessons = gather_lessons(store, run, mark, space)
+    winners = filter(None, (winner_of(results, space) for _, results in lessons))
+    if (candidates := device.restrict(space).including([*known, *winners])) is not space:
         space, sampler = candidates, _sampler(run, candidates)
     with device.phases.phase("initial configurations"):
         initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
@@ -78,7 +82,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     roof = roof_of(kernel, problem, device.gpu)
     state = State(run, roof, space, device, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
-    state.mark = mark
+    state.mark, state.lessons = mark, lessons
     if not device.recorded:
         state.best_before = store.best_known(run, mark)
         state.known_winners = {one: wins for one, wins in known.items() if space.contains(one)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
 from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
+from tuner.search.translation import Results
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""
@@ -110,10 +111,14 @@ class State:
     """Trials that were there when an interrupted run went on."""
     known_before: int = 0
     """Trials of earlier runs that the search was taught."""
+    lessons: Sequence[tuple[Run, Results]] = ()
+    """What other tasks have measured, a run of each and its results as those of this run's configurations."""
     transferred: int = 0
-    """Trials of :attr:`transferred_from` that the search was taught."""
+    """Trials of :attr:`transferred_from` that the sampler has learnt."""
     transferred_from: set[str] = field(default_factory=set)
     """How what they measured differs, in words: other problems, other GPUs, an earlier text of the kernel."""
+    untransferred: list[str] = field(default_factory=list)
+    """Which tasks teach nothing, and why."""
     search_began: float = 0.0
     search_ended: float = 0.0
     conditions_why: str = ""

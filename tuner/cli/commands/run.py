@@ -27,7 +27,7 @@ Examples:
 SECTIONS = {
     "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
     "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
-    "Search": "variants rules sampler seed initial from_scratch stop study_storage space_file",
+    "Search": "variants rules sampler seed initial learn_from from_scratch stop study_storage space_file",
     "Timing and choice": "mode regime margin",
     "Machine": "jobs spread no_overlap no_cache",
     "Output": "full plot",
@@ -121,6 +121,13 @@ class RunArguments:
     spread: bool = flag("--spread", help_="Measure each problem's candidates on all GPUs of --device.")
     resume: bool = flag("--resume", help_="Continue the last interrupted run of this problem.")
     from_scratch: bool = flag("--from-scratch", help_="Search without the results of earlier runs.")
+    learn_from: tuple[Path, ...] = shared.file(
+        "--learn-from",
+        multiple=True,
+        metavar="FILE",
+        help="Begin with the winners in this file, and learn from its results: of another GPU, size or tool. A T4 or "
+        "Kernel Tuner cache file, a recording or a database; repeat for several.",
+    )
     margin: float | None = option(
         "--margin",
         type=shared.Amount(min=0, max=2),
