@@ -34,7 +34,7 @@ def search_spaces() -> Path:
 
 def agents_page() -> Path:
     """Return the page for programs that write kernels."""
-    return _data("agents.md", "docs/agents.md")
+    return _data("docs/agents.md", "docs/agents.md")
 
 
 def recordings() -> Path:
