@@ -17,6 +17,7 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
 TEMPLATE = "template <int BLOCK, int TILE> " + STENCIL.replace('extern "C" ', "")
+FILTERED = "#define SIDE 3\n__constant__ float w[SIDE * SIDE];\n" + STENCIL.replace("0.5f *", "w[4] *")
 
 
 def test_five_lines(tune: Tune, capfd: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +115,17 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": [X, np.full_like(X, np.nan), 5000]}, ["y has NaN", "outputs=['y']"]),
         ({"reference": lambda x, m: x}, ["the reference wants 'm'", "choose from: n, x, y"]),
         ({"reference": X[:7]}, ["reference has y of shape (7,)", "pass (5000,)"]),
+        ({"reference": "x[:7]"}, ["reference has y of shape (7,)", "let it have (5000,)"]),
+        ({"reference": "x + zeros(n + 1)"}, ["reference 'x + zeros(n + 1)'", "(5000,)", "(5001,)"]),
         ({"shapes": {"z": ("n",)}}, ["shapes names 'z'"]),
+        ({"kernel": FILTERED}, ["nothing fills the __constant__ memory w", "pass constants={'w': ...}"]),
+        ({"kernel": FILTERED, "constants": {"w": X[:5]}}, ["w has 5 numbers", "has 9", "pass as many"]),
+        ({"kernel": FILTERED, "constants": {"w": X[:10]}}, ["w has 10 numbers", "has 9"]),
+        ({"kernel": FILTERED, "constants": {"w": np.ones(9)}}, ["w is float64", "w.astype('float32')"]),
+        (
+            {"args": [X.reshape(50, 100), X.reshape(50, 100), 5000], "shapes": {"x": (100, 50)}},
+            ["shapes has (100, 50) for x, and its shape is (50, 100)"],
+        ),
         ({"trials": 0}, ["trials is 0"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
@@ -276,7 +287,13 @@ def test_complex_bool_and_structs_are_passed_as_they_are(tmp_path: Path) -> None
 def test_what_a_struct_is_given_is_said() -> None:
     x = np.zeros(8, np.complex64)
     for value, said in (
-        (3.0, "Range, whose members are not known; pass a struct of NumPy's"),
+        (3.0, "a float, and the kernel takes Range by value; pass a struct of NumPy's"),
+        (
+            np.array((1,), [("count", "i4")])[()],
+            "int32 count; and Range int count, float factor; pass np.array(",
+        ),
+        (np.array((1, 2), [("count", "i4"), ("factor", "f8")])[()], "float64 factor; and Range int count"),
+        (np.array((1, 2), [("factor", "i4"), ("count", "f4")])[()], "int32 factor, float32 count; and"),
         (np.array((1, [2, 3]), [("a", "i4"), ("b", "f4", 2)])[()], "pass members that are numbers"),
     ):
         with pytest.raises(UsageError, match=re.escape(said)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tuner.core.errors import UsageError, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import first_line
-from tuner.kernel.source.types import DTYPE_OF, CType
+from tuner.kernel.source.types import DTYPE_OF, CType, Parameter
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE, PARTS
 
 _LETTERS = "xyzw"
@@ -103,17 +104,26 @@ def struct_of(name: str, value: Any) -> dict[str, Any]:
     """Return the members of a struct of NumPy's, or the numbers of a vector, by the names that the file has."""
     if isinstance(value, np.void) and value.dtype.names:
         return {f"{name}_{member}": value[member] for member in value.dtype.names}
-    if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 and len(value) <= len(_LETTERS):
-        return {f"{name}_{letter}": one for letter, one in zip(_LETTERS, value, strict=False)}
+    if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1:
+        return {f"{name}_{_LETTERS[place : place + 1] or place}": one for place, one in enumerate(value)}
     return {}
 
 
-def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
+def members(
+    name: str, value: Any, of: CType, declared: Sequence[Parameter] = ()
+) -> dict[str, tuple[str, Value]]:
     """Return dtype and value of each member of a struct by value: a vector of CUDA's, or one of NumPy's structs.
 
+    Args:
+        name: the parameter's.
+        value: what is passed.
+        of: its type.
+        declared: the members in the source; none where they are not known.
+
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or has other members.
     """
+    as_array = ", ".join(f"({one.name!r}, {one.type.dtype!r})" for one in declared)
     if isinstance(value, np.void) and value.dtype.names:
         found = {}
         for member, one in struct_of(name, value).items():
@@ -121,16 +131,35 @@ def members(name: str, value: Any, of: CType) -> dict[str, tuple[str, Value]]:
             if dtype not in ITEMSIZE or DTYPES[dtype].kind == "complex":
                 raise UsageError(f"{member} is {dtype}", "pass members that are numbers")
             found[member] = (dtype, one.item())
+        pairs = list(zip(value.dtype.names, (dtype for dtype, _ in found.values()), strict=True))
+        if declared and not _same_members(pairs, declared):
+            has = ", ".join(f"{kind} {one}" for one, kind in pairs)
+            wants = ", ".join(f"{one.type.text} {one.name}" for one in declared)
+            remedy = f"pass np.array((...), [{as_array}])[()]"
+            raise UsageError(f"{name} has {has}; and {of.text} {wants}", remedy)
         return found
     if of.lanes == 1 or of.base not in DTYPE_OF:
-        remedy = "pass a struct of NumPy's: np.array((1, 0.5), [('count', 'i4'), ('factor', 'f4')])[()]"
-        raise UsageError(f"{name} is passed as {of.text}, whose members are not known", remedy)
+        example = f"((...), [{as_array}])" if declared else "((1, 0.5), [('count', 'i4'), ('factor', 'f4')])"
+        raise UsageError(
+            f"{name} is {_what(value)}, and the kernel takes {of.text} by value",
+            f"pass a struct of NumPy's: np.array{example}[()]",
+        )
     if np.shape(value) != (of.lanes,):
         raise UsageError(
             f"{name} is {_what(value)}, and the kernel takes {of.text}", f"pass {of.lanes} numbers"
         )
     one = replace(of, lanes=1, text=of.base)
     return {member: number(member, part, one) for member, part in struct_of(name, value).items()}
+
+
+def _same_members(given: Sequence[tuple[str, str]], declared: Sequence[Parameter]) -> bool:
+    """Return whether names and dtypes may be those of a struct: other names will do, not the same in another order."""
+    names, own = [name for name, _ in given], [one.name for one in declared]
+    same = names == own or (len(names) == len(own) and set(names) != set(own))
+    kinds = ((kind, str(one.type.dtype)) for (_, kind), one in zip(given, declared, strict=False))
+    return same and all(
+        DTYPES[kind].whole == DTYPES[of].whole and ITEMSIZE[kind] == ITEMSIZE[of] for kind, of in kinds
+    )
 
 
 def number(name: str, value: Any, of: CType) -> tuple[str, Value]:

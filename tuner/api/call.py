@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.api.arrays import is_array, on_host
+from tuner.api.arrays import is_array, on_host, pointed_to
 from tuner.api.caller import portable
 from tuner.core.errors import TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import arguments_for
 from tuner.kernel.headers import with_own_headers
-from tuner.kernel.source.declarations import KernelSignature
+from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import declared_by
 from tuner.kernel.source.preprocessor import preprocessed
+from tuner.kernel.source.tree import entry_name
+from tuner.kernel.source.types import DTYPE_OF, CType
+from tuner.kernel.source.use import number_of, numbers_of
 from tuner.kernel.toml.table import IDENTIFIER, name_for
 
 P = ParamSpec("P")
@@ -211,6 +216,47 @@ def _require_settable(call: Call, entry: str) -> None:
         if (found := re.search(constant, plain.text)) is not None:
             problem = f"params has {name}, and the source sets it by {' '.join(found[0].split()):.60}"
             raise UsageError(problem, "leave that out: params define it as a macro")
+
+
+def filled(
+    call: Call, source: Source, entry: str, given: Mapping[str, Any]
+) -> list[tuple[NDArray[Any], str]]:
+    """Return what fills the source's ``__constant__`` memory: arrays as it has their elements, and their dtypes.
+
+    Args:
+        call: has the source.
+        source: what it declares.
+        entry: of the kernel.
+        given: arrays and numbers by symbol.
+
+    Raises:
+        UsageError: there is no such symbol, one has another type or size, or nothing fills one that the kernel uses.
+    """
+    declared = {one.name: one for one in source.symbols if one.constant}
+    if "{{" not in call.source and '#include "' not in call.source:  # which may declare more
+        require(given, declared, "constants names {!r}: the source has no such __constant__")
+    known, (_, reached) = numbers_of(source, call.params), source.reached(entry_name(entry))
+    for name, one in declared.items():
+        if not one.initialised and name not in given and name.rpartition("::")[2] in reached:
+            raise UsageError(
+                f"nothing fills the __constant__ memory {name}", f"pass constants={{{name!r}: ...}}"
+            )
+    fitting = []
+    for name, value in given.items():
+        kind = declared[name].type if name in declared else CType("", "")
+        number = isinstance(value, int | float) and kind.dtype not in (None, "bfloat16")
+        array, dtype = on_host(name, np.full(1, value, kind.dtype) if number else np.atleast_1d(value))
+        fitting.append(pointed_to(name, array, dtype, replace(kind, pointers=1)))
+        extents = (
+            [number_of(extent, known) for extent in declared[name].extents]
+            if kind.base in DTYPE_OF
+            else [None]
+        )
+        count = math.prod(extent or 0 for extent in extents) * kind.lanes
+        if None not in extents and fitting[-1][0].size != count:
+            problem = f"{name} has {array.size} numbers, and the __constant__ memory has {count}"
+            raise UsageError(problem, "pass as many, zeros for those that the kernel does not read")
+    return fitting
 
 
 def library_of(args: Any) -> str:

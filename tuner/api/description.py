@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.api.arrays import members, number, on_host, pointed_to
-from tuner.api.call import Call, Texts, file_names, reference_of, require, require_useful, sequence, values_of
+from tuner.api.call import (
+    Call,
+    Texts,
+    file_names,
+    filled,
+    reference_of,
+    require,
+    require_useful,
+    sequence,
+    values_of,
+)
 from tuner.api.tracing import traced
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value, digest
@@ -171,7 +181,7 @@ class _Reader:
                     where = "shapes" if of.pointers else "sizes"
                     raise UsageError(f"args has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}")
             elif not of.pointers and of.dtype is None:
-                self.members[name] = members(name, args[name], of)
+                self.members[name] = members(name, args[name], of, self.source.structs.get(of.text, ()))
                 self.numbers |= self.members[name]
             elif not of.pointers and isinstance(args[name], str):
                 self.expressions[name] = args[name]
@@ -179,13 +189,8 @@ class _Reader:
                 self.numbers[name] = number(name, args[name], of)
             else:
                 self.arrays[name] = pointed_to(name, *on_host(name, args[name]), of)
-        if "{{" not in self.call.source and '#include "' not in self.call.source:
-            declared = [one.name for one in self.source.symbols if one.constant]
-            require(
-                self.symbols.values(), declared, "constants names {!r}: the source has no such __constant__"
-            )
-        for name, array in self.call.constants.items():
-            self.arrays[name] = on_host(name, np.atleast_1d(array))
+        given = {of: self.call.constants[name] for name, of in self.symbols.items()}
+        self.arrays |= zip(self.symbols, filled(self.call, self.source, self.entry, given), strict=True)
         require(
             self.call.shapes, self._tensor_names(), f"shapes names {{!r}}, which is no array of {self.name}"
         )
@@ -227,7 +232,7 @@ class _Reader:
         shape = [self._literal(str(part)) for part in sequence(self.call.shapes[name])]
         extents = self._evaluated(f"shapes[{name!r}]", shape)
         if array is not None:
-            if math.prod(extents) != array.size:
+            if math.prod(extents) != array.size or (array.ndim == len(extents) and array.shape != extents):
                 raise UsageError(
                     f"shapes has {extents} for {name}, and its shape is {array.shape}", "correct it"
                 )

@@ -19,14 +19,15 @@ import numpy as np
 from tuner.api.caller import TO_KEEP, asks_its_program, caller_file
 from tuner.api.description import Described
 from tuner.core import paths
-from tuner.core.errors import KernelError, SpaceError, TunerError, UsageError
+from tuner.core.errors import ExpressionError, KernelError, SpaceError, TunerError, UsageError
 from tuner.core.files import temporary_folder, whole_folder
+from tuner.core.model import Gpu, Problem
 from tuner.kernel.default import default_configuration
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.identity import template_texts
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import invalid_reason
-from tuner.kernel.reference import settle_reference
+from tuner.kernel.plan import invalid_reason, scalars_of, tensors_of
+from tuner.kernel.reference import numpy_of, settle_reference
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
@@ -34,6 +35,8 @@ from tuner.kernel.toml.file import read_file
 
 KERNELS = "kernels"
 """Folder beside a database, with one for each kernel that was described by a call."""
+MOST_ELEMENTS = 1 << 20
+"""Of tensors for which a NumPy expression is computed once: it takes some milliseconds."""
 MOST_TRIED = 1000
 """Configurations of which one must be launchable; of more, some are when they are compiled, or none."""
 
@@ -133,6 +136,7 @@ def require_launchable(described: Described) -> None:
         for gpu in sorted(ARCHITECTURES.values(), key=lambda gpu: -gpu.shared_bytes_optin):
             problem = kernel.problem()
             settle_reference(kernel, problem, gpu)
+            _require_shapes(kernel, problem, gpu)
             default = default_configuration(kernel, problem, gpu)
             if default is not None and not invalid_reason(kernel, problem, gpu, default):
                 return
@@ -149,6 +153,34 @@ def require_launchable(described: Described) -> None:
             if len(space) > MOST_TRIED:
                 return
     raise UsageError(refused, "correct params, where, grid or block")
+
+
+def _require_shapes(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    """Refuse a NumPy expression whose shape is not its output's, if it is soon computed.
+
+    Raises:
+        UsageError: that.
+    """
+    tensors = tensors_of(kernel, problem, gpu)
+    if sum(tensor.count for tensor in tensors) > MOST_ELEMENTS:
+        return
+    names: dict[str, Any] = {**problem.sizes}
+    names |= {name: value for name, (_, value) in scalars_of(kernel, problem, gpu).items()}
+    for one in tensors:
+        names[one.name] = np.ones(one.meant_shape, "float32" if one.dtype == "bfloat16" else one.dtype)
+    for name, expression in numpy_of(kernel, problem).items():
+        shape = names[name].shape
+        try:
+            value = np.shape(expression.compute(names, MOST_ELEMENTS))
+            fits = np.broadcast_shapes(value, shape) == shape
+        except ExpressionError as error:
+            if "broadcast" in error.problem:
+                raise UsageError(error.problem, f"{name} has {shape}") from None
+            continue
+        except ValueError:
+            fits = False
+        if not fits:
+            raise UsageError(f"reference has {name} of shape {value}", f"let it have {shape}")
 
 
 def write(folder: Path, files: Mapping[str, Any]) -> None:

@@ -137,9 +137,14 @@ class ArrayExpression:
         magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
         return value, np.broadcast_to(magnitude, value.shape)
 
-    def compute(self, names: Mapping[str, Any]) -> Any:
-        """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes."""
-        return self._evaluated(Plain(self.text, names), names)
+    def compute(self, names: Mapping[str, Any], most: int | None = None) -> Any:
+        """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes.
+
+        Args:
+            names: values by name.
+            most: elements that a result on the way may have, if fewer than usual.
+        """
+        return self._evaluated(Plain(self.text, names, most), names)
 
     def _sized(self, names: Mapping[str, Any], *, whole: bool = False, **limits: float) -> magnitudes.Sized:
         evaluation = WithMagnitudes(self.text, names, whole=whole, **limits)

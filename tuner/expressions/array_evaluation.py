@@ -33,13 +33,14 @@ class Plain:
     Args:
         text: the expression, for errors.
         names: values by name.
+        most: elements of a result; None for as many as memory may have.
     """
 
-    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, names: Mapping[str, Any], most: int | None = None) -> None:
         self._text, self._names = text, names
         self._whole_names = {name: value for name, value in names.items() if isinstance(value, int)}
         largest = max((int(np.size(value)) for value in names.values()), default=1)
-        self._most = max(MAX_ELEMENTS, 2 * largest)
+        self._most = most or max(MAX_ELEMENTS, 2 * largest)
 
     def run(self, node: ast.expr) -> Any:
         """Return the value of a node.

@@ -7,13 +7,13 @@ the branch is read that NVRTC would take where that is known, else the first.
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.core.errors import KernelError
+from tuner.kernel.source.classes import members_of
 from tuner.kernel.source.launches import WrittenLaunch, launches_in
 from tuner.kernel.source.preprocessor import Macro, preprocessed
 from tuner.kernel.source.tree import (
@@ -30,7 +30,7 @@ from tuner.kernel.source.tree import (
     walk,
     words,
 )
-from tuner.kernel.source.types import CType, base_of, is_type, vector_of
+from tuner.kernel.source.types import CType, Parameter, base_of, is_type, vector_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -40,14 +40,6 @@ _SCOPES = ("namespace_definition", "linkage_specification", "declaration_list", 
 _NO_DECLARATIONS = ("string_literal", "comment", "namespace_identifier", "nested_namespace_specifier")
 _OF_DEVICE = {"__global__", "__device__", "constexpr"}
 _PLACES = ("__constant__", "__device__", "__managed__", "extern", "inline")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a kernel; one without a name has that of its place, ``argument3``."""
-
-    name: str
-    type: CType
 
 
 @dataclass(frozen=True)
@@ -113,6 +105,8 @@ class Source:
     constants: Mapping[str, str]
     """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
     symbols: tuple[Symbol, ...]
+    structs: Mapping[str, tuple[Parameter, ...]]
+    """The members of each class that has numbers alone, those of an array one by one."""
     items: tuple[Item, ...]
     """All declarations, in order."""
     asked: frozenset[str]
@@ -203,6 +197,7 @@ def read_declarations(text: str) -> Source:
         plain.macros,
         reader.constants,
         tuple(reader.symbols),
+        reader.structs,
         tuple(reader.items),
         plain.asked,
         plain.skipped,
@@ -221,8 +216,7 @@ class _Reader:
             for name, one in macros.items()
             if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
-        self.structs: dict[str, tuple[str, int]] = {}
-        """Those whose members are numbers of one type, with that and how many they are."""
+        self.structs: dict[str, tuple[Parameter, ...]] = {}
         self.constants: dict[str, str] = {}
         self.kernels: list[KernelSignature] = []
         self.launches: list[WrittenLaunch] = []
@@ -260,7 +254,7 @@ class _Reader:
             self._named(node, declarators, names, head, marks)
         for one in walk(node, *_CLASSES):
             if (name := one.child_by_field_name("name")) is not None:
-                self._members(text_of(name), one)
+                self._class(text_of(name), one)
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
                 self.constants[names_in(one)[0]] = code(value)
@@ -292,7 +286,7 @@ class _Reader:
             if name is None:
                 continue
             if node.type == "type_definition" and kind is not None:
-                self._members(text_of(name), kind)
+                self._class(text_of(name), kind)
                 self._alias(text_of(name), code(head[1:]) + "*" * stars(one))
             elif marks & {"__constant__", "__device__"}:
                 of = self.type_of([*(word for word in head if word not in _PLACES), *["*"] * stars(one)])
@@ -302,25 +296,15 @@ class _Reader:
                 inner = value.named_children if value.type == "initializer_list" else [value]
                 self.constants[text_of(name)] = code(inner[0]) if inner else "0"
 
-    def _members(self, name: str, node: Node) -> None:
-        """Keep how many numbers a class has, if all are of one type."""
-        kinds, count = set[str](), 0
-        body = node.child_by_field_name("body")
-        for member in body.named_children if body is not None else ():
-            kind = self.type_of(head_of(member))
-            for one in member.children_by_field_name("declarator"):
-                extents = [text_of(size) for size in extents_of(one)]
-                plain = one.type in ("field_identifier", "array_declarator") and all(
-                    map(str.isdecimal, extents)
-                )
-                kinds.add(kind.base if kind.dtype is not None and plain else "")
-                count += math.prod(map(int, extents)) * kind.lanes if plain else 0
-        if len(kinds) == 1 and "" not in kinds:
-            self.structs[name] = kinds.pop(), count
+    def _class(self, name: str, node: Node) -> None:
+        if members := members_of(node, self.type_of):
+            self.structs[name] = members
 
     def _alias(self, name: str, text: str) -> None:
         if is_type(text):
             self.aliases[name] = text
+        if members := self.structs.get(base_of(text.split())):
+            self.structs[name] = members
 
     def _kernel(
         self, whole: Node, node: Node, function: Node, names: tuple[str, ...], extern_c: bool
@@ -365,7 +349,9 @@ class _Reader:
             pointers += alias.count("*")
             const = const or (alias.count("*") > 0 and "const" in alias)
             base = base_of(alias)
-        base, lanes = self.structs.get(base) or vector_of(base)
+        members = self.structs.get(base, ())
+        kinds = {one.type.base for one in members}
+        base, lanes = (kinds.pop(), len(members)) if len(kinds) == 1 else vector_of(base)
         return CType(text, base, pointers, const, lanes)
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
-from tuner.kernel.source.declarations import KernelSignature, Parameter, Source, Symbol
+from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, python_text
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.source.tree import names_in, walk
+from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name

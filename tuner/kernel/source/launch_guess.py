@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
-from tuner.kernel.source.declarations import Parameter
 from tuner.kernel.source.expressions import Sum, expression_text, python_of, python_text, sum_of, sum_text
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import extents_of, head_of, names_in, text_of, walk
-from tuner.kernel.source.types import CType, base_of, vector_of
+from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
 from tuner.kernel.source.use import AXES, CodeUse, numbers_of
 from tuner.runtime.dtypes import ITEMSIZE
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.source.declarations import KernelSignature, Parameter, Source
-from tuner.kernel.source.expressions import python_of, sum_of
+from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.expressions import python_of
 from tuner.kernel.source.parameters import is_block, is_size
-from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType
-from tuner.kernel.source.use import numbers_of
+from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter
+from tuner.kernel.source.use import number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 
@@ -244,8 +244,7 @@ class SourceNames:
         known = numbers_of(self.source, self.found) | {
             name: python_of(one) for name, one in variables.items()
         }
-        terms = sum_of(python_of(written), known)
-        return None if terms is None or set(terms) - {()} else terms.get((), 0)
+        return number_of(written, known)
 
     def dtype(self, kind: CType) -> str | None:
         """Return the dtype or role of an array's elements or of a number; None for what cannot be passed."""

@@ -74,6 +74,14 @@ class CType:
         )
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel, or a member of a class; one without a name has that of its place, ``argument3``."""
+
+    name: str
+    type: CType
+
+
 def base_of(words: Sequence[str]) -> str:
     """Return a type's words in one order, without qualifiers and ``*``: ``unsigned int`` for ``int const unsigned``."""
     words = [word for word in words if word not in NO_TYPE and word != "*"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -361,6 +361,12 @@ def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr 
     """Return the numbers that a source names, but for some."""
     plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
     return {name: python_of(text) for name, text in {**plain, **source.constants}.items() if name not in but}
+
+
+def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int | None:
+    """Return the whole number that a C expression is by what names stand for; None if it is none."""
+    terms = sum_of(python_of(written), known)
+    return None if terms is None or set(terms) - {()} else terms.get((), 0)
 
 
 def _moved(alias: Alias, by: Sum | None) -> Alias | None:

@@ -1,0 +1,52 @@
+"""The members of classes that a launch can pass by value: numbers that lie where C has them, one behind the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner.kernel.source.tree import extents_of, function_of, head_of, name_node, text_of, walk
+from tuner.kernel.source.types import PASSED_AS, CType, Parameter
+from tuner.runtime.dtypes import ITEMSIZE
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LAID_OUT_OTHERWISE = ("base_class_clause", "bitfield_clause", "virtual", "alignas_qualifier")
+
+
+def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[Parameter, ...]:
+    """Return a class's numbers, those of an array or a vector one by one, if they lie as C has them without it.
+
+    None where the class has something else, or a vector with a gap before it.
+
+    Args:
+        node: declares the class.
+        type_of: tells what the words of a type stand for.
+    """
+    body = node.child_by_field_name("body")
+    if body is None or any(walk(node, *_LAID_OUT_OTHERWISE)):
+        return ()
+    members, at, least, most = list[Parameter](), 0, 1, 1
+    for member in body.named_children:
+        head, declarators = head_of(member), member.children_by_field_name("declarator")
+        if member.type != "field_declaration" or function_of(member) is not None or "static" in head:
+            continue
+        kind = type_of(head)
+        item = ITEMSIZE.get(PASSED_AS.get(kind.base, ""), 0)
+        aligned = item * (1 if kind.lanes == 3 else kind.lanes)
+        if not item or kind.pointers or not declarators:
+            return ()
+        at, least, most = -(-at // item) * item, max(least, item), max(most, aligned)
+        for one in declarators:
+            name, extents = name_node(one), [text_of(size) for size in extents_of(one)]
+            plain = one.type in ("field_identifier", "array_declarator") and all(map(str.isdecimal, extents))
+            if name is None or not plain or at % aligned:
+                return ()
+            count = math.prod(map(int, extents)) * kind.lanes
+            names = [f"{text_of(name)}_{number}" for number in range(count)] if count > 1 else [text_of(name)]
+            members += [Parameter(one, replace(kind, text=kind.base, lanes=1)) for one in names]
+            at += count * item
+    return tuple(members) if -(-at // least) * least % most == 0 else ()
