@@ -20,6 +20,7 @@ from tuner.kernel.edge_sizes import (
     edge_case_problems,
     intermediate_problems,
     near_problems,
+    no_larger,
     tile_edge_problems,
     tile_product_problems,
     whole_problems,
@@ -242,3 +243,14 @@ def test_of_what_leaves_no_rest_there_is_each_kind() -> None:
     assert any(len(set(one)) > 1 and not any(side % n for side in one for n in lengths) for one in sizes)
     assert any(min(one) > 1 and all(side & side - 1 == 0 for side in one) for one in sizes)
     assert all(any(one[i] == 1 < min(one[:i] + one[i + 1 :]) for one in sizes) for i in range(3))
+
+
+def test_a_slow_reference_gets_no_size_with_more_elements() -> None:
+    """The longest side around a tile would be that of a matrix of 64 times as many elements."""
+    of, tile = product(512, 512, 512), Configuration.of("tiled", {"block": 4096})
+    fits = no_larger(of, GEMM, HOPPER, lambda case, configuration: True)
+    cases = list(islice(edge_case_problems(of, tile, fits, GEMM), VERIFIED_PROBLEMS))
+    assert len(cases) == VERIFIED_PROBLEMS
+    most = 2 * 3 * 512 * 512
+    assert all(m * k + k * n + m * n <= most for m, n, k in (case.sizes.values() for case in cases))
+    assert not fits(product(1024, 1024, 1024), tile) and fits(product(4095, 7, 9), tile)

@@ -36,6 +36,8 @@ VARIED_ELEMENTS = 1 << 10
 """Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
 MAX_VARIED_ELEMENTS = 1 << 24
 """What NumPy computes on the host in a second or so, if it need not multiply matrices."""
+FEW_ELEMENTS = 1 << 16
+"""Of all tensors: no reference takes long for so many."""
 MAX_LENGTHS = 8
 """Of a dimension, among those that constraints admit."""
 DIVIDING = ("%", "//", "ceil_div", "round_up")
@@ -163,10 +165,8 @@ def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) ->
     Returns:
         None where all are too large to compute references of several contents on the host.
     """
-    elements: dict[int, Problem] = {}
-    for problem in problems:
-        with contextlib.suppress(TunerError):
-            elements[sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))] = problem
+    elements = {_elements(kernel, problem, gpu): problem for problem in problems}
+    elements.pop(0, None)
     usable = [count for count in elements if count <= MAX_VARIED_ELEMENTS]
     enough = [count for count in usable if count >= VARIED_ELEMENTS]
     return elements[min(enough) if enough else max(usable)] if usable else None
@@ -222,6 +222,22 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
     return [
         case for half in halves for case in sorted(half, key=lambda case: -math.prod(case.sizes.values()))
     ]
+
+
+def no_larger(than: Problem, kernel: KernelSpec, gpu: Gpu, fits: Fits) -> Fits:
+    """Return ``fits`` for problems whose tensors hold at most twice as much as another's, or ``FEW_ELEMENTS``.
+
+    A length around a tile may be the side of a cube.
+    """
+    most = max(FEW_ELEMENTS, 2 * _elements(kernel, than, gpu))
+    return lambda case, configuration: fits(case, configuration) and _elements(kernel, case, gpu) <= most
+
+
+def _elements(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> int:
+    """Return how many elements a problem's tensors have; none if its shapes are not valid."""
+    with contextlib.suppress(TunerError):
+        return sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))
+    return 0
 
 
 def halved(problem: Problem, share: float) -> Problem:

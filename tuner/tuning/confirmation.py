@@ -19,6 +19,7 @@ from tuner.kernel.edge_sizes import (
     VERIFIED_PROBLEMS,
     edge_case_problems,
     halved,
+    no_larger,
     varied_problem,
 )
 from tuner.kernel.spec import KernelSpec
@@ -172,8 +173,11 @@ class _EdgeCases:
         A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
         The first at which it is wrong is the last.
         """
-        near = halved(problem, SLOW_CASE_S / max(self._device.host_s, SLOW_CASE_S))
-        cases = edge_case_problems(near, self._winner, self._device.fits, kernel)
+        near, fits = problem, self._device.fits
+        if self._device.host_s > SLOW_CASE_S:
+            near = halved(problem, SLOW_CASE_S / self._device.host_s)
+            fits = no_larger(near, kernel, self._device.gpu, fits) if kernel is not None else fits
+        cases = edge_case_problems(near, self._winner, fits, kernel)
         usual = list(islice(cases, VERIFIED_PROBLEMS))
         if kernel is not None:
             for case in usual:
