@@ -17,6 +17,7 @@ from tuner.devices.base import Device
 from tuner.kernel.edge_sizes import (
     MAX_VARIED_ELEMENTS,
     VERIFIED_PROBLEMS,
+    Fits,
     edge_case_problems,
     halved,
     no_larger,
@@ -173,7 +174,8 @@ class _EdgeCases:
         A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
         The first at which it is wrong is the last.
         """
-        near, fits = problem, self._device.fits
+        near = problem
+        fits: Fits = self._device.fits
         if self._device.host_s > SLOW_CASE_S:
             near = halved(problem, SLOW_CASE_S / self._device.host_s)
             fits = no_larger(near, kernel, self._device.gpu, fits) if kernel is not None else fits
