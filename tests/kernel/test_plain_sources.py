@@ -93,6 +93,28 @@ def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     assert compiled(kernel) and not baked_sizes(kernel, kernel.variants["main"].launches)
 
 
+@pytest.mark.parametrize("place", ["source", "guarded", "header"])
+def test_a_size_takes_the_place_of_the_sources_own_number(place: str, tmp_path: Path) -> None:
+    own = "#define count (1 << 20)  // elements\n"
+    own = f"#ifndef count\n{own}#endif\n" if place == "guarded" else own
+    (tmp_path / "sizes.cuh").write_text(f"#pragma once\n{own}#define last count - 1\n")
+    head = '#include "sizes.cuh"\n' if place == "header" else f"{own}#define last count - 1\n"
+    source = head + TEMPLATE.replace(", int n", "").replace("i < n", "i <= last")
+    kernel = kernel_of(tmp_path, source, ENTRY, FILE.replace('["x", "y", "count"]', '["x", "y"]'))
+    ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
+    assert text.count("#define count 77\n") == 1 and (place == "guarded" or "1 << 20" not in text)
+    assert compiled(kernel) and baked_sizes(kernel, kernel.variants["main"].launches) == ["count"]
+
+
+def test_a_number_of_the_sources_that_no_kernel_uses_stays(tmp_path: Path) -> None:
+    host = "#define count 1024\nint main() { return count; }\n"
+    source = host + TEMPLATE
+    kernel = kernel_of(tmp_path, source, ENTRY)
+    ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
+    assert "#define count 77" not in text and compiled(kernel)
+    assert not baked_sizes(kernel, kernel.variants["main"].launches)
+
+
 def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
     plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())

@@ -10,7 +10,7 @@ import errno
 import functools
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.expressions.arithmetic import uses
 from tuner.expressions.elementwise_cuda import cuda_macro
-from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.headers import own_headers, read_source, with_own_headers
 from tuner.kernel.line_map import MARKS_FACTOR, LineMap, LineMarks, after_defines
 from tuner.kernel.source.device_part import declared_by, device_part
 from tuner.kernel.source.undefined import undefined_names
@@ -182,12 +182,13 @@ def _with_defines(
     kernel: KernelSpec, launch: LaunchSpec, problem: Problem, configuration: Configuration, entry: str
 ) -> str:
     """Return a plain ``.cu`` file with macros before it: parameters, options, ``<role>_type`` for each dtype role, and
-    the sizes that it uses and does not define.
+    the sizes that it uses as macros.
 
     An option that is an element expression becomes a macro with parameters, and ``<option>_uses_<name>`` is 1 or 0.
     What the kernel itself declares and gets, as a parameter of its template or as an argument, is no macro.
     """
-    lines, text = [], text_of(launch.template)
+    lines, sizes = [], size_macros(kernel, launch.template)
+    text = _without_defines(kernel, launch.template, sizes)
     passed = {argument.name for argument in launch.arguments} | set(re.findall(r"\w+", launch.entry))
     declared = declared_by(text, entry) & passed
     for name, value in (*problem.options.items(), *configuration.parameters):
@@ -198,23 +199,63 @@ def _with_defines(
         elif name not in declared or isinstance(value, str):
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
-    lines += [f"#define {name} {problem.sizes[name]}" for name in size_macros(kernel, launch.template)]
+    lines += [f"#define {name} {problem.sizes[name]}" for name in sizes]
     return "\n".join([*lines, f'#line 1 "{launch.template.name}"', device_part(text, entry)])
 
 
 def size_macros(kernel: KernelSpec, template: Path) -> list[str]:
-    """Return the sizes that are macros in a plain source: those that it uses, and it and its headers do not define.
+    """Return the sizes that are macros in a plain source: it uses them, and at most a ``#define`` of a number has them.
+
+    Raises:
+        KernelError: a text is too large.
+    """
+    texts = plain_texts(kernel, template)
+    used = [name for name in kernel.sizes if any(re.search(rf"\b{name}\b", text) for text in texts)]
+    if not used:
+        return []
+    text, *headers = (number_defines(used).sub("", text) for text in texts)
+    undefined = undefined_names(text, headers=tuple(headers))
+    return [name for name in used if name in undefined]
+
+
+def replaced_defines(kernel: KernelSpec, template: Path) -> list[str]:
+    """Return the sizes that are macros in a plain source, and take the place of its own definitions.
+
+    Raises:
+        KernelError: a text is too large.
+    """
+    texts, names = plain_texts(kernel, template), size_macros(kernel, template)
+    return [name for name in names if any(number_defines([name]).search(text) for text in texts)]
+
+
+def plain_texts(kernel: KernelSpec, template: Path) -> list[str]:
+    """Return a plain source and its own headers.
 
     Raises:
         KernelError: a text is too large.
     """
     text = text_of(template)
-    used = [name for name in kernel.sizes if re.search(rf"\b{name}\b", text)]
-    if not used or not set(used) & undefined_names(text).keys():
-        return []
-    headers = map(read_source, own_headers([text], (template.parent, *kernel.include)))
-    undefined = undefined_names(text, headers=tuple(headers))
-    return [name for name in used if name in undefined]
+    return [text, *map(read_source, own_headers([text], (template.parent, *kernel.include)))]
+
+
+def _without_defines(kernel: KernelSpec, template: Path, names: Sequence[str]) -> str:
+    """Return a plain source in which no size has a number; where a header gives one, with the headers' texts."""
+    text, *headers = plain_texts(kernel, template) if names else [text_of(template)]
+    if any(number_defines(names).search(header) for header in headers):
+        text = with_own_headers(text, (template.parent, *kernel.include), template.name)
+    return number_defines(names).sub("", text) if names else text
+
+
+def number_defines(names: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds the ``#define`` of a number, which may be a product or a shift: its name and its value.
+
+    Args:
+        names: that it may have, as regular expressions.
+    """
+    number = r"[(\d][\d()*+<uUlL \t-]*"
+    return re.compile(
+        rf"^[ \t]*#[ \t]*define[ \t]+({'|'.join(names)})[ \t]+({number})(?=//|/\*|\r?$)", re.MULTILINE
+    )
 
 
 def _literal(value: Value) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,21 @@ def test_a_kernel_that_is_compared_at_no_size_is_said(
     path = kernel(tmp_path, "n > 64", "1 if n < 20 else 0")
     said = said_by(capsys, "check", path, *ALONE)
     assert "was compared at NO size: the reference of y is not a number" in said.err
+
+
+def test_a_size_that_the_source_fixes_is_free_under_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(kernel(tmp_path, "n == 81920000"))
+    code = CODE.replace(", int n", "").replace("n @BUT@", "LENGTH")
+    (tmp_path / "shifted.cu").write_text("#define LENGTH 81920000\n" + code)
+    text = path.read_text().replace("40960", "81920000").replace('"y", "n"', '"y"')
+    path.write_text(text)
+    said = said_by(capsys, "check", str(path), *ALONE)
+    assert "a size of the name LENGTH takes the place of the source's #define" in said.err
+    path.write_text(re.sub(r"\bn\b", "LENGTH", text.replace("== 81920000", "> 0")))
+    said = said_by(capsys, "check", str(path), *ALONE)
+    assert (
+        said.code == 0 and "shifted.cu: the problem's LENGTH takes the place of its own #define" in said.err
+    )
+    assert "1 run on the CPU at " in said.err

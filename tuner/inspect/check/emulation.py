@@ -15,10 +15,12 @@ from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elemen
 from tuner.inspect.check.host_worker import LENGTHS, HostRequest
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
+from tuner.inspect.check.uses import code_files
 from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.kernel.contents import Content
 from tuner.kernel.edge_sizes import admitted_problems, halved, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
+from tuner.kernel.render import number_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
 
@@ -32,7 +34,8 @@ SPARE = 8
 """Further ones, in place of those for which the reference has no answer."""
 SHARES = (1 / 8, 1 / 64)
 """Of the largest one, for further ones in place of those that take too long."""
-MAX_ELEMENTS = 1 << 17
+MAX_ELEMENTS, MORE_ELEMENTS = 1 << 17, 1 << 21
+"""Of all tensors; the latter where no problem has so few."""
 MAX_FLOPS = 1 << 24
 MAX_THREADS = 1 << 17
 """Of all launches together: that many take a second."""
@@ -148,9 +151,13 @@ def problems_on_host(
     def usable(case: Problem) -> bool:
         return fits(case) and _is_small(kernel, case, gpu, configuration)
 
-    beside = (case for case in tile_edge_problems(problem, configuration) if fits(case))
-    for cases in (beside, admitted_problems(problem, configuration, fits, kernel)):
-        if small := [case for case in cases if _is_small(kernel, case, gpu, configuration)]:
+    beside = [case for case in tile_edge_problems(problem, configuration) if fits(case)]
+    for cases, most in (
+        (beside, MAX_ELEMENTS),
+        (admitted_problems(problem, configuration, fits, kernel), MAX_ELEMENTS),
+        (beside, MORE_ELEMENTS),
+    ):
+        if small := [case for case in cases if _is_small(kernel, case, gpu, configuration, most=most)]:
             break
     else:
         own = _is_small(kernel, problem, gpu, configuration, OWN) and fits(problem)
@@ -163,7 +170,16 @@ def _no_run(kernel: KernelSpec, subject: Subject) -> str:
     gpu, configuration = subject.gpus[0], subject.configurations[0]
     problem = tile_edge_problems(subject.problem, configuration)[-1]
     why = invalid_reason(kernel, problem, gpu, configuration) or "too much work for a CPU"
-    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}"
+    sizes = {str(size) for size in kernel.sizes.values()}
+    fixed = [
+        name
+        for launch in subject.variant.launches
+        for text in (code_files(kernel, launch.template) or {}).values()
+        for name, value in number_defines([r"\w+"]).findall(text)
+        if value.strip("()uUlL \t") in sizes and name not in kernel.sizes
+    ]
+    remedy = f"; a size of the name {fixed[0]} takes the place of the source's #define" if fixed else ""
+    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}{remedy}"
 
 
 def _is_small(
@@ -172,6 +188,7 @@ def _is_small(
     gpu: Gpu,
     configuration: Configuration | None = None,
     factor: int = 1,
+    most: int = MAX_ELEMENTS,
 ) -> bool:
     """Return whether a problem is soon computed on a CPU; False also where the configuration is not for it."""
     try:
@@ -183,7 +200,7 @@ def _is_small(
         flops = kernel.work.flops.number(kernel.environment(problem, gpu))
     except TunerError:
         return False
-    return elements <= factor * MAX_ELEMENTS and flops <= factor * MAX_FLOPS
+    return elements <= factor * most and flops <= factor * MAX_FLOPS
 
 
 def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key]) -> None:

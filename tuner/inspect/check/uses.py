@@ -10,6 +10,7 @@ from tuner.core import paths
 from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.source import code_of
 from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.render import replaced_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.expressions import Expression
@@ -25,6 +26,10 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
         given = _given(variant)
         read |= given
         _check_variant(kernel, variant, given, report)
+        for template in {launch.template for launch in variant.launches if launch.template.suffix != ".j2"}:
+            if names := replaced_defines(kernel, template):
+                sizes = ", ".join(names)
+                report.note(f"{template.name}: the problem's {sizes} takes the place of its own #define")
     for tensor in kernel.tensors.values():
         if tensor.role == "input" and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
