@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.judging.judged import Judge, cuda, judging, task, verdict_of
+from tests.commands import assert_refused
+from tests.judging.judged import CUDA, Judge, cuda, judging, task, verdict_of
 from tuner.children.compile_pool import CompilePool
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Status
+from tuner.judging.verdict import OTHER_REASONS
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.load import load_kernel
 
 
 class LastingPool(CompilePool):
@@ -79,3 +86,148 @@ def test_reasons(judge: Judge, tmp_path: Path, fault: str, judged: str, reason: 
     assert (verdict["judged"], verdict["reason"]) == (judged, reason), verdict
     assert said.code == (1 if judged == "failed" else 3)
     assert verdict["message"]
+
+
+# -- kinds of candidates
+
+
+def in_toml(folder: Path) -> Path:
+    """Write a candidate that is a kernel's file with variants alone."""
+    cuda(folder, name="two.cu")
+    file = folder / "mine.toml"
+    file.write_text(
+        """
+[definitions]
+blocks = "ceil_div(n, block_size)"
+n_again = "n"
+
+[variants.mine.parameters]
+block_size = { values = [64, 128], default = 128 }
+
+[[variants.mine.launches]]
+template = "two.cu"
+entry = "mine__ok"
+arguments = ["x", "y", { value = "n_again", dtype = "int64" }]
+grid = ["blocks"]
+block = ["block_size"]
+"""
+    )
+    return file
+
+
+def as_cubin(folder: Path, arch: str = "sm_90a") -> Path:
+    source = CUDA.format(fault="ok", block=64)
+    file = folder / "mine.cubin"
+    file.write_bytes(compile_source(source, "mine__ok", arch, (), ()).cubin)
+    (folder / "mine.cubin.launch").write_text("mine__ok<<<ceil_div(n, 64), 64>>>(x, y, int64(n))\n")
+    return file
+
+
+def in_python(folder: Path, fault: str = "ok") -> Path:
+    file = folder / "mine.py"
+    file.write_text(PYTHON.format(fault))
+    return file
+
+
+@pytest.mark.parametrize("write", [in_toml, as_cubin, in_python])
+def test_each_kind_is_judged(judge: Judge, tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    file = write(tmp_path)
+    said = judge(task(tmp_path / "task"), file, "--json", "--against", "default")
+    verdict = verdict_of(said)
+    assert (verdict["judged"], verdict["candidate"]["kind"]) == ("right", file.suffix[1:]), verdict
+    (versus,) = verdict["problems"][0]["modes"][0]["versus"]
+    assert versus["baseline"] == "default" and versus["time_ns"] > 0
+    assert verdict["candidate"]["configuration"] == ({"block_size": 128} if write is in_toml else {})
+
+
+def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
+    in_python(tmp_path, "wrong")
+    said = judge(task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__wrong", "--json", "--against", "none")
+    assert (said.code, verdict_of(said)["reason"]) == (3, "wrong_result")
+
+
+def test_several_launches_are_made_in_their_order(tmp_path: Path) -> None:
+    kernel = load_kernel(str(task(tmp_path / "task")))
+    file = cuda(tmp_path)
+    file.write_text(CUDA.format(fault="first", block=32) + CUDA.format(fault="second", block=64))
+    (variant,) = candidate_kernel(kernel, str(file)).variants.values()
+    assert [launch.entry for launch in variant.launches] == ["mine__first", "mine__second"]
+
+
+def test_a_candidate_cannot_change_its_task(tmp_path: Path) -> None:
+    kernel = load_kernel(str(task(tmp_path / "task")))
+    file = in_toml(tmp_path)
+    file.write_text(
+        file.read_text()
+        + '[work]\nflops = "1"\n[reference]\nnumpy = "x"\ntolerance = 1e9\n[judge]\nany_size = false\n'
+    )
+    mine = candidate_kernel(kernel, str(file))
+    for part in ("reference", "work", "tensors", "sizes", "judge", "presets"):
+        assert getattr(mine, part) == getattr(kernel, part)
+
+
+# -- what cannot be judged
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("mine.cu", "__global__ void f() {}", "no line `// tune:"),
+        ("mine.cu", "// tune: f<<<k, 1>>>(x)\n__global__ void f() {}", "unknown name 'k'"),
+        ("mine.py", "x = = 1", "no Python"),
+        ("mine.py", "def a(x): ...\ndef b(x): ...", "no function 'candidate'"),
+        ("mine.toml", "[variants.a]", "no launches"),
+        ("mine.toml", "nonsense", "not valid TOML"),
+    ],
+)
+def test_what_cannot_be_read_has_a_verdict(
+    judge: Judge, tmp_path: Path, name: str, content: str, word: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    said = judge(task(tmp_path / "task"), name, "--json")
+    verdict = verdict_of(said)
+    assert (said.code, verdict["judged"], verdict["reason"]) == (3, "refused", "unreadable")
+    assert word in verdict["message"], verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "word"),
+    [
+        ("mine.cu", "// tune: f<<<1, 1>>>(x)\n__global__ void g() {}", "compile_error", "'f'"),
+        ("mine.cu", "// tune: f<<<1, 2048>>>(x)\n__global__ void f(float* x) {}", "invalid_config", "2048"),
+        (
+            "mine.cubin",
+            "no cubin at all, but long enough to have a header of 64 bytes or so",
+            "compile_error",
+            "no cubin",
+        ),
+    ],
+)
+def test_what_does_not_compile_has_a_verdict(
+    judge: Judge, tmp_path: Path, name: str, content: str, reason: str, word: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    (tmp_path / "mine.cubin.launch").write_text("f<<<1, 1>>>(x)")
+    verdict = verdict_of(judge(task(tmp_path / "task"), name, "--json"))
+    assert verdict["reason"] == reason and word in verdict["message"], verdict
+
+
+def test_a_wrong_command_line_is_told_in_one_line(judge: Judge, tmp_path: Path) -> None:
+    file, candidate = task(tmp_path / "task"), cuda(tmp_path)
+    assert_refused(judge(file, "none.cu"), 2, "no file none.cu")
+    assert_refused(judge(file), 2, "one candidate or --rounds FOLDER")
+    assert_refused(judge(file, candidate, "--deadline", "3m"), 2, "--rounds and --deadline go together")
+    assert_refused(judge(file, "--rounds", "nowhere", "--deadline", "3m"), 2, "no folder nowhere")
+    assert_refused(judge("nokernel", candidate), 2, "no kernel named")
+    assert_refused(judge(file, candidate, "--against", "cublas"), 2, "no baseline")
+    said = judge(file, "--rounds", tmp_path, "--deadline", "soon")
+    assert said.code == 2 and "soon" in said.err
+
+
+def test_programs_are_told_the_format(judge: Judge) -> None:
+    said = judge("--explain-format")
+    assert said.code == 0
+    page, _, schema = said.out.partition("\n{\n")
+    assert json.loads("{" + schema)["$defs"]["Verdict"]["properties"]["format"]
+    for word in (*Status, *OTHER_REASONS):
+        assert f"`{word}`" in page or word in ("ok", "slow", "crashed", "inaccurate"), word

@@ -144,8 +144,8 @@ class Requests:
             yield self.rendering(problem=problem, configuration=configuration)
 
     def _reference(self, problem: Problem) -> RenderRequest:
-        configuration = reference_configuration(self._kernel)
-        return RenderRequest(self._kernel.file, problem, self._gpu, configuration, reference=True)
+        configuration = reference_configuration(self._task)
+        return RenderRequest(self._task.file, problem, self._gpu, configuration, reference=True)
 
     def race(self, problem: Problem, conditions: Conditions, request: RaceRequest) -> Race | RaceFailed:
         """Return the request for a race in a process that is set up for the problem; or why a contestant cannot run."""

@@ -221,6 +221,7 @@ class _AtProblem:
         device.prepare(kernel, problem, self._judgement.seed, conditions)
         self._judgement.say(f"judging at {problem}")
         trial = self._first(configuration)
+        device.expect_confirmation()
         time_ns = self._race(configuration, trial.time_ns or 0.0, conditions)
         self._confirm(configuration, time_ns)
 

@@ -47,8 +47,10 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     )
     _, _ = maker.scratch, maker.scalars  # what is wrong with them is said first
     require_fitting(maker.tensors, kernel.file.name)
-    plan = maker.plan(kernel.variants[configuration.variant].launches)
-    return replace(plan, state=kernel.variants[configuration.variant].state)
+    variant = kernel.variants[configuration.variant]
+    if variant.call is not None:
+        return Plan((), ())
+    return replace(maker.plan(variant.launches), state=variant.state)
 
 
 def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
