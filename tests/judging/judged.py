@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,19 @@ extern "C" __global__ void mine__{fault}(const float* x, float* y, long long n) 
 """
 
 
+class _LastingPool(CompilePool):
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[CompilePool]:
+    """Return a compiler that does not end with a device: starting it takes longer than a test."""
+    pool = _LastingPool(1, None)
+    yield pool
+    CompilePool.close(pool)
+
+
 def cuda(folder: Path, fault: str = "ok", block: int = 64, name: str = "") -> Path:
     """Write a candidate that misbehaves as its fault says."""
     path = folder / (name or f"{fault}.cu")
@@ -37,15 +50,16 @@ def task(folder: Path, extra: str = "") -> Path:
     return write_kernel(folder, blocks=(32, 64), items=(1,), extra=extra)
 
 
-def judging(
-    folder: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def judge(
+    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Judge:
-    """Return ``tune judge`` in a folder."""
-    log_into(folder, monkeypatch)
-    monkeypatch.chdir(folder)
+    """Return ``tune judge`` in a folder of the test's own."""
+    log_into(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
-        lambda *_: LocalDevice(0, cache=folder / "cache", worker=WORKER, pool=pool),
+        lambda *_: LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool),
     )
     return lambda *arguments: said_by(capsys, "judge", *map(str, arguments))
 
@@ -54,3 +68,27 @@ def verdict_of(said: Said) -> dict[str, Any]:
     found = json.loads(said.out)
     assert isinstance(found, dict)
     return found
+
+
+def in_toml(folder: Path) -> Path:
+    """Write a candidate that is a kernel's file with variants alone."""
+    cuda(folder, name="two.cu")
+    file = folder / "mine.toml"
+    file.write_text(
+        """
+[definitions]
+blocks = "ceil_div(n, block_size)"
+n_again = "n"
+
+[variants.mine.parameters]
+block_size = { values = [64, 128], default = 128 }
+
+[[variants.mine.launches]]
+template = "two.cu"
+entry = "mine__ok"
+arguments = ["x", "y", { value = "n_again", dtype = "int64" }]
+grid = ["blocks"]
+block = ["block_size"]
+"""
+    )
+    return file

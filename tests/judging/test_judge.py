@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.commands import assert_refused
-from tests.judging.judged import CUDA, Judge, cuda, judging, task, verdict_of
-from tuner.children.compile_pool import CompilePool
+from tests.judging.judged import CUDA, Judge, cuda, in_toml, task, verdict_of
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Status
 from tuner.judging.verdict import OTHER_REASONS
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
-
-
-class LastingPool(CompilePool):
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompilePool]:
-    pool = LastingPool(1, tmp_path_factory.mktemp("cache") / "cubins")
-    yield pool
-    CompilePool.close(pool)
-
-
-@pytest.fixture
-def judge(
-    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Judge:
-    return judging(tmp_path, pool, monkeypatch, capsys)
-
 
 PYTHON = "def mine__{}(x, y):\n    y.copy_(2 * x)\n"
 
@@ -89,30 +68,6 @@ def test_reasons(judge: Judge, tmp_path: Path, fault: str, judged: str, reason: 
 
 
 # -- kinds of candidates
-
-
-def in_toml(folder: Path) -> Path:
-    """Write a candidate that is a kernel's file with variants alone."""
-    cuda(folder, name="two.cu")
-    file = folder / "mine.toml"
-    file.write_text(
-        """
-[definitions]
-blocks = "ceil_div(n, block_size)"
-n_again = "n"
-
-[variants.mine.parameters]
-block_size = { values = [64, 128], default = 128 }
-
-[[variants.mine.launches]]
-template = "two.cu"
-entry = "mine__ok"
-arguments = ["x", "y", { value = "n_again", dtype = "int64" }]
-grid = ["blocks"]
-block = ["block_size"]
-"""
-    )
-    return file
 
 
 def as_cubin(folder: Path, arch: str = "sm_90a") -> Path:

@@ -57,7 +57,7 @@ def judge(asked: JudgeArguments) -> None:
         if asked.rounds_folder is not None:
             verdict = _rounds(asked, judgement, bench.opened)
         elif candidate is None:
-            record = candidate_record(asked.candidate, asked.candidate.encode())
+            record = candidate_record(asked.candidate, asked.candidate)
             verdict = judgement.refusal(record, "unreadable", unreadable)
         else:
             verdict = judgement.judge(candidate, asked.candidate)

@@ -342,6 +342,6 @@ def _versus(compared: interleaved.Comparison, own: interleaved.Timing, other: in
     )  # fmt: skip
 
 
-def candidate_record(name: str, content: bytes) -> CandidateRecord:
-    """Return a candidate that cannot be read."""
+def candidate_record(name: str, content: str) -> CandidateRecord:
+    """Return a candidate of which no more is known, not even whether it can be read."""
     return CandidateRecord(name, name.rpartition(".")[2], digest(content))

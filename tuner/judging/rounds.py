@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from tuner.core.errors import DeviceError, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
@@ -36,8 +37,7 @@ class Best:
     """The best so far."""
 
     kernel: KernelSpec
-    name: str
-    verdict: Verdict
+    record: CandidateRecord
 
 
 @dataclass
@@ -92,29 +92,28 @@ class Rounds:
 
     def _judge(self, path: Path, content: str) -> None:
         """Judge one candidate; whatever it does costs its own verdict alone."""
-        name = path.name
-        record = candidate_record(name, content.encode())
+        name, copy = path.name, f"{COPIES}/{content[:16]}"
+        record = structs.replace(candidate_record(name, content), copy=copy)
         try:
-            kernel = candidate_kernel(self.judgement.task.kernel, str(self._copied(path, content)))
+            kernel = candidate_kernel(self.judgement.task.kernel, str(self._copied(path, self.folder / copy)))
         except (KernelError, UsageError, OSError) as error:
             self._answer(path, self.judgement.refusal(record, "unreadable", str(error)))
             return
         incumbent = self.bests[-1].kernel if self.bests else None
-        verdict = self._judged(record, kernel, name, incumbent)
+        verdict = self._judged(record, kernel, incumbent)
         self._answer(path, verdict)
         if verdict.judged is Judged.RIGHT and self._is_better(verdict):
-            self.bests.append(Best(kernel, name, verdict))
+            self.bests.append(Best(kernel, record))
 
-    def _judged(
-        self, record: CandidateRecord, kernel: KernelSpec, name: str, incumbent: KernelSpec | None
-    ) -> Verdict:
+    def _judged(self, record: CandidateRecord, kernel: KernelSpec, incumbent: KernelSpec | None) -> Verdict:
         try:
-            return self.judgement.judge(kernel, name, incumbent)
+            verdict = self.judgement.judge(kernel, record.name, incumbent)
         except DeviceError as error:
             self.judgement = self.reopened()
             return self.judgement.refusal(record, "failed", str(error))
         except TunerError as error:
             return self.judgement.refusal(record, "failed", str(error))
+        return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
 
     def _is_better(self, verdict: Verdict) -> bool:
         """Return whether a candidate is faster than the best so far, at one problem at least, and slower at none."""
@@ -127,14 +126,13 @@ class Rounds:
         ]
         return not self.bests or (Speed.FASTER in against and Speed.SLOWER not in against)
 
-    def _copied(self, path: Path, content: str) -> Path:
+    def _copied(self, path: Path, copy: Path) -> Path:
         """Return the candidate's file, of a copy: it may be overwritten while it is judged.
 
         Raises:
             UsageError: a folder has no candidate, or several.
             OSError: it cannot be copied.
         """
-        copy = self.folder / COPIES / content[:16]
         copy.mkdir(parents=True, exist_ok=True)
         for file in files_of(path):
             target = copy / (file.relative_to(path) if path.is_dir() else file.name)
@@ -161,8 +159,8 @@ class Rounds:
         first = self.judgement
         self.judgement = replace(first, seed=first.seed + 1)
         for best in reversed(self.bests):
-            first.say(f"confirming {best.name}")
-            verdict = self._judged(best.verdict.candidate, best.kernel, best.name, None)
+            first.say(f"confirming {best.record.name}")
+            verdict = self._judged(best.record, best.kernel, None)
             self._log(verdict)
             if verdict.judged is Judged.RIGHT:
                 _write(self.folder / BEST, verdict)

@@ -146,6 +146,8 @@ class CandidateRecord(Record, frozen=True):
     digest: str
     configuration: Mapping[str, Value] = {}
     """Of a kernel's file: the values of its parameters."""
+    copy: str = ""
+    """Folder within that of the rounds with what was judged."""
 
 
 class Verdict(Record, frozen=True):

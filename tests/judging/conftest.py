@@ -1,0 +1,7 @@
+"""What tests of judging share."""
+
+from __future__ import annotations
+
+from tests.judging.judged import judge, pool
+
+__all__ = ["judge", "pool"]

@@ -1,0 +1,115 @@
+"""``tune judge --rounds``: candidates that arrive as files, until a deadline."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.judging.judged import CUDA, Judge, cuda, in_toml, task
+from tuner.judging import rounds
+from tuner.judging.rounds import Rounds
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(rounds, "POLL_S", 0.01)
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def until(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int) -> None:
+    """Let the deadline come when so many candidates have a verdict."""
+    looked, clock = Rounds._candidates, SimpleNamespace(monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr(rounds, "time", clock)
+
+    def look(self: Rounds) -> Iterator[Path]:
+        if len(list(folder.glob("*.verdict.json"))) >= count:
+            clock.monotonic = lambda: float("inf")
+        return looked(self)
+
+    monkeypatch.setattr(Rounds, "_candidates", look)
+
+
+def log(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "judge.jsonl").read_text().splitlines()]
+
+
+def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_again(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = [cuda(folder, block=block, name=f"b{block}.cu") for block in (32, 64, 128)]
+    for fault in ("hang", "die", "wrong"):
+        cuda(folder, fault)
+    (folder / "bad.py").write_text("def")
+    (folder / "notes.txt").write_text("not a candidate")
+    until(monkeypatch, folder, 7)
+    said = judge(
+        task(tmp_path / "task"),
+        "--rounds",
+        folder,
+        "--deadline",
+        "1h",
+        "--seed",
+        "5",
+        "--against",
+        "none",
+        "--json",
+    )
+    verdicts = {
+        file.name.removesuffix(".verdict.json"): json.loads(file.read_text())
+        for file in folder.glob("*.verdict.json")
+    }
+    reasons = {name: verdict["reason"] for name, verdict in verdicts.items()}
+    assert reasons == {
+        **{path.name: "" for path in right},
+        "hang.cu": "hang",
+        "die.cu": "worker_died",
+        "wrong.cu": "wrong_result",
+        "bad.py": "unreadable",
+    }
+    times = {path.name: verdicts[path.name]["problems"][0]["modes"][0]["time_ns"] for path in right}
+    best = json.loads((folder / "best.json").read_text())
+    assert best["candidate"]["name"] == min(times, key=times.__getitem__)
+    assert (best["seed"], said.code) == (6, 0) and json.loads(said.out) == best
+    lines = log(folder)
+    assert len(lines) == 8 and lines[-1] == best
+    assert len({line["task"]["digest"] for line in lines}) == 1
+
+
+def test_equal_candidates_do_not_take_each_others_place(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda(folder, name="a.cu")
+    (folder / "b.cu").write_text("// the same\n" + CUDA.format(fault="ok", block=64))
+    until(monkeypatch, folder, 2)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    second = json.loads((folder / "b.cu.verdict.json").read_text())
+    (versus,) = second["problems"][0]["modes"][0]["versus"]
+    assert (versus["baseline"], versus["verdict"], second["speed"]) == ("best so far", "tied", "tied")
+    assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "a.cu"
+
+
+def test_a_folder_is_one_candidate_and_what_was_judged_is_kept(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = folder / "mine"
+    inner.mkdir()
+    in_toml(inner)
+    until(monkeypatch, folder, 1)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    (first, _) = log(folder)
+    assert (first["judged"], first["candidate"]["name"]) == ("right", "mine"), first
+    kept = folder / first["candidate"]["copy"]
+    assert sorted(path.name for path in kept.iterdir()) == ["mine.toml", "two.cu"]
+
+
+def test_without_a_right_candidate(judge: Judge, folder: Path, tmp_path: Path) -> None:
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "0.05s")
+    assert (said.code, said.out) == (3, "no candidate was right\n")
+    assert not (folder / "best.json").exists()
