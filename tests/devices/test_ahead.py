@@ -122,3 +122,19 @@ def test_what_is_compiled_for_the_problem_before_is_not_tried_for_the_next(
     assert outcome.status is Status.OK
     assert "// of 64 elements" in outcome.sources[0]
     assert local.collect(0.2) == []
+
+
+def test_what_is_dropped_before_it_is_compiled_is_neither_measured_nor_answered(
+    local: LocalDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = hold_compilers(local, monkeypatch)
+    for number in range(3):
+        local.submit(number, plain(32 * (number + 1)))
+    assert local.drop() == [0, 1, 2]
+    assert local.drop() == []
+    for go_on in held:
+        go_on()
+    monkeypatch.undo()
+    local.submit(3, plain(128))
+    assert answer_of(local).number == 3
+    assert local.collect(0.2) == []

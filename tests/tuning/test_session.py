@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import only_run, replay, run, sequence
+from tests.sessions import replay, request_of, run, sequence
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status, Trial
@@ -215,10 +215,41 @@ def test_time_budget(database: Database, kernel: KernelSpec) -> None:
     assert database.run_state(result.state.run.id)["state"] == "finished"
 
 
-def test_nothing_tried_is_an_error(database: Database, kernel: KernelSpec) -> None:
-    with pytest.raises(SpaceError, match="nothing was tried"):
-        run(kernel, database, StubDevice(), time_s=-1.0)
-    assert only_run(database)[1] == "failed"
+def test_time_counts_from_the_beginning_and_is_told(database: Database, kernel: KernelSpec) -> None:
+    class Watched(Watcher):
+        def step(self, now: State, done: float | None = None) -> None:
+            if self.now is None:
+                said.extend(heading(now))
+            super().step(now, done)
+
+    said: list[str] = []
+    request = request_of(kernel, kernel.problem(), time_s=30.0, began=time.monotonic() - 30.0)
+    result = tune(request, StubDevice(), database, Watched())
+    assert len(result.state.trials) == 1
+    assert "no configuration begins after 30 s; the race and the confirmation then take up to 13 s" in said
+    assert "time ended the search after 1 of 200 trials" in " ".join(summary(result, Path("x.db")).split())
+
+
+def test_time_is_worth_what_the_model_expects(database: Database, kernel: KernelSpec) -> None:
+    class Ending(StubDevice):
+        def collect(self, timeout_s: float) -> list[Trial]:
+            if len(self.submitted) > 20:
+                time.sleep(max(0.0, ends - time.monotonic()))
+            return super().collect(timeout_s)
+
+    ends = time.monotonic() + 1.0
+    result = run(kernel, database, Ending(), sampler="gp-ei", trials=200, time_s=1.0, began=ends - 1.0)
+    gain = result.stats["expected_gain"]
+    assert 0.0 < gain < 0.5
+    assert f"is expected to save {100 * gain:.1f} % of the time" in " ".join(
+        summary(result, Path("x.db")).split()
+    )
+
+
+def test_without_time_the_default_is_tried(database: Database, kernel: KernelSpec) -> None:
+    result = run(kernel, database, StubDevice(), time_s=-1.0)
+    assert [trial.configuration for trial in result.state.trials] == [result.state.space.default]
+    assert result.finish is not None and result.finish.exportable
 
 
 # -- several runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
@@ -55,7 +56,7 @@ class RunHow(TypedDict, total=False):
     trials: int
     """Configurations to try: 60, 200 or 1000 by effort."""
     time_s: float
-    """Seconds after which nothing new is tried; no limit."""
+    """Seconds from the call after which nothing new is tried, before the race and the confirmation; no limit."""
     mode: str
     """What the caches hold: ``cold``, ``warm`` or ``rotating``; the problem decides."""
     device: str
@@ -156,6 +157,7 @@ class Kernel:
     @in_python
     def tune(self, **how: Unpack[RunHow]) -> Result:
         """Tune it; options, result and errors are those of :func:`tune`."""
+        began = time.monotonic()
         require(how, LOOKS, "tuning has no argument {!r}")
         given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
         options = self._options(given)
@@ -190,7 +192,8 @@ class Kernel:
             store.sources = sources
             what = (kernel, database, of.arguments if of else {}, of.alone if of else "")
             try:
-                result = session.tune(Request(kernel, problem, options), device, store, observer, stop)
+                request = Request(kernel, problem, options, began=began)
+                result = session.tune(request, device, store, observer, stop)
             except Interrupted:
                 if observer.now is None:
                     raise KeyboardInterrupt from None

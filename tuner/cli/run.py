@@ -240,7 +240,10 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
             )
             times_s = [limit for limit in (time_s, options.time_s) if limit is not None]
             options = replace(options, time_s=min(times_s, default=None))
-            request = replace(jobs.request, problem=problem, options=options, resume=run is not None)
+            began = process_began() if begun == 1 else time.monotonic()
+            request = replace(
+                jobs.request, problem=problem, options=options, resume=run is not None, began=began
+            )
             if (result := _run(jobs, job, request, device, stop, shown)) is None:
                 continue
             results.append(result)

@@ -304,6 +304,10 @@ class Device(ABC):
             incumbent: called, perhaps from another thread, when it is about to be measured.
         """
 
+    def drop(self) -> list[int]:
+        """Drop submissions that would take long to be answered, and return their numbers."""
+        return []
+
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Trial]:
         """Return the trials that have ended, waiting for the first at most so long.

@@ -208,7 +208,7 @@ class LocalDevice(Device):
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
-        submissions.pending += 1
+        submissions.begin(number)
         done = partial(self._compiled, submissions, number, configuration, incumbent)
         if not self._prefetches.submit(configuration, done):
             self._pool.submit(self._rendering(configuration), done)
@@ -240,6 +240,10 @@ class LocalDevice(Device):
     def forget(self, configuration: Configuration) -> None:
         """Let go of a compiled configuration, or do not compile it."""
         self._prefetches.forget(configuration)
+
+    def drop(self) -> list[int]:
+        """Drop the submissions that are not compiled."""
+        return self._submissions.drop()
 
     def collect(self, timeout_s: float) -> list[Trial]:
         """Return what has been answered."""
@@ -286,14 +290,11 @@ class LocalDevice(Device):
     ) -> Measurement | None:
         """Check one configuration at another size, in the process that has confirmed it, if one has."""
         self._release()
-        try:
-            guard = self._fresh.same()
-        except DeviceError as error:
-            return Measurement(Status.UNVERIFIED, error=str(error))
         if not self.fits(problem, configuration):
             return None
         candidate, compilation = self._requests.compile(problem, configuration)
         try:
+            guard = self._fresh.same()
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
         except KernelError:  # a tensor of nothing, for example
             return None
@@ -349,6 +350,8 @@ class LocalDevice(Device):
         compilation: Compilation,
     ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
+        if not submissions.compiled(number):
+            return
         if compilation.changed:
             self._fatal = f"{compilation.error}; start another run"
             submissions.wake()

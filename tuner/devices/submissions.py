@@ -59,12 +59,34 @@ class Submissions:
         self.kernel, self.problem = kernel, problem
         self.pending = 0
         """Submissions whose answer was not collected yet."""
+        self._uncompiled: set[int] = set()
+        """Their numbers, as long as they are not compiled."""
         self._answers: queue.SimpleQueue[Trial | None] = queue.SimpleQueue()
         """None only wakes the caller that waits for one, because something was prefetched."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
         self._told: set[tuple[str, str]] = set()
         """What :meth:`idle` has returned."""
+
+    def begin(self, number: int) -> None:
+        """Note a submission."""
+        self.pending += 1
+        with self._lock:
+            self._uncompiled.add(number)
+
+    def compiled(self, number: int) -> bool:
+        """Note that a submission is compiled; return whether it is still wanted."""
+        with self._lock:
+            wanted = number in self._uncompiled
+            self._uncompiled.discard(number)
+        return wanted
+
+    def drop(self) -> list[int]:
+        """Drop what is not compiled, and return the numbers; these are not answered."""
+        with self._lock:
+            dropped, self._uncompiled = sorted(self._uncompiled), set()
+        self.pending -= len(dropped)
+        return dropped
 
     def answer(self, trial: Trial) -> None:
         """Answer a submission, once."""

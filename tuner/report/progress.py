@@ -199,6 +199,9 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
     lines += (
         left_out_lines(space.left_out) if full or len(set(space.left_out.values())) <= MOST_REASONS else []
     )
+    if options.time_s is not None and not run.replayed:
+        limit = f"no configuration begins after {options.time_s:.3g} s"
+        lines.append(f"{limit}; the race and the confirmation then take up to {math.ceil(state.finish_s)} s")
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if state.transferred:

@@ -169,7 +169,11 @@ def _chosen(result: Result) -> str:
 
 
 def _stopped(state: State) -> str:
-    """Return why trials are left; empty if none are, or time ended."""
+    """Return why trials are left, and what more time would be worth; empty if none are."""
+    if state.out_of_time:
+        gain = state.expected_gain
+        more = "" if gain is None else f"; the next is expected to save {tables.percent(gain)} of the time"
+        return f"time ended the search after {len(state.trials)} of {state.budget} trials{more}"
     if state.stopped is None:
         tried = {trial.configuration for trial in state.trials}
         all_tried = len(state.trials) < state.budget and len(tried) + state.known_before >= len(state.space)

@@ -9,6 +9,7 @@ it; the run waits for it only at its end. If the storage fails, the user is told
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import warnings
@@ -145,6 +146,13 @@ class Search:
         """Take a nomination back."""
         assert isinstance(self.sampler, Nominating)
         self.sampler.withdraw(configuration)
+
+    def expected_gain(self) -> float | None:
+        """Return the share of the best time that the sampler expects its next proposal to save, where it says so."""
+        if not isinstance(self.sampler, Nominating) or not isinstance(self.sampler, Expecting):
+            return None
+        expected = self.sampler.expected_improvement if self.nominate(1) else 0.0
+        return 1 - 2.0**-expected if math.isfinite(expected) else None
 
     @property
     def stopped(self) -> Stopped | None:

@@ -74,6 +74,7 @@ class SearchLoop:
         self.state, self.run, self.study = state, state.run, search
         self.device, self.store, self.observer, self.stop = device, store, observer, stop
         self.time_s = math.inf if request.options.time_s is None else request.options.time_s
+        self._counts_from = request.began
         self._expected_ns = request.expected_ns
         selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
@@ -157,9 +158,11 @@ class SearchLoop:
         """
         state = self.state
         state.search_began = time.monotonic()
-        self._deadline = state.search_began + self.time_s
+        self._deadline = (self._counts_from or state.search_began) + self.time_s
         while not self.stop():
             self._step()
+            if time.monotonic() >= self._deadline and state.incumbent is not None:
+                self._drop()
             if not self._untold and not self._waiting:
                 break
         else:
@@ -171,6 +174,8 @@ class SearchLoop:
             self.shortlist.close()
         if len(state.trials) < state.budget:
             state.stopped = self._stopped
+            state.out_of_time = state.stopped is None and state.search_ended >= self._deadline
+            state.expected_gain = self.study.expected_gain() if state.out_of_time else None
         if not state.trials:
             raise SpaceError("nothing was tried", "allow more trials or time")
 
@@ -209,7 +214,7 @@ class SearchLoop:
             return False
         if self._drift.waiting:  # a suspect time is left out of the race unless it is taken again
             return True
-        going_on = self._stopped is None and time.monotonic() < self._deadline
+        going_on = self._stopped is None and (time.monotonic() < self._deadline or not self._begun)
         return going_on and self._begun < self.state.budget and not self._draining
 
     def _incumbent_ns(self) -> float | None:
@@ -217,9 +222,10 @@ class SearchLoop:
         return incumbent.time_ns if incumbent else None
 
     def _lookahead(self) -> int:
-        if self._expected_ns is None:
+        if self._expected_ns is None and math.isinf(self.time_s):
             return self.run.lookahead
-        return lookahead_of(self.device, self._expected_ns, min(self._told_ns.values(), default=None))
+        best_ns = min(self._told_ns.values(), default=None)
+        return lookahead_of(self.device, self._expected_ns or 0.0, best_ns)
 
     def _must_wait(self) -> bool:
         """Nominate as many as there is room for; return whether the next choice has to wait for a compilation."""
@@ -332,6 +338,14 @@ class SearchLoop:
     def _note_told(self, trial: Trial) -> None:
         if time_ns := told_time(trial):
             self._told_ns[trial.configuration] = time_ns
+
+    def _drop(self) -> None:
+        """Begin nothing more, and wait only for what is being measured."""
+        self._waiting = False
+        numbers = {*self.device.drop(), *(begun.number for begun in self._held)}
+        self._held.clear()
+        self._pending = {number: one for number, one in self._pending.items() if number not in numbers}
+        self._untold = deque(one for one in self._untold if one.number not in numbers)
 
     def _drain(self) -> None:
         """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""

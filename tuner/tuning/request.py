@@ -22,6 +22,8 @@ class Request:
     """Go on with the newest interrupted run of the problem, as that began."""
     expected_ns: float | None = None
     """What candidates take, roughly, where the time is short for them: then few are begun ahead."""
+    began: float | None = None
+    """Monotonic seconds from which its time counts; by default the search's beginning."""
 
 
 @dataclass(frozen=True)

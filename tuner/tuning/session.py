@@ -14,7 +14,9 @@ from tuner.core.phases import Phases
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
 from tuner.kernel.default import simplicity
+from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
 from tuner.kernel.spec import KernelSpec
+from tuner.tuning.confirmation import EDGE_CASES_S, SLOW_CASE_S
 from tuner.tuning.decision import alike, preference
 from tuner.tuning.finalists import warm_matters
 from tuner.tuning.loop import SearchLoop
@@ -23,6 +25,9 @@ from tuner.tuning.race import FinalRace
 from tuner.tuning.request import EFFORTS, Request
 from tuner.tuning.state import SEARCHED, SEARCHING, Finish, Result, State, winner_of
 from tuner.tuning.store import Store
+
+FRESH_S = 2.5
+"""For a fresh process up to its first message, and the verification of a dozen small sizes."""
 
 
 def tune(
@@ -56,6 +61,7 @@ def tune(
     end: Finish | None = None
     winner_row: int | None = None
     with search:
+        state.finish_s = _finish_s(request, state)
         loop = SearchLoop(state, search, device, store, observer, stop, request)
         loop.begin(resumed=request.resume)
         try:
@@ -88,6 +94,15 @@ def tune(
     result = Result(state, end, winner_row, _stats(loop))
     device.phases = Phases()
     return result
+
+
+def _finish_s(request: Request, state: State) -> float:
+    """Return what race and confirmation may take, by what the beginning of the run has taken."""
+    run, device = state.run, state.device
+    races = 1 + warm_matters(request.kernel, run, device, state.roof.speed_of_light_ns)
+    problem_s = sum(end - begin for name, begin, end in device.phases.spans() if name == "problem")
+    sizes_s = VERIFIED_PROBLEMS * min(device.host_s, SLOW_CASE_S)
+    return races * EFFORTS[run.options.effort].race_s + FRESH_S + problem_s + min(sizes_s, EDGE_CASES_S)
 
 
 def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
@@ -164,6 +179,7 @@ def _stats(loop: SearchLoop) -> dict[str, Any]:
         "space": len(state.space),
         "space_before": state.space.size_before,
         **({"space_about": round(state.space.about)} if state.space.about is not None else {}),
+        "expected_gain": state.expected_gain,
         "stopped": dataclasses.asdict(state.stopped) if state.stopped else None,
         "seeds": {
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()

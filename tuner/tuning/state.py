@@ -134,6 +134,12 @@ class State:
     """Trials beyond the budget: configurations timed again because the GPU had drifted."""
     stopped: Stopped | None = None
     """Why nothing new was tried although trials were left."""
+    out_of_time: bool = False
+    """Whether time ended the search."""
+    expected_gain: float | None = None
+    """Then the share of the best time that the next configuration was expected to save; None where nothing says so."""
+    finish_s: float = 0.0
+    """What race and confirmation may take after the search, roughly."""
     initial: Initial = field(default_factory=Initial)
     """Initial configurations, and where they come from."""
 

@@ -51,7 +51,9 @@ class RunArguments:
     trials: int | None = option(
         "-n", "--trials", type=shared.Count(min=1), help="Configurations to try. [default: 200]"
     )
-    time_s: float | None = shared.time("Start no new configuration after this time.")
+    time_s: float | None = shared.time(
+        "Search until so long after the start, preparation included; the race and the confirmation follow."
+    )
     effort: str = shared.shown(
         "--effort",
         type=click.Choice(["quick", "normal", "thorough"]),
