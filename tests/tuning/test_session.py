@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import replay, request_of, run, sequence
+from tests.sessions import replay, run, sequence
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status, Trial
@@ -223,11 +223,11 @@ def test_time_counts_from_the_beginning_and_is_told(database: Database, kernel: 
             super().step(now, done)
 
     said: list[str] = []
-    request = request_of(kernel, kernel.problem(), time_s=30.0, began=time.monotonic() - 30.0)
-    result = tune(request, StubDevice(), database, Watched())
+    began = time.monotonic() - 30.0
+    result = run(kernel, database, StubDevice(), Watched(), time_s=30.0, began=began)
     assert len(result.state.trials) == 1
     assert "no configuration begins after 30 s; the race and the confirmation then take up to 13 s" in said
-    assert "time ended the search after 1 of 200 trials" in " ".join(summary(result, Path("x.db")).split())
+    assert "time ended the search after 1 of 40 trials" in " ".join(summary(result, Path("x.db")).split())
 
 
 def test_time_is_worth_what_the_model_expects(database: Database, kernel: KernelSpec) -> None:
