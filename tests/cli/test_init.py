@@ -512,7 +512,36 @@ def test_threads_of_a_block_are_told_from_steps_and_widths(capsys: pytest.Captur
     assert launch(data)["block"] == ["block_size"]
     assert launch(data)["grid"] == ["ceil_div(THREADS_PER_ROW * rows, block_size)"]
     assert max(data["variants"]["main"]["parameters"]["THREADS_PER_ROW"]["values"]) == 32
-    assert "its elements bound a loop" in said.err
+
+
+def test_rows_behind_each_other_have_offsets_that_are_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a variable keeps the offsets, and a number of the entries is passed."""
+    data, said = init(capsys, SPARSE)
+    name, offsets = next(iter(data["tensors"].items()))
+    assert (offsets["shape"], offsets["init"]) == (["rows + 1"], {"range": [0, "per_row"]})
+    assert data["problem"]["sizes"]["per_row"] > 1 and f'init = "inputs.py:{name}"' in said.err
+    data, _ = init(
+        capsys,
+        """\
+__global__ void gather(const int* first, const int* edges, const double* in, double* out, int nodes, int nnz) {
+    const int node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= nodes) return;
+    const int begin = first[node], end = first[node + 1];
+    double sum = 0;
+    for (int e = begin; e != end; ++e) sum += in[edges[e]];
+    out[node] = sum;
+}
+""",
+        "--force",
+    )
+    assert shapes(data) == {
+        "first": "nodes + 1 input {'range': [0, 'per_row']}",
+        "edges": "nodes * per_row input {'uniform': [0, 'nodes - 1']}",
+        "in_": "nodes input",
+        "out": "nodes output",
+    }
+    assert data["scalars"]["nnz"]["value"] == "nodes * per_row"
+    assert said_by(capsys, "check", "kernel.toml", "--configurations", "0").code == 0
 
 
 def test_conditions_on_what_is_read_leave_an_output_whole(capsys: pytest.CaptureFixture[str]) -> None:

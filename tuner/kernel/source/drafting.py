@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
-from tuner.kernel.source.expressions import expression_text, python_text
+from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
@@ -25,6 +25,9 @@ DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
 PAIRS_SIZE = 2**14
 """The default where each thread goes through all elements."""
+PER_ROW, SPARSE_ROWS = 16, "2**20"
+"""The entries of each row, and the rows, of a sparse matrix."""
+_ENTRIES = re.compile(r"(?i)n_?nz|\w*(nnz|non_?zeros?|entries)\w*")
 PRODUCT_SIZE = 1024
 """The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
@@ -160,6 +163,8 @@ def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: C
     most = max((sum(name in large for name in of) for of in words), default=1)
     product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
     usual = PRODUCT_SIZE if product else DEFAULT_SIZES.get(max(most, 1), 64)
+    if most == 1 and any(isinstance(one.init, Mapping) and "range" in one.init for one in tensors.values()):
+        usual = SPARSE_ROWS
     if most == 1 and use.quadratic:
         usual = PAIRS_SIZE
     for name, value in names.sizes.items():
@@ -189,15 +194,39 @@ def _bounds_loops(use: CodeUse, name: str) -> bool:
     return any(name in names_in(part) for head in heads for part in head)
 
 
+def _rows_of(use: CodeUse) -> dict[str, list[str]]:
+    """Return arrays of which two neighbours say where a row of others begins and ends, and those others."""
+    found = {}
+    for name, one in use.pointers.items():
+        between = any(plus([index, {(): 1}]) == other for index in one.indices for other in one.indices)
+        starts = {
+            variable
+            for variable, tree in use.begins.items()
+            if f"{name}[" in sum_text(sum_of(tree, use.first) or {})
+        }
+        inside = [
+            other
+            for other, of in use.pointers.items()
+            if starts.intersection(part for index in of.indices for product in index for part in product)
+        ]
+        if between and inside and not one.written:
+            found[name] = inside
+    return found
+
+
 class _Tensors:
     def __init__(self, names: SourceNames, use: CodeUse) -> None:
         self._names, self._use = names, use
         self._tensors: dict[str, TensorDraft] = {}
+        self._types = {one.name: one.type for one in names.kernel.parameters}
+        self._offsets: dict[str, str] = {}
+        """Arrays that say where rows begin, with the size that says how long each is."""
         self.constraints: dict[str, str] = {}
 
     def all(self) -> dict[str, TensorDraft]:
         """Return the tensors by name, in the order of the kernel's parameters."""
         shapes = {name: self._use.shape(name) for name in self._use.pointers}
+        self._take_rows(shapes)
         used = {name for shape in shapes.values() for one in shape if one for name in re.findall(r"\w+", one)}
         sizes = [name for name in self._use.sizes if name not in used and not SMALL.fullmatch(name)]
         left = [name for name in (*self._names.in_order(sizes),) if not self._use.is_extent(name)]
@@ -216,6 +245,21 @@ class _Tensors:
             )
         return self._tensors
 
+    def _take_rows(self, shapes: dict[str, list[str | None]]) -> None:
+        """Set the shapes of rows that lie one behind the other, as those of a sparse matrix, and of their offsets."""
+        for name, inside in _rows_of(self._use).items():
+            rows = next(iter(shapes[name]), None)
+            if rows is None or not DTYPES[self._names.dtype(self._types[name]) or "float32"].whole:
+                continue
+            each = self._names.free("per_row", "entries_per_row")
+            self._names.sizes[each] = PER_ROW
+            self._offsets[name] = each
+            shapes[name] = [f"{rows} + 1"]
+            shapes |= {other: [f"{rows} * {each}"] for other in inside}
+            for scalar, given in self._names.scalars.items():
+                if _ENTRIES.fullmatch(scalar) and isinstance(given, Given):
+                    self._names.scalars[scalar] = (given.value[0], f"{self._names.text(rows)} * {each}")
+
     def _tensor(self, one: Parameter, shape: list[str | None], left: list[str]) -> TensorDraft:
         use = self._use.pointers[one.name]
         note = ""
@@ -232,6 +276,11 @@ class _Tensors:
             extents = [*extents[:-2], whole[1]]
             self.constraints[f"{whole[1]} is a whole number of vectors"] = f"{whole[1]} % {whole[2]} == 0"
         role, init, more = self._role_of(one, use)
+        if (each := self._offsets.get(one.name)) is not None:
+            init, more = (
+                {"range": [0, each]},
+                (f'rows of {each} entries: give those that you have by init = "inputs.py:{one.name}"?'),
+            )
         gap = bool(note) or more.endswith("?")
         note = "; ".join(filter(None, (note, more)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
 )
-SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window)\w*")
+SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 NO_TEXTURES = (
     "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
 )
