@@ -508,7 +508,7 @@ def test_static_shared_memory_keeps_within_its_limit(capsys: pytest.CaptureFixtu
 def test_threads_of_a_block_are_told_from_steps_and_widths(capsys: pytest.CaptureFixture[str]) -> None:
     data, _ = init(capsys, TURNED)
     assert launch(data)["block"] == ["TILE_DIM", "BLOCK_ROWS"]
-    data, said = init(capsys, SPARSE, "--force")
+    data, _ = init(capsys, SPARSE, "--force")
     assert launch(data)["block"] == ["block_size"]
     assert launch(data)["grid"] == ["ceil_div(THREADS_PER_ROW * rows, block_size)"]
     assert max(data["variants"]["main"]["parameters"]["THREADS_PER_ROW"]["values"]) == 32
