@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tuner.core.errors import DivisionByZeroError, ExpressionError
-from tuner.expressions.arithmetic import MAX_LENGTH, Expression, ceil_div, parse, round_up
+from tuner.expressions.arithmetic import MAX_LENGTH, Expression, parse
+from tuner.runtime.expressions import ceil_div, round_up
 
 NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
 

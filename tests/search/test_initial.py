@@ -14,12 +14,13 @@ from tests.faults.kernels import configuration, scale_kernel, write_kernel
 from tests.initial_tables import INITIAL, with_initial
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
-from tuner.expressions.arithmetic import Expression, ceil_div, parse
+from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.initial import MAX_INITIAL, settle
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.expressions import ceil_div
 
 H200 = ARCHITECTURES[90]
 

@@ -34,16 +34,6 @@ FAILURES = (ExpressionError, ArithmeticError, KeyError, TypeError, ValueError)
 """What may go wrong where an expression is evaluated."""
 
 
-def ceil_div(a: Any, b: Any) -> Any:
-    """Return ``a / b``, rounded up."""
-    return -(-a // b)
-
-
-def round_up(a: Any, b: Any) -> Any:
-    """Return the smallest multiple of ``b`` that is at least ``a``."""
-    return -(-a // b) * b
-
-
 def uses(element: Any, name: Any) -> int:
     """Return 1 where an element expression uses a name, else 0."""
     return int(str(name) in parse_element(str(element)).names)

@@ -15,6 +15,8 @@ from tuner.runtime.expressions import (
     Arithmetic,
     NoValueError,
     Tree,
+    ceil_div,
+    round_up,
 )
 
 _DIVISIONS = ("/", "//", "%", "ceil_div", "round_up")
@@ -29,8 +31,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "not": np.logical_not,
     "abs": np.abs,
     "is_pow2": lambda a: (a > 0) & ((a & (a - 1)) == 0),
-    "ceil_div": lambda a, b: -(-a // b),
-    "round_up": lambda a, b: -(-a // b) * b,
+    "ceil_div": ceil_div,
+    "round_up": round_up,
     "min": lambda *xs: functools.reduce(np.minimum, xs),
     "max": lambda *xs: functools.reduce(np.maximum, xs),
 }

@@ -22,6 +22,7 @@ from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
+from tuner.runtime.expressions import round_up
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Buffer, Launch
 
@@ -216,7 +217,7 @@ class ProblemData:
         if self.copies == 1:
             return
         for tensor in self.tensors:
-            stride = -(-tensor.size_bytes // 256) * 256 + GUARD_BYTES
+            stride = round_up(tensor.size_bytes, 256) + GUARD_BYTES
             whole = stride * (self.copies - 1)
             base = self.memory.allocate(f"{tensor.name} copies", whole)
             self._replicas[tensor.name] = (base, stride)

@@ -8,6 +8,7 @@ from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import fill_bytes
 from tuner.runtime.driver import check
+from tuner.runtime.expressions import round_up
 
 GUARD_BYTES = 4096
 """Bytes of 0xFF, NaN in every format, on both sides of each tensor: a kernel that reads past an edge gets a wrong
@@ -41,7 +42,7 @@ class Memory:
         if not self.guarded:
             self.addresses[name] = int(check(cu.cuMemAlloc(size_bytes)))
             return self.addresses[name]
-        padded = -(-size_bytes // 16) * 16
+        padded = round_up(size_bytes, 16)
         base = int(check(cu.cuMemAlloc(padded + 2 * GUARD_BYTES)))
         self._guarded[name] = size_bytes
         self.addresses[name] = base + GUARD_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.core.model import Gpu
-from tuner.expressions.arithmetic import ceil_div, round_up
+from tuner.runtime.expressions import ceil_div, round_up
 
 WARP = 32
 PARTITIONS = 4
@@ -213,5 +213,5 @@ class Waves:
         if not self.slots:
             return 0.0
         room = self.sm_count if self.at_once else self.slots
-        turns = -(-self.blocks // room)
+        turns: int = ceil_div(self.blocks, room)
         return 1.0 - self.blocks / (turns * room)

@@ -27,10 +27,11 @@ from tuner.core.errors import ExpressionError, KernelError, TunerError, suggesti
 from tuner.core.processes import bounded_memory, forked
 from tuner.core.reading import read_at_most
 from tuner.core.signals import OutOfTimeError, time_limit
-from tuner.expressions.arithmetic import ceil_div, operations, round_up, uses
+from tuner.expressions.arithmetic import operations, uses
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
 from tuner.kernel.line_map import LineMarks
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
+from tuner.runtime.expressions import ceil_div, round_up
 
 C_TYPES = {name: dtype.c_type for name, dtype in DTYPES.items()}
 ENCODING = "utf-8-sig"

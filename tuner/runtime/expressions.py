@@ -41,6 +41,16 @@ class NoValueError(ArithmeticError):
         self.remedy = remedy
 
 
+def ceil_div(a: Any, b: Any) -> Any:
+    """Return ``a / b``, rounded up."""
+    return -(-a // b)
+
+
+def round_up(a: Any, b: Any) -> Any:
+    """Return the smallest multiple of ``b`` that is at least ``a``."""
+    return -(-a // b) * b
+
+
 class Arithmetic:
     """What operators do with numbers, and with text where it is compared.
 
@@ -54,7 +64,7 @@ class Arithmetic:
         self._low, self._high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
         number = self._number
 
-        def ceil_div(a: Any, b: Any) -> Any:
+        def bounded_ceil_div(a: Any, b: Any) -> Any:
             return number(-number(number(-a) // b))
 
         self._functions: dict[str, Callable[..., Any]] = {
@@ -65,8 +75,8 @@ class Arithmetic:
             "abs": lambda a: number(abs(a)),
             "is_pow2": _is_pow2,
             "log2": _log2,
-            "ceil_div": ceil_div,
-            "round_up": lambda a, b: number(ceil_div(a, b) * b),
+            "ceil_div": bounded_ceil_div,
+            "round_up": lambda a, b: number(bounded_ceil_div(a, b) * b),
             **(more or {}),
         }
 

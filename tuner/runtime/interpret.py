@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..core.errors import CallError, TunerError
 from .entries import Computation, ConfigurationEntry, LaunchEntry, Manifest
-from .expressions import MAX_INTEGER, NoValueError
+from .expressions import MAX_INTEGER, NoValueError, round_up
 from .launch_limits import ALIGNMENT, DEVICE_LIMITS, MAX_SIZE, UnlaunchableError, fits, rounded
 from .launches import Buffer, Plan
 from .plans import PlanMaker
@@ -110,7 +110,7 @@ def _workspace(scratch: Iterable[Buffer]) -> Workspace:
     end = zeroed_once = 0
     for buffer in sorted(scratch, key=lambda item: not item.zeroed_once):
         offsets[buffer.name] = end
-        end += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
+        end += round_up(buffer.size_bytes, ALIGNMENT)
         if buffer.zeroed_once:
             zeroed_once = end
     if end > MAX_BYTES:

@@ -13,7 +13,7 @@ from typing import Any
 from ..core.errors import KernelError
 from .dtypes import DTYPES
 from .entries import ArgumentEntry, LaunchEntry, ScalarEntry, ScratchEntry, TensorEntry
-from .expressions import MAX_INTEGER, Expression
+from .expressions import MAX_INTEGER, Expression, round_up
 from .launch_limits import (
     ALIGNMENT,
     BLOCK_LIMITS,
@@ -169,7 +169,7 @@ class PlanMaker:
             code,
         )
         check_launch(launch, self._names)
-        if sum(-(-size_of(one) // 16) * 16 for one in launch.arguments if one[0] == "struct") > STRUCT_BYTES:
+        if sum(round_up(size_of(one), 16) for one in launch.arguments if one[0] == "struct") > STRUCT_BYTES:
             raise UnlaunchableError(f"structs of more than {STRUCT_BYTES} bytes", "pass an array")
         return launch
 

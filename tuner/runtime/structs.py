@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .dtypes import ITEMSIZE
+from .expressions import round_up
 from .launch_limits import packed
 from .launches import Argument
 
@@ -71,8 +72,8 @@ def _size(argument: Argument) -> tuple[int, int]:
     size = 0
     for field in fields:
         bytes_, own = _size(field)
-        size, alignment = _rounded_up(size, own) + bytes_, max(alignment, own)
-    return _rounded_up(size, alignment), alignment
+        size, alignment = round_up(size, own) + bytes_, max(alignment, own)
+    return round_up(size, alignment), alignment
 
 
 def _parts(argument: Argument, start: int = 0) -> Iterator[tuple[int, Argument]]:
@@ -82,10 +83,6 @@ def _parts(argument: Argument, start: int = 0) -> Iterator[tuple[int, Argument]]
     at = 0
     for field in _fields(argument)[1]:
         bytes_, alignment = _size(field)
-        at = _rounded_up(at, alignment)
+        at = round_up(at, alignment)
         yield from _parts(field, start + at)
         at += bytes_
-
-
-def _rounded_up(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment

@@ -13,7 +13,7 @@ import torch
 from ..core.errors import CallError
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
-from .expressions import ARITHMETIC, Expression, NoValueError, Tree, told_by
+from .expressions import ARITHMETIC, Expression, NoValueError, Tree, ceil_div, round_up, told_by
 
 DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -21,8 +21,8 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # With sizes that torch keeps as symbols. Another operation makes them numbers: the graph is compiled for those alone.
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
     **{name: ARITHMETIC[name] for name in ("+", "-", "*", "//", "%")},
-    "ceil_div": lambda a, b: -(-a // b),
-    "round_up": lambda a, b: -(-a // b) * b,
+    "ceil_div": ceil_div,
+    "round_up": round_up,
 }
 
 

@@ -37,6 +37,7 @@ from tuner.inspect.emulator.accesses import Row, Told
 from tuner.inspect.emulator.source import BESIDE, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Symbols
 from tuner.kernel.contents import encoded, from_bfloat16, in_memory
+from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
 
@@ -101,7 +102,7 @@ class HostArray:
         self.name = name
         element = np.dtype(in_memory(dtype))
         size = count * element.itemsize
-        room = -(-(size + 256) // mmap.PAGESIZE) * mmap.PAGESIZE
+        room = round_up(size + 256, mmap.PAGESIZE)
         whole = np.frombuffer(mmap.mmap(-1, room + 2 * self._REACH, mmap.MAP_PRIVATE), np.uint8)
         for beside in (whole.ctypes.data, whole.ctypes.data + self._REACH + room):
             if ctypes.CDLL(None).mprotect(ctypes.c_void_p(beside), ctypes.c_size_t(self._REACH), 0):

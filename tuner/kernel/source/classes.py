@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.kernel.source.tree import extents_of, function_of, head_of, name_node, text_of, walk
 from tuner.kernel.source.types import PASSED_AS, CType, Parameter
 from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.expressions import round_up
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -39,7 +40,7 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
         aligned = item * (1 if kind.lanes == 3 else kind.lanes)
         if not item or kind.pointers or not declarators:
             return ()
-        at, least, most = -(-at // item) * item, max(least, item), max(most, aligned)
+        at, least, most = round_up(at, item), max(least, item), max(most, aligned)
         for one in declarators:
             name, extents = name_node(one), [text_of(size) for size in extents_of(one)]
             plain = one.type in ("field_identifier", "array_declarator") and all(map(str.isdecimal, extents))
@@ -49,4 +50,4 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
             names = [f"{text_of(name)}_{number}" for number in range(count)] if count > 1 else [text_of(name)]
             members += [Parameter(one, replace(kind, text=kind.base, lanes=1)) for one in names]
             at += count * item
-    return tuple(members) if -(-at // least) * least % most == 0 else ()
+    return tuple(members) if round_up(at, least) % most == 0 else ()
