@@ -46,6 +46,7 @@ def guarded(n: int, B: int, T: int) -> int:
         lambda n, T: math.floor(n / T) + math.ceil(T) - T,
         lambda kind, B: {"row": 1, "column": 2}[kind] * B,
         lambda B: [8, 16, 32, 64, 128].index(B),
+        lambda n, B, T: (n >> T) + (B << 1) - (1 << T),
     ],
 )
 def test_expressions_have_the_values_of_the_function(function: Callable[..., Any]) -> None:

@@ -34,6 +34,9 @@ NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
         ("b == 0 or a % b", True),
         ("flag + 1", 2),
         ("a * ratio", 9.0),
+        ("1 << b + 1", 32),
+        ("-a >> 2", -2),
+        ("100 >> b << 1 & 13", 12),
     ],
 )
 def test_values(text, expected):

@@ -174,6 +174,8 @@ _SIGNS = {
     "and": "&",
     "or": "|",
     "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
 }
 for _name, _sign in _SIGNS.items():
     setattr(Symbol, f"__{_name}__", _operator(_sign))

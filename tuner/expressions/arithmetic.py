@@ -28,6 +28,8 @@ from tuner.runtime.expressions import Arithmetic, NoValueError, Tree
 MAX_LENGTH = 2000
 BITS = 257
 """Of the largest integers, with their sign: so that a hostile expression cannot eat the memory."""
+MAX_SHIFT = 63
+"""The power of two of a constant shift below it is an integer of a bundle, too."""
 OPERATORS = "write and, or, not, ==, !=, <=, //, %, and A if condition else B"
 _ElementQuery = tuple[str, str | None]
 FAILURES = (ExpressionError, ArithmeticError, KeyError, TypeError, ValueError)
@@ -263,6 +265,10 @@ class _Reader:
                 return name
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 return _BINARY[type(op)], self.tree(left), self.tree(right)
+            case ast.BinOp(left=left, op=ast.LShift() | ast.RShift() as op, right=right):
+                by = self.tree(right)
+                power: Tree = 1 << by if isinstance(by, int) and 0 <= by < MAX_SHIFT else ("**", 2, by)
+                return "*" if isinstance(op, ast.LShift) else "//", self.tree(left), power
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.tree(operand)
             case ast.UnaryOp(op=ast.USub() | ast.Not() as op, operand=operand):
