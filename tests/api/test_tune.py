@@ -98,7 +98,10 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"grid": lambda m: -(-m // 4)}, ["grid", "m is a mapping of n, BLOCK, TILE"]),
         ({"where": lambda BLOCK, TILES: True}, ["wants 'TILES'", "did you mean TILE?"]),
         ({"where": "BLOK > 1"}, ["where = 'BLOK > 1' uses", "did you mean BLOCK?"]),
-        ({"grid": "ceil_div(m, BLOCK)"}, ["grid = 'ceil_div(m, BLOCK)' uses unknown name 'm'"]),
+        (
+            {"grid": "ceil_div(m, BLOCK)"},
+            ["grid = 'ceil_div(m, BLOCK)' uses unknown name 'm'", "choose from: BLOCK, TILE, input, n, cc"],
+        ),
         ({"params": {"BLOCK": [64]}, "where": ()}, ["unknown name 'TILE'", "or add TILE to params"]),
         ({"shared_memory": "BLOCK * k"}, ["shared_memory = 'BLOCK * k'"]),
         (

@@ -88,8 +88,6 @@ def test_names_are_collected():
         "min(*a)",
         "min()",
         "a := 3",
-        "a >> b",
-        "a << b",
         "~a",
         "a @ b",
         "a is b",

@@ -18,7 +18,7 @@ from tuner.kernel.plan import settle_launch
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import CallSpec, KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec
+from tuner.kernel.variant_spec import LaunchSpec, own_first
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS, ArgumentRangeError, UnlaunchableError
@@ -291,7 +291,7 @@ def _expression(node: ast.expr) -> Expression:
 
 
 def _check_names(baseline: Baseline, names: Iterable[str], allowed: Iterable[str]) -> None:
-    choices = sorted(allowed)
+    choices = own_first(allowed)
     for name in sorted(set(names) - set(choices)):
         raise UsageError(
             f"{baseline.name}: {baseline.text!r} uses unknown name {name!r}", suggestion(name, choices)

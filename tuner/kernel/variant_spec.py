@@ -19,6 +19,7 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.functions import PythonFunction
 from tuner.runtime.entries import LaunchEntry, ScratchEntry
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 RESOURCE_NAMES = (
     "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "spill_bytes",
@@ -26,6 +27,11 @@ RESOURCE_NAMES = (
 )  # fmt: skip
 """What the compiler reports: fields of :class:`tuner.core.model.Resources`. Only constraints may use them;
 they are checked after compiling."""
+
+
+def own_first(names: Iterable[str]) -> list[str]:
+    """Return names for a message: those of the kernel's file before those of devices and of the compiler."""
+    return sorted(names, key=lambda name: (name in DEVICE_LIMITS or name in RESOURCE_NAMES, name))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.functions import PythonFunction
-from tuner.kernel.variant_spec import RESOURCE_NAMES
+from tuner.kernel.variant_spec import RESOURCE_NAMES, own_first
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 
@@ -291,8 +291,8 @@ def checked(
                 f"{key} = {text!r} uses the parameter {name!r}{by}",
                 "what depends on a parameter is scratch of the variant; a second launch makes the output of it",
             )
-        choices = sorted(usable | (set() if by else names.definitions.keys()))
-        table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, choices))
+        choices = usable | (set() if by else names.definitions.keys())
+        table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, own_first(choices)))
     for option, used in parsed.element_queries:
         table.require(option, names.elements, f"{key} = {text!r}: {option!r} is no element expression")
         if used is not None:
@@ -337,7 +337,7 @@ def check_definitions(top: Table, names: Names, parameters: Iterable[str]) -> No
     for name in table.data:
         if unknown := parse(names.definitions[name]).names - usable:
             missing = min(unknown)
-            table.fail(f"{name} uses unknown name {missing!r}", suggestion(missing, sorted(usable)))
+            table.fail(f"{name} uses unknown name {missing!r}", suggestion(missing, own_first(usable)))
 
 
 def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -> Expression:
