@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, n
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
-from tuner.tuning import confirmation
+from tuner.tuning import confirmation, race
 from tuner.tuning.race import FinalRace
 
 
@@ -315,6 +316,29 @@ def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch)
     assert ended.winner.number == 1
     assert ended.exportable
     assert len(device.races) < 10
+
+
+def test_other_finalists_are_verified_for_a_limited_time_before_they_race(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes 25 s of 60: where the limit ends that, the next race goes on with what is left."""
+    passed_s, limits, said = [0.0], dict[int, float](), list[str]()
+    monkeypatch.setattr(race, "time", SimpleNamespace(monotonic=lambda: passed_s[0]))
+
+    class Slow(Track):
+        def verify_at(
+            self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
+        ) -> Measurement:
+            number = int(configuration.values["number"])
+            if said[-1].startswith("verifying another finalist"):
+                limits[number] = limit_s
+                passed_s[0] += 25.0
+            return Measurement(Status.WRONG_RESULT, error="no") if number < 4 else good(1.0)
+
+    ended, rejected = finish_and_rejected(Slow(), [trial(i, 1000.0 + i) for i in range(7)], say=said.append)
+    assert limits == {1: 60.0, 2: 35.0, 3: 10.0}
+    assert [trial.number for trial, _ in rejected] == [0, 1, 2, 3]
+    assert ended is not None and (ended.winner.number, ended.exportable) == (4, True)
 
 
 def test_all_are_rejected() -> None:
