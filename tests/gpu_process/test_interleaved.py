@@ -11,21 +11,26 @@ import pytest
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Verification
 from tuner.gpu import problem as problem_module
+from tuner.gpu.candidate import Timed
 from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import Samples
 from tuner.kernel.batching import Batch, Limits
 
 
-class Kernel:
+class Kernel(Timed):
     """Something to time; it may change an input, or have a wrong result."""
 
     def __init__(self, *, damages: bool = False, wrong: bool = False) -> None:
         self.damages, self.wrong = damages, wrong
-        self.regions, self.trusted, self.launches = (), False, 1
+        self.delivered: list[int] = []
 
-    def keeps(self) -> str:
-        return ""
+    def deliver(self, copy: int) -> None:
+        self.delivered.append(copy)
+
+    def add_to(self, graph: object, copy: int) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Memory:
@@ -144,7 +149,7 @@ def test_a_race_in_another_mode_verifies_what_its_own_calls_have_left(
     rotating = session_with(memory, Mode.ROTATING, monkeypatch)
     warm = rotating.in_mode(Mode.WARM, Batch(8, 1))
     kernel: Any = Kernel()
-    assert rotating.check_after(kernel, 8).passed and checked == [0, 3]
+    assert rotating.check_after(kernel, 8).passed and checked == kernel.delivered == [0, 3]
     checked.clear()
     assert warm.check_after(kernel, 8).passed and checked == [0]
     assert (warm.conditions.mode, warm.gap_ns, warm.batch.calls) == (Mode.WARM, 500.0, 8)

@@ -12,7 +12,7 @@ import pytest
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Measurement, Status, Verification
 from tuner.gpu import measure as measure_module
-from tuner.gpu.candidate import Region
+from tuner.gpu.candidate import Region, Timed
 from tuner.gpu.measure import (
     ALSO_RAN_NS,
     CONTENDER_FACTOR,
@@ -47,7 +47,7 @@ class Graph:
         self.closed = True
 
 
-class Kernel:
+class Kernel(Timed):
     """A candidate, and what it says of memory that it must leave as it is."""
 
     def __init__(self, keeps: str = "") -> None:
@@ -57,6 +57,10 @@ class Kernel:
 
     def keeps(self) -> str:
         return self._keeps
+
+    def add_to(self, graph: object, copy: int) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Overwritten:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ from tuner.gpu.arrays import (
     torch_stream,
 )
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import Timed
+from tuner.gpu.candidate import Timed, copy_all
 from tuner.gpu.driver import Context, Graph
+from tuner.gpu.returned import Returned, returned
 from tuner.kernel.functions import BaselineKind, arguments_for, first_line, load_function
 from tuner.runtime.driver import DriverFailure, check
 
@@ -44,7 +45,7 @@ must not happen while a graph is captured."""
 PYTHON = "python"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
     """A call that is ready to be made, on one copy of the tensors."""
 
@@ -52,10 +53,14 @@ class Call:
     library: str
     """``torch``, ``cupy``, or ``python`` for a user's function, which may use both."""
     run: Callable[[], object]
+    outputs: Mapping[str, TensorView] = field(default_factory=dict)
+    """Those that it is not given, and has to return."""
+    value: object = None
+    """What it has returned last."""
 
     def __call__(self) -> None:
         """Queue its work on its library's current stream."""
-        self.run()
+        self.value = self.run()
 
 
 def make_call(
@@ -66,6 +71,7 @@ def make_call(
     scalars: Mapping[str, Value],
     sizes: Mapping[str, int] | None = None,
     stream: int = 0,
+    outputs: Collection[str] = (),
 ) -> Call:
     """Bind a library's call or a user's function to tensors.
 
@@ -77,6 +83,7 @@ def make_call(
         scalars: the kernel's scalars by name.
         sizes: the problem's sizes by name.
         stream: handle of the stream, for functions that ask for it.
+        outputs: tensors that a function returns where it does not ask for them.
 
     Raises:
         TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function; or the
@@ -102,9 +109,11 @@ def make_call(
     library = next((name for name in ("torch", "cupy") if library_version(name)), "")
     tensors = {name: array_of(library, view) for name, view in views.items()}
     positional, named = arguments_for(function, {"stream": stream, **numbers, **tensors}, text)
+    taken = [*map(id, positional), *map(id, named.values())]
+    returns = {name: views[name] for name in outputs if id(tensors[name]) not in taken}
     if library == "torch":
         set_precision(import_library("torch"), tf32=False)
-    return Call(text, PYTHON, lambda: function(*positional, **named))
+    return Call(text, PYTHON, lambda: function(*positional, **named), returns)
 
 
 def set_precision(torch: Any, *, tf32: bool) -> None:
@@ -132,7 +141,10 @@ def capture(context: Context, calls: Sequence[Call]) -> Captured:
                 for call in calls:
                     call()
             context.synchronize()
-            return Captured(context, *calls, library=library, memory=memory)
+            captured = Captured(context, *calls, library=library, memory=memory)
+            stream = int(context.stream)
+            captured.take([returned(call.value, call.outputs, stream, text) for call in calls])
+            return captured
         except TunerError as error:
             raise TunerError(f"{text}: {error.problem}", error.remedy) from None
         except DriverFailure:
@@ -189,6 +201,8 @@ class Captured(Timed):
         self._owners: list[Any] = []
         """For each graph, the object of torch that owns it and its memory; None where it is ours."""
         self._library, self._memory = library, memory
+        self._calls = calls  # with what they have returned
+        self._returned: Sequence[Sequence[Returned]] = [[] for _ in calls]
         torch = _capturing_torch(library)
         pool = torch.cuda.graph_pool_handle() if torch else None
         try:
@@ -206,6 +220,15 @@ class Captured(Timed):
     def add_to(self, graph: Graph, copy: int = 0) -> None:
         """Append the call on one copy of the tensors."""
         graph.append(cu.cuGraphAddChildGraphNode, self._graphs[copy])
+
+    def take(self, outputs: Sequence[Sequence[Returned]]) -> None:
+        """Take over outputs of each copy that are not in the problem's memory; they live from launch to launch."""
+        self._returned = outputs
+        self.regions = self.results = [one.region for each in outputs for one in each]
+
+    def deliver(self, copy: int) -> None:
+        """Copy outputs that it has returned to where they are compared."""
+        copy_all([one.piece for one in self._returned[copy]])
 
     def close(self) -> None:
         """Free the captures and their memory; no graph that they were added to may run after it."""
@@ -328,7 +351,9 @@ def _captured(
             )
             for tensor in data.tensors
         }
-        calls.append(make_call(kind, text, file, views, numbers, stream=int(context.stream)))
+        outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
+        call = make_call(kind, text, file, views, numbers, stream=int(context.stream), outputs=outputs)
+        calls.append(call)
     return capture(context, calls)
 
 

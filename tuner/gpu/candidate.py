@@ -53,6 +53,8 @@ class Timed(ABC):
 
     regions: Sequence[Region] = ()
     """Memory of its own that lives from launch to launch."""
+    results: Sequence[Region] = ()
+    """Memory of its own that has outputs."""
     launches = 1
     """Of one run."""
     trusted = False
@@ -65,6 +67,9 @@ class Timed(ABC):
     def keeps(self) -> str:
         """Say which memory a run has changed that the next one must find as it was; empty if there is none."""
         return ""
+
+    def deliver(self, copy: int) -> None:  # noqa: B027 - most write to the problem's tensors
+        """Put the outputs of a copy where they are compared."""
 
     @abstractmethod
     def close(self) -> None:

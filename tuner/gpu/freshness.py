@@ -147,6 +147,7 @@ class Freshness:
         of: dict[Kind, list[float]] = {kind: [] for kind in Kind}
         for kind, time_ns in zip(kinds[copies:], times_ns[copies:], strict=True):
             of[kind].append(time_ns)
+        timed.deliver((len(kinds) - 1) % copies)
         last = session.check((len(kinds) - 1) % copies)
         return Comparison(of[Kind.FRESH], of[Kind.REPEATED], of[Kind.PLAIN], last, timed.launches)
 

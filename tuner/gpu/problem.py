@@ -131,9 +131,11 @@ class ProblemSession:
         in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
         if in_place and (calls > self.data.copies or self.conditions.mode is Mode.WARM):
             return self.first_run(timed, 0.0)[1]
+        timed.deliver(0)
         verification = self._with_scratch_check(timed, self.check())
         last = 0 if self.conditions.mode is Mode.WARM else min(calls, self.data.copies) - 1
         if last and (verification.passed or not verification.checked):
+            timed.deliver(last)
             other = self.check(last)
             if other.checked and not other.passed:
                 return replace(other, message=f"copy {last} of the tensors: {other.message}")

@@ -100,11 +100,14 @@ def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> flo
     data.poison()
     with closing(graph or Graph(data.helpers.context)) as graph:
         data.add_restore(graph)
+        for region in timed.results:
+            region.add_reset(graph)
         start = graph.event()
         timed.add_to(graph, 0)
         end = graph.event()
         graph.launch()
         data.helpers.context.synchronize()
+        timed.deliver(0)
         return float(check(cu.cuEventElapsedTime(start, end))) * 1e6
 
 
