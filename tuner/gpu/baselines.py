@@ -237,7 +237,7 @@ class Captured(Timed):
                 cu.cuGraphDestroy(graph)
             else:
                 owner.reset()
-        self._graphs, self._owners = [], []
+        self._graphs, self._owners, self._calls = [], [], ()
         # Both libraries keep what is free, for themselves: gigabytes that the next problem would lack.
         with suppress(RuntimeError):  # a context that is ruined gives nothing back
             if self._memory is not None and sys.modules.get("cupy"):

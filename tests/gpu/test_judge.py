@@ -1,0 +1,161 @@
+"""``tune judge`` on a real GPU: candidates of each kind that are right, slow, wrong in a corner, or cheats."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.test_cheats import HERE as REFEREE
+from tests.gpu.test_cheats import REASONS, SOURCE
+from tests.gpu.test_command_line import tune
+
+SIZE = ("--size", f"n={1 << 24}")
+TASK = "vector_add"
+ADD = """\
+// tune: add<<<ceil_div(n, {block}), {block}>>>(a, b, c, int64(n))
+extern "C" __global__ void add(const float* a, const float* b, float* c, long long n) {{
+    const long long i = blockIdx.x * {block}ll + threadIdx.x;
+    {work}
+}}
+"""
+RIGHT = "if (i < n) c[i] = a[i] + b[i];"
+SLOW = (
+    "for (int k = 0; k < 24; ++k) if (i < n) c[i] = __fadd_rn(__ldcv(a + (i * 97 + k * 31) % n), 0.0f);\n"
+    + RIGHT
+)
+UNBOUND = "c[i] = a[i] + b[i];"
+HALF = "if (i < n && i < n - n / 64) c[i] = a[i] + b[i];"
+HANG = "while (true) __nanosleep(1000);"
+TORCH = "import torch\n\ndef candidate(a, b, c):\n    torch.add(a, b, out=c)\n"
+RETURNED = "import torch\n\ndef candidate(a, b):\n    return torch.add(a, b)\n"
+TORCH_WRONG = (
+    "import torch\n\ndef candidate(a, b, c):\n    torch.add(a.half(), b.half()).float().sub(0, out=c)\n"
+)
+EXITS = {"right": (0, 4), "wrong": (3,), "refused": (3,), "failed": (1,)}
+torch_only = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+
+def judged(folder: Path, name: str, text: str, *more: str, task: str = TASK) -> dict[str, Any]:
+    (folder / name).write_text(text)
+    done = tune(folder, "judge", task, name, "--json", *more, status=None)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode in EXITS[found["judged"]]
+    return found
+
+
+def add(work: str = RIGHT, block: int = 256) -> str:
+    return ADD.format(block=block, work=work)
+
+
+def test_a_right_kernel_within_ten_seconds(tmp_path: Path) -> None:
+    judged(tmp_path, "warm.cu", add(), *SIZE)  # calibrates, compiles references
+    began = time.monotonic()
+    found = judged(tmp_path, "mine.cu", add(block=512), *SIZE)
+    assert found["judged"] == "right", found
+    assert time.monotonic() - began < 15 and found["problems"][0]["seconds"] < 10, found
+    (at,) = found["problems"]
+    assert at["fresh_ns"] and len(at["sizes"]) >= 6 and at["contents"]
+    assert all(mode["versus"] for mode in at["modes"])
+
+
+def test_a_slow_kernel_is_right_and_slower(tmp_path: Path) -> None:
+    found = judged(tmp_path, "slow.cu", add(SLOW), *SIZE, "--against", "default")
+    assert (found["judged"], found["speed"]) == ("right", "slower"), found
+
+
+@pytest.mark.parametrize(
+    ("work", "reasons"),
+    [
+        (UNBOUND, ("wrong_result", "memory_fault", "wrong_at_other_size")),
+        (HALF, ("wrong_result",)),
+        ("", ("wrong_result",)),
+        (HANG, ("hang",)),
+        ("if (i < n) *(float*)8 = a[i];", ("memory_fault",)),
+    ],
+)
+def test_what_is_wrong(tmp_path: Path, work: str, reasons: tuple[str, ...]) -> None:
+    found = judged(tmp_path, "mine.cu", add(work), *SIZE)
+    assert found["reason"] in reasons, found
+    assert found["message"]
+
+
+@torch_only
+@pytest.mark.parametrize("text", [TORCH, RETURNED])
+def test_functions_are_tied_with_torch(tmp_path: Path, text: str) -> None:
+    found = judged(tmp_path, "mine.py", text, *SIZE, "--against", "torch")
+    assert found["judged"] == "right", found
+    (at,) = found["problems"]
+    assert {one["verdict"] for mode in at["modes"] for one in mode["versus"]} <= {"tied", "ambiguous"}, found
+
+
+@torch_only
+def test_a_lower_precision_inside_is_wrong(tmp_path: Path) -> None:
+    assert judged(tmp_path, "mine.py", TORCH_WRONG, *SIZE)["judged"] == "wrong"
+
+
+@pytest.mark.parametrize(
+    "text", ["def candidate(a, b, c): raise ValueError('no')", "def candidate(a, b, c): a.cpu()"]
+)
+@torch_only
+def test_functions_that_cannot_be_captured(tmp_path: Path, text: str) -> None:
+    found = judged(tmp_path, "mine.py", text, *SIZE)
+    assert (found["judged"], found["reason"]) == ("refused", "launch_error"), found
+
+
+def test_no_cheat_is_right(tmp_path: Path) -> None:
+    """Each as a candidate of its own, of the kernel whose variants they are."""
+    cheats = {cheat for reasons in REASONS.values() for cheat in reasons} - {23}
+    passed = {}
+    for cheat in sorted(cheats):
+        lines = f"#define CHEAT {cheat}", "#define OWN_SCRATCH", SOURCE.read_text()
+        launch = "// tune: cheat<<<n / 256, 256>>>(x, y, x, n)"
+        found = judged(
+            tmp_path, f"cheat{cheat}.cu", "\n".join([launch, *lines]), "--mode", "cold", "--against", "none",
+            task=str(REFEREE / "cheats.toml"),
+        )  # fmt: skip
+        if found["judged"] == "right":
+            passed[cheat] = found
+        else:
+            assert found["judged"] in ("wrong", "refused"), found
+    assert passed == {}
+
+
+def test_equal_kernels_are_not_told_apart(tmp_path: Path) -> None:
+    """The default configuration against itself, judged again and again."""
+    for seed in range(6):
+        baseline = "mine.cu:add<<<ceil_div(n, 256), 256>>>(a, b, c, int64(n))"
+        found = judged(tmp_path, "mine.cu", add(), *SIZE, "--against", baseline, "--seed", str(seed))
+        assert found["speed"] in ("tied", "ambiguous"), found
+
+
+def test_rounds(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, work in {"right": RIGHT, "hang": HANG, "fault": "*(float*)8 = 1.0f;", "wrong": HALF}.items():
+        (folder / f"{name}.cu").write_text(add(work))
+    done = tune(
+        tmp_path,
+        "judge",
+        TASK,
+        "--rounds",
+        "in",
+        "--deadline",
+        "60s",
+        *SIZE,
+        "--against",
+        "none",
+        "--json",
+        status=None,
+    )
+    assert done.returncode == 0, done
+    lines = [json.loads(line) for line in (folder / "judge.jsonl").read_text().splitlines()]
+    reasons = {line["candidate"]["name"]: line["reason"] for line in lines}
+    assert reasons == {
+        "right.cu": "", "hang.cu": "hang", "fault.cu": "memory_fault", "wrong.cu": "wrong_result",
+    }  # fmt: skip
+    assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "right.cu"
