@@ -11,7 +11,9 @@ import pytest
 
 import tuner
 from tests.api.conftest import Tune
+from tuner.api import folder
 from tuner.core.errors import UsageError
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 
 N = 4096
@@ -135,3 +137,28 @@ __global__ void twice(const float* x, float* y, int n) {}
     with pytest.raises(UsageError, match=r"twice\.toml needs .*outside\.cuh, outside of its folder"):
         tuner.Kernel(tmp_path / "mine" / "twice.toml").save(tmp_path / "third" / "two.toml")
     assert not (tmp_path / "third").exists()
+
+
+def test_two_kernels_are_saved_into_one_folder(tmp_path: Path) -> None:
+    """Each with its values, at any size; and again, where nothing has changed."""
+    files, kernels = [], []
+    for number, name in enumerate(("once", "twice"), 1):
+        kernels.append(
+            tuner.Kernel(
+                f"__global__ void {name}(const float* x, float* y, int n) {{ y[blockIdx.x * B + threadIdx.x] = x[0]; }}",
+                [np.arange(64, dtype=np.float32) * number, np.ones(64, np.float32), 64],
+                {"B": [32, 64]},
+                grid="ceil_div(n, B)",
+                block="B",
+                reference=lambda x: x[0] + 0 * x,
+            )
+        )
+        files += [kernels[-1].save(tmp_path / f"{name}.toml") for _ in range(2)]
+    values = [load_kernel(str(file)).tensors["x"].file for file in (files[0], files[2])]
+    assert [path.relative_to(tmp_path) for path in values if path] == [
+        Path("inputs.py"),
+        Path("twice/inputs.py"),
+    ]
+    for file, kernel in zip((files[0], files[2]), kernels, strict=True):
+        with folder.written(kernel._described) as described:  # type: ignore[arg-type]
+            assert KernelIdentity(load_kernel(str(file))).computation == KernelIdentity(described).computation

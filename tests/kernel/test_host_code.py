@@ -60,6 +60,7 @@ def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
         "// run<<<1, 32>>>(x, n);",
         "/* int main() {} */",
         "#define N 2  // main() { run<<<1, N>>>(x); }",
+        '__device__ const char* usage = "main(<<<";',
     )
     for beside in ("", *comments):
         assert device_part(f"{beside}\n{kernels}") == f"{beside}\n{kernels}"

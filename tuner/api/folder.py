@@ -222,6 +222,9 @@ def written(described: Described, *, hollow: bool = False) -> Iterator[KernelSpe
 def save(kernel: KernelSpec, target: Path) -> Path:
     """Copy a kernel's file, and what it needs beside it, to a file of another name; return that.
 
+    Where a Python file or an array of another content has one of the names, as of another kernel that was saved there,
+    these files go into a folder that is called as the file is.
+
     Raises:
         UsageError: the target is no ``.toml``, a file of a name that it needs is there, or it needs one of elsewhere;
             nothing is written.
@@ -237,14 +240,23 @@ def save(kernel: KernelSpec, target: Path) -> Path:
             raise UsageError(f"{kernel.file.name} needs {path}, outside of its folder", "copy both yourself")
         places.setdefault(path, target.parent / path.relative_to(kernel.folder))
     try:
+        text = read_source(kernel.file)
+        values = [path for path in places if path.suffix in (".py", ".npy")]
+        if any(_is_other(places[path], path.read_bytes()) for path in values):
+            for path in values:
+                name = path.relative_to(kernel.folder).as_posix()
+                places[path] = target.parent / target.stem / name
+                text = re.sub(rf"""(["']){re.escape(name)}(?=["':])""", rf"\1{target.stem}/{name}", text)
         for path, to in places.items():
-            if to.exists() and not (path.is_dir() or (to.is_file() and to.read_bytes() == path.read_bytes())):
+            if not path.is_dir() and _is_other(to, text.encode() if to == target else path.read_bytes()):
                 raise UsageError(
                     f"{to} is there, and is another file", "save to a folder of its own, or remove it"
                 )
         for path, to in places.items():
             (to if path.is_dir() else to.parent).mkdir(parents=True, exist_ok=True)
-            if not to.exists():
+            if to == target:
+                to.write_text(text)
+            elif not to.exists():
                 shutil.copyfile(path, to)
     except OSError as error:
         raise TunerError(f"{target}: {os.strerror(error.errno or 0)}", "name another file") from None
@@ -254,6 +266,10 @@ def save(kernel: KernelSpec, target: Path) -> Path:
             stacklevel=3,
         )
     return target
+
+
+def _is_other(path: Path, content: bytes) -> bool:
+    return path.exists() and not (path.is_file() and path.read_bytes() == content)
 
 
 def _needed(kernel: KernelSpec) -> set[Path]:

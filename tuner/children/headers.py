@@ -8,6 +8,7 @@ first line; the headers of the host themselves are empty. A source that uses non
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -137,10 +138,11 @@ def header_folders() -> tuple[Path, ...]:
     """
     site = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     spec = importlib.util.find_spec("nvidia")
+    major = importlib.metadata.version("cuda-bindings").partition(".")[0]  # as NVRTC's
     packages = [site, *map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())]
     candidates = [
-        *(folder for folder in toolkits()[:-1] if cuda_version(folder).startswith("13.")),
-        *(package / name / "include" for package in packages for name in ("cu13", "cuda_runtime")),
+        *(folder for folder in toolkits()[:-1] if cuda_version(folder).startswith(f"{major}.")),
+        *(package / name / "include" for package in packages for name in (f"cu{major}", "cuda_runtime")),
         *toolkits(),
     ]
     found = [folder for folder in candidates if (folder / "cuda_fp16.h").is_file()]

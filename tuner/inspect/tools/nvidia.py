@@ -59,7 +59,7 @@ NVDISASM = Tool(
     "nvdisasm",
     "CUDA's disassembler",
     "",
-    (f"{sysconfig.get_paths()['purelib']}/nvidia/cu13/bin", "bin"),
+    (f"{sysconfig.get_paths()['purelib']}/nvidia/cu*/bin", "bin"),
     "pip install nvidia-cuda-nvdisasm",
 )
 

@@ -100,10 +100,12 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
 
 
 def uncommented(text: str) -> str:
-    """Return a source's code of all branches, without comments and attributes."""
+    """Return a source's code of all branches, without comments, attributes and literals."""
 
     def piece(match: re.Match[str]) -> str:
-        return _COMMENT.sub("", match[0]) if match["directive"] else "" if match["left_out"] else match[0]
+        if match["directive"]:
+            return _COMMENT.sub("", match[0])
+        return "" if match["left_out"] or match["text"] else match[0]
 
     return _PIECE.sub(piece, text)
 
