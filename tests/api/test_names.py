@@ -145,7 +145,7 @@ def test_two_kernels_are_saved_into_one_folder(tmp_path: Path) -> None:
     for number, name in enumerate(("once", "twice"), 1):
         kernels.append(
             tuner.Kernel(
-                f"__global__ void {name}(const float* x, float* y, int n) {{ y[blockIdx.x * B + threadIdx.x] = x[0]; }}",
+                f"__global__ void {name}(const float* x, float* y, int n) {{ y[blockIdx.x * B + threadIdx.x] = *x; }}",
                 [np.arange(64, dtype=np.float32) * number, np.ones(64, np.float32), 64],
                 {"B": [32, 64]},
                 grid="ceil_div(n, B)",
