@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.api.conftest import STENCIL, STENCIL_CALL
 
 pytestmark = pytest.mark.gpu
 
+ALONE = "PYTEST_XDIST_WORKER" not in os.environ
+"""Whether no other test uses the GPU and the processors at the same time."""
 N = 1 << 20
 X = np.random.default_rng(0).standard_normal(N).astype(np.float32)
 CALL = {name: STENCIL_CALL[name] for name in ("params", "grid", "block", "where")}
@@ -35,7 +38,7 @@ def test_five_lines() -> None:
     began = time.monotonic()
     y = np.zeros_like(X)
     result = tuner.tune(STENCIL, [X, y, N], **CALL, reference=lambda x: smoothed(x), trials=20)
-    assert time.monotonic() - began < 60.0  # with the calibration of a card that is new
+    assert not ALONE or time.monotonic() - began < 20.0  # with the calibration of a card that is new
     assert result.confirmed, result.verdict
     assert result.checked_against == "reference"
     assert not y.any()
@@ -73,7 +76,7 @@ def test_a_slow_function_of_the_caller_is_asked_a_few_times(
     assert result.confirmed, result.verdict
     assert not {"wrong_result", "unverified"} & {trial["status"] for trial in result.trials}
     assert asked.count(2048) <= 8
-    assert seconds < 20.0
+    assert not ALONE or seconds < 20.0
 
 
 def test_a_wrong_configuration_is_found_without_a_reference() -> None:
