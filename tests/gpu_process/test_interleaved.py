@@ -123,10 +123,13 @@ def test_a_baseline_may_be_wrong_and_a_configuration_may_not(monkeypatch: pytest
     assert interleaved.current == 1
 
 
-def test_a_call_that_warms_the_caches_updates_in_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("role", ["inout", "destroyed"])
+def test_a_call_that_warms_the_caches_updates_in_place_too(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
     for mode in (Mode.WARM, Mode.COLD):
-        memory = Memory("inout")
+        memory = Memory(role)
         session = session_with(memory, mode, monkeypatch)
         kernel: Any = Kernel()
         memory.updates = 2 if mode is Mode.WARM else 1

@@ -13,6 +13,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.runtime.arrays import one_or_all
 from tuner.runtime.copies import DeviceCopy
 from tuner.runtime.dtypes import DTYPES
+from tuner.runtime.launches import OUTPUTS
 from tuner.runtime.operation import Operation
 
 
@@ -41,7 +42,7 @@ def launch(operation: Operation, kernel: KernelSpec, values: Mapping[str, Any], 
         **{part: one for name in values for part, one in struct_of(name, values[name]).items()},
     }
     passed = {**arrays, **copies}
-    written = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]
+    written = [name for name, tensor in kernel.tensors.items() if tensor.role in OUTPUTS]
     outs = [passed[name] for name, tensor in kernel.tensors.items() if tensor.role == "output"]
     operation(
         *(passed[name] for name, tensor in kernel.tensors.items() if tensor.role != "output"),

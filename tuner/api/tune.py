@@ -28,6 +28,7 @@ from tuner.devices.replay import ReplayDevice
 from tuner.kernel.headers import read_source
 from tuner.kernel.load import find_kernel, load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.runtime.launches import OUTPUTS
 from tuner.tuning import session
 from tuner.tuning.history import sources_of
 from tuner.tuning.request import Request, effort_options
@@ -240,7 +241,7 @@ class Kernel:
         if self._described is None or self._described.reference is None:
             yield
             return
-        outputs = [name for name, tensor in kernel.tensors.items() if tensor.role != "input"]
+        outputs = [name for name, tensor in kernel.tensors.items() if tensor.role in OUTPUTS]
         names = self._described.arguments
         with Answering(self._described.reference, kernel.folder, outputs, self._library, names) as answers:
             try:

@@ -31,7 +31,7 @@ MOST_OF_ALL = 100_000
 """Values of all parameters together, each of which may be computed."""
 TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "half"}
 """Types in T1, by dtype; it has none for bfloat16, which gets one of its size."""
-ACCESS = {"input": "ReadOnly", "output": "WriteOnly", "inout": "ReadWrite"}
+ACCESS = {"input": "ReadOnly", "output": "WriteOnly", "inout": "ReadWrite", "destroyed": "ReadWrite"}
 PYTHON = {
     "ceil_div": "-(-({0}) // ({1}))",
     "round_up": "(-(-({0}) // ({1})) * ({1}))",

@@ -24,7 +24,7 @@ from tuner.runtime.driver import check
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.expressions import round_up
 from tuner.runtime.kernel import Kernel
-from tuner.runtime.launches import Buffer, Launch
+from tuner.runtime.launches import OUTPUTS, RESTORED, Buffer, Launch
 
 FILLS = (*INITS, "inf", "-inf")
 """What the helpers call by number; a range comes after them."""
@@ -127,7 +127,7 @@ class Helpers:
 class ProblemData:
     """The tensors of one problem on the GPU.
 
-    Outputs start as NaN bytes. An inout tensor has a pristine copy, ``<name>_initial``, from which it is restored.
+    Outputs start as NaN bytes. One that is restored has a pristine copy, ``<name>_initial``, from which it is restored.
     There can be further copies of all tensors, with the same content, for calls that must find their data cold. Numbers
     that the kernel's file gives (:class:`tuner.kernel.given.Given`) stand in place of drawn ones.
     """
@@ -172,7 +172,7 @@ class ProblemData:
             address = self.memory.allocate_guarded(tensor.name, tensor.size_bytes)
             if tensor.role == "output":
                 continue
-            if tensor.role == "inout":
+            if tensor.role in RESTORED:
                 address = self.memory.allocate_guarded(f"{tensor.name}_initial", tensor.size_bytes)
             if self.given is not None and is_given(tensor):
                 continue
@@ -203,7 +203,7 @@ class ProblemData:
 
     def _first(self, tensor: Buffer) -> int:
         """Return where lies what an input or inout begins with."""
-        return self.memory.addresses[f"{tensor.name}_initial" if tensor.role == "inout" else tensor.name]
+        return self.memory.addresses[f"{tensor.name}_initial" if tensor.role in RESTORED else tensor.name]
 
     def held(self, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return what inputs and inouts begin with, by name and as it lies in memory."""
@@ -267,7 +267,7 @@ class ProblemData:
                 (f"{tensor.name} expected", ITEMSIZE[expected_dtype(tensor)] * tensor.count),
                 (f"{tensor.name} magnitude", 4 * tensor.count),
             ]
-            constant.append((f"{tensor.name}_initial", tensor.size_bytes))
+        constant += [(f"{tensor.name}_initial", tensor.size_bytes) for tensor in self.tensors]
         constant.append(("flush", self.flush_bytes))
         return [(name, size) for name, size in constant if name in self.memory.addresses]
 
@@ -303,12 +303,12 @@ class ProblemData:
     @property
     def outputs(self) -> list[Buffer]:
         """The tensors that a kernel writes."""
-        return [tensor for tensor in self.tensors if tensor.role != "input"]
+        return [tensor for tensor in self.tensors if tensor.role in OUTPUTS]
 
     def add_restore(self, graph: Graph, copy: int | None = None) -> None:
-        """Append what gives inout tensors their first value back, in one copy or in all."""
+        """Append what gives tensors that are restored their first value back, in one copy or in all."""
         for tensor in self.tensors:
-            if tensor.role == "inout":
+            if tensor.role in RESTORED:
                 initial = self.memory.addresses[f"{tensor.name}_initial"]
                 for number in range(self.copies) if copy is None else (copy,):
                     graph.copy(self.address(tensor.name, number), initial, tensor.size_bytes)

@@ -25,6 +25,7 @@ from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.reference import expected_dtype
+from tuner.runtime.launches import OUTPUTS, RESTORED
 
 FIRST_LAUNCH_S = 30.0
 FIRST_LAUNCH_FLOORS = 2000.0
@@ -128,7 +129,7 @@ class ProblemSession:
         Where tensors are updated in place by more calls than there are copies, there is no expected value: the
         candidate is then run once more, on restored tensors. So it is wherever a call warms the caches for the next.
         """
-        in_place = any(tensor.role == "inout" for tensor in self.data.tensors)
+        in_place = any(tensor.role in RESTORED for tensor in self.data.tensors)
         if in_place and (calls > self.data.copies or self.conditions.mode is Mode.WARM):
             return self.first_run(timed, 0.0)[1]
         timed.deliver(0)
@@ -179,7 +180,7 @@ def open_session(
         helpers.add(
             [
                 *(one.dtype for one in tensors),
-                *(expected_dtype(one) for one in tensors if one.role != "input"),
+                *(expected_dtype(one) for one in tensors if one.role in OUTPUTS),
             ]
         )
         data = ProblemData(

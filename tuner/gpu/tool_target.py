@@ -46,6 +46,7 @@ from tuner.gpu.timing import Timer
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.launches import RESTORED
 
 SETTLE_S = 0.05
 """A tool's log that has not grown for so long after a synchronisation has been written."""
@@ -157,7 +158,7 @@ class Runner:
         """Run it once more between the two calls that switch a profiler on and off: nothing else is in there."""
         with closing(Graph(self._context)) as graph:
             data.add_restore(graph)
-            if any(tensor.role == "inout" for tensor in data.tensors):
+            if any(tensor.role in RESTORED for tensor in data.tensors):
                 graph.launch()
                 self._context.synchronize()
         check(cu.cuProfilerStart())

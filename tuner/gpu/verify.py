@@ -41,7 +41,7 @@ from tuner.kernel.reference import (
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.kernel import Kernel
-from tuner.runtime.launches import Buffer
+from tuner.runtime.launches import RESTORED, Buffer
 
 _COMPARISON = struct.Struct("<QQddd")
 CROSS_CHECK_ELEMENTS = 1 << 20
@@ -319,6 +319,7 @@ class Verifier:
         graph = Graph(self._context)
         try:
             copy_all(filled_from(module, cubin, launch, addresses).values())
+            self._data.add_restore(graph)
             graph.kernel(Kernel(module, entry, launch, addresses))
             graph.launch()
             self._context.synchronize()
@@ -349,7 +350,9 @@ class Verifier:
 
     def _inputs(self) -> dict[str, npt.NDArray[Any]]:
         """Return the content of the tensors, in the shape that the kernel means."""
-        initial = {tensor.name: f"{tensor.name}_initial" for tensor in self._data.outputs}
+        initial = {
+            tensor.name: f"{tensor.name}_initial" for tensor in self._data.tensors if tensor.role in RESTORED
+        }
         inputs = (tensor for tensor in self._data.tensors if tensor.role != "output")
         return {one.name: self._data.download(one, initial.get(one.name)) for one in inputs}
 

@@ -63,6 +63,7 @@ from tuner.gpu.turns import Turns
 from tuner.kernel.answers import Answers
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import DriverFailure
+from tuner.runtime.launches import OUTPUTS
 
 Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
 RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
@@ -290,7 +291,7 @@ def _needs(setup: Setup) -> str:
     """Say how much memory a setup asks for."""
     tensors, copies = setup.problem.tensors, setup.batch.copies
     size_bytes = sum(tensor.size_bytes for tensor in tensors) * copies
-    size_bytes += sum(12 * tensor.count for tensor in tensors if tensor.role != "input")
+    size_bytes += sum(12 * tensor.count for tensor in tensors if tensor.role in OUTPUTS)
     text = f"its tensors and what is expected of them take {size_bytes / 2**30:.1f} GiB"
     return f"{text} in {copies} copies; --mode cold needs one" if copies > 1 else text
 

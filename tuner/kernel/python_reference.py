@@ -32,7 +32,7 @@ from tuner.kernel.functions import PythonFunction, arguments_for, first_line, lo
 from tuner.kernel.reference import OVERFLOW, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
 from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
 from tuner.runtime.dtypes import DTYPES
-from tuner.runtime.launches import Buffer
+from tuner.runtime.launches import OUTPUTS, Buffer
 
 LIMIT_S = 240.0
 """For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""
@@ -304,7 +304,7 @@ def expected_on_host(
         BeyondIntegersError: of a further content, there are such integers.
         KernelError: a reference fails, does not fit its output, or a file cannot be read.
     """
-    outputs = {tensor.name: tensor for tensor in tensors if tensor.role != "input"}
+    outputs = {tensor.name: tensor for tensor in tensors if tensor.role in OUTPUTS}
     golden = from_files({name: file for name, file in reference.golden.items() if name in outputs}, outputs)
     wanted = outputs.keys() if wanted is None else wanted
     names, largest = {**inputs, **numbers}, OVERFLOW.get(reference.accumulate, math.inf)

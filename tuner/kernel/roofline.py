@@ -16,6 +16,7 @@ from tuner.expressions.arithmetic import Expression
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dtypes import PARTS
+from tuner.runtime.launches import OUTPUTS
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 
@@ -231,7 +232,7 @@ def ceiling_of(
         )
     else:
         tensors = tensors_of(kernel, problem, gpu)
-        written = sum(tensor.size_bytes for tensor in tensors if tensor.role != "input")
+        written = sum(tensor.size_bytes for tensor in tensors if tensor.role in OUTPUTS)
         work = roof.bytes
         copies = written > COPY_SHARE * sum(tensor.size_bytes for tensor in tensors)
         name = "copy" if copies else "read"

@@ -11,6 +11,10 @@ from .dtypes import ITEMSIZE
 MAX_CLUSTERS = 256
 """Length of a table of cluster numbers, and so the most clusters of a launch that takes one."""
 
+OUTPUTS, RESTORED = ("output", "inout"), ("inout", "destroyed")
+"""Roles of what a kernel has to write; of what has its first value before each run. A destroyed input is both no output
+and restored: the kernel may use it as scratch memory. To callers it is an inout."""
+
 Argument = tuple[str, str, int | float | bool | str]
 """Of a launch: see :attr:`Launch.arguments`."""
 

@@ -27,7 +27,7 @@ from .launch_limits import (
     rounded,
     triple,
 )
-from .launches import Argument, Buffer, Launch, Plan
+from .launches import OUTPUTS, Argument, Buffer, Launch, Plan
 from .repeats import Names, expanded
 from .structs import size_of, struct_argument
 
@@ -88,7 +88,7 @@ class PlanMaker:
                     init, between = "uniform", DTYPES[dtype].limits
                 buffer = Buffer(item.name, shape, dtype, item.role, init, transposed)
                 buffers.append(replace(buffer, between=between, file=item.file, function=item.function))
-        if all(buffer.role == "input" for buffer in buffers):
+        if not any(buffer.role in OUTPUTS for buffer in buffers):
             raise KernelError(f"{self._problem} has no output", "correct the when of the outputs")
         return tuple(buffers)
 

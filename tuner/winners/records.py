@@ -30,6 +30,7 @@ from tuner.runtime.entries import (
     TensorEntry,
 )
 from tuner.runtime.expressions import Expression
+from tuner.runtime.launches import RESTORED
 
 
 def baked_sizes(kernel: KernelSpec, launches: Iterable[LaunchSpec]) -> list[str]:
@@ -139,7 +140,7 @@ def computation_of(kernel: KernelSpec, problem: Problem) -> Computation:
             tensor.name,
             tuple(fold(dim, constants) for dim in tensor.shape),
             problem.dtypes.get(tensor.dtype, tensor.dtype),
-            tensor.role,
+            "inout" if tensor.role in RESTORED else tensor.role,
             transposed=_transposed(tensor.transposed, constants),
             when=_when(tensor.when, constants),
         )

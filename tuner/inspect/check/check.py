@@ -36,6 +36,7 @@ from tuner.kernel.reference import ROUNDED, settle_reference
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launch_limits import UnlaunchableError
+from tuner.runtime.launches import OUTPUTS
 
 
 def check_kernel(file: Path, checks: Checks) -> Report:
@@ -129,7 +130,7 @@ def _check_work(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
 def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     settled = settle_reference(kernel, problem, gpu)
     for tensor in tensors_of(kernel, problem, gpu):
-        if tensor.role != "input":
+        if tensor.role in OUTPUTS:
             settled.tolerance_of(tensor.dtype)
 
 
@@ -203,7 +204,7 @@ def check_reference(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
     for tensor in kernel.tensors.values():
         everything = reference.cuda is not None or reference.python is not None or reference.default
         covered = everything or tensor.name in {*reference.numpy, *reference.golden}
-        if tensor.role != "input" and not covered:
+        if tensor.role in OUTPUTS and not covered:
             problem = f"nothing says what {tensor.name} must be"
             report.add(
                 ("reference",), problem, "add [reference] with numpy, cuda or golden: results are not checked"

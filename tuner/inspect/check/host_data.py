@@ -32,7 +32,7 @@ from tuner.kernel.reference import (
     wrong_text,
 )
 from tuner.kernel.spec import KernelSpec
-from tuner.runtime.launches import Buffer
+from tuner.runtime.launches import OUTPUTS, RESTORED, Buffer
 
 ALIGNMENT = 256
 GIVEN_S = 5.0
@@ -91,7 +91,7 @@ class HostData:
     @property
     def outputs(self) -> list[Buffer]:
         """The tensors that a kernel writes."""
-        return [tensor for tensor in self.tensors if tensor.role != "input"]
+        return [tensor for tensor in self.tensors if tensor.role in OUTPUTS]
 
     def memory(self) -> dict[str, HostArray]:
         """Return new arrays of all tensors: outputs hold NaNs, the others what they begin with."""
@@ -110,9 +110,8 @@ class HostData:
         memory = self.memory()
         if self._settled.rounded:
             return memory | {f"{name}_initial": array for name, array in self.memory().items()}
+        memory |= {f"{one.name}_initial": memory[one.name] for one in self.tensors if one.role in RESTORED}
         for tensor in self.outputs:
-            if tensor.role == "inout":
-                memory[f"{tensor.name}_initial"] = memory[tensor.name]
             memory[tensor.name] = HostArray(tensor.count, written_dtype(tensor), ALIGNMENT, tensor.name)
             name = f"{tensor.name}_magnitude"
             memory[name] = HostArray(tensor.count, "float32", ALIGNMENT, name)

@@ -151,7 +151,8 @@ class _Runner:
         self._run_configuration(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
-                f"the input {changed} is written to, at {data.problem.sizes_text}", "inputs stay as they are"
+                f"the input {changed} is written to, at {data.problem.sizes_text}",
+                'inputs stay as they are; one that may be overwritten has role = "destroyed"',
             )
         for tensor in data.outputs:
             if tensor.name in expected:

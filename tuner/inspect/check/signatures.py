@@ -23,7 +23,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launch_limits import NULL_POINTER
-from tuner.runtime.launches import Launch
+from tuner.runtime.launches import OUTPUTS, Launch
 from tuner.runtime.structs import size_of
 
 TENSOR_MAP_BYTES = 128
@@ -183,7 +183,7 @@ def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
     problem, gpu = call.request.problem, call.request.gpu
     for tensor in tensors_of(kernel, problem, gpu):
         exact = call.request.reference and kernel.reference.checked_against != "kernel"
-        yield tensor.name, written_dtype(tensor) if exact and tensor.role != "input" else tensor.dtype
+        yield tensor.name, written_dtype(tensor) if exact and tensor.role in OUTPUTS else tensor.dtype
         yield f"{tensor.name}_magnitude", "float32"
         yield f"{tensor.name}_initial", tensor.dtype
     if not call.request.reference:

@@ -14,6 +14,7 @@ from tuner.kernel.render import replaced_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.expressions import Expression
+from tuner.runtime.launches import OUTPUTS
 
 _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
@@ -31,7 +32,7 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
                 sizes = ", ".join(names)
                 report.note(f"{template.name}: the problem's {sizes} takes the place of its own #define")
     for tensor in kernel.tensors.values():
-        if tensor.role == "input" and tensor.name not in read:
+        if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
     words = _words(kernel, kernel.variants.values())
@@ -62,7 +63,7 @@ def check_names(kernel: KernelSpec, variant: VariantSpec, effective: Container[s
 def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
     key = ("variants", variant.name)
     for tensor in kernel.tensors.values():
-        if tensor.role != "input" and tensor.name not in given:
+        if tensor.role in OUTPUTS and tensor.name not in given:
             problem = f"no launch of {variant.name} gets the output {tensor.name}"
             report.add((*key, "launches"), problem, f'add "{tensor.name}" to arguments')
     for scratch in variant.scratch:

@@ -37,8 +37,9 @@ from tuner.kernel.toml.table import (
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ScalarEntry, TensorEntry
 from tuner.runtime.launch_limits import MAX_SIZE
+from tuner.runtime.launches import OUTPUTS
 
-ROLES = ("input", "output", "inout")
+ROLES = ("input", "output", "inout", "destroyed")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     tensors = {
         name: _tensor(name, table, names, folder) for name, table in top.table("tensors").children().items()
     }
-    if not any(tensor.role != "input" for tensor in tensors.values()):
+    if not any(tensor.role in OUTPUTS for tensor in tensors.values()):
         top.fail("no tensor has role output or inout", 'give one role = "output"')
     scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
     unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
@@ -288,7 +289,7 @@ def _alternative(table: Table, tensors: Mapping[str, TensorEntry], names: Names)
 
 
 def _call(table: Table, key: str, text: str, tensors: Mapping[str, TensorEntry], names: Names) -> str:
-    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
     try:
         call = LibraryCall(text)
     except ExpressionError as error:

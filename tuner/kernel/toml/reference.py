@@ -22,6 +22,7 @@ from tuner.kernel.toml.table import (
 from tuner.kernel.toml.variants import read_launch
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import TensorEntry
+from tuner.runtime.launches import OUTPUTS
 
 
 def read_reference(
@@ -45,7 +46,7 @@ def read_reference(
         launch = table.table("cuda")
         cuda = read_launch(launch, folder, names, allow_magnitude=True)
         given = {leaf.name for argument in cuda.arguments for leaf in argument.leaves}
-        outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+        outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
         magnitudes = [f"{name}_magnitude" for name in outputs]
         for needed in [*outputs, *(magnitudes if given.intersection(magnitudes) else [])]:
             if needed not in given:
@@ -71,7 +72,7 @@ def read_reference(
     text = table.get("python", str, "")
     python = named_function(table, "python", text, folder) if text else None
     if python is not None and all(
-        tensor.role == "input" or tensor.name in arrays for tensor in tensors.values()
+        tensor.role not in OUTPUTS or tensor.name in arrays for tensor in tensors.values()
     ):
         table.fail("numpy and python say what the same outputs are", "leave one of them out")
     own = table.get("default", bool, False)
@@ -87,7 +88,7 @@ def read_reference(
 
 
 def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
-    outputs = [tensor.name for tensor in tensors.values() if tensor.role != "input"]
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
     texts = table.get("numpy", (str, dict), {})
     if isinstance(texts, str):
         if len(outputs) > 1:
