@@ -15,7 +15,7 @@ from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.database.database import Database
-from tuner.devices.choose import has_gpu
+from tuner.devices.started import has_gpu
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 

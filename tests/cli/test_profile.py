@@ -20,7 +20,7 @@ from tuner.cli import explain as body
 from tuner.cli.commands.inspection import profile as command
 from tuner.core.conditions import Conditions, Mode
 from tuner.database.database import Database
-from tuner.devices.choose import has_gpu
+from tuner.devices.started import has_gpu
 from tuner.inspect.tools.figures import Figures
 from tuner.inspect.tools.nsight import EXTRA_METRICS
 from tuner.kernel.roofline import ARCHITECTURES

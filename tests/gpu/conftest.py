@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import has_gpu
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

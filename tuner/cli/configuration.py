@@ -17,8 +17,9 @@ from tuner.core.model import Configuration, Gpu, Problem, Value, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.choose import has_gpu, open_device
+from tuner.devices.choose import open_device
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import has_gpu
 from tuner.kernel.batching import footprint
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run, load_kernel

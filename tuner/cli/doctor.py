@@ -19,8 +19,8 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
 from tuner.core.version import __version__
 from tuner.database.schema import SAFE_WAL_VERSION
-from tuner.devices.choose import has_gpu
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import has_gpu
 from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
 from tuner.report.tables import say, show_json, show_text
 from tuner.search import matmul_heuristics

@@ -22,8 +22,8 @@ from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem, RunOptions
 from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
-from tuner.devices.choose import has_gpu
 from tuner.devices.spread import SpreadDevice
+from tuner.devices.started import has_gpu
 from tuner.fleet.cards import Card, Job
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
 from tuner.fleet.head import OUT_OF_TIME, Head

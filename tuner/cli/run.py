@@ -28,6 +28,7 @@ from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.foreign_replay import open_foreign
 from tuner.devices.replay import ReplayDevice
+from tuner.devices.started import discard
 from tuner.fleet.cluster import Cluster
 from tuner.fleet.head import OUT_OF_TIME
 from tuner.kernel.load import load_kernel
@@ -82,6 +83,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
             elif foreign is None:
                 devices = searched_on(asked, listed)
             if devices or cluster is not None:
+                discard()
                 if asked.plot is not None:
                     raise UsageError(
                         "--plot draws a run that this process tunes", "name one GPU, or use tune report"

@@ -11,15 +11,11 @@ from tuner.core.errors import NoGpuError, UsageError
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
+from tuner.devices.started import begun, has_gpu
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 
 CHECK = "here `tune check` compiles it, and runs it on the CPU"
 """What can be done without a GPU."""
-
-
-def has_gpu() -> bool:
-    """Return whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
 def open_device(
@@ -91,7 +87,8 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
     if index and not index.isdigit():
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
     version = nvrtc_version()  # where it is missing, that is said before anything is started
-    return LocalDevice(int(index or 0), jobs, cache, say=say, compiler=version)
+    number = int(index or 0)
+    return LocalDevice(number, jobs, cache, say=say, compiler=version, processes=begun(number, jobs, cache))
 
 
 def _recording(name: str, kernel: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from msgspec import structs
 
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import usable
 from tuner.children.measuring import (
     Calibrate,
     Calibrated,
@@ -27,8 +25,7 @@ from tuner.children.measuring import (
     SetupDone,
 )
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.errors import DeviceError, KernelError, TunerError
-from tuner.core.files import temporary_folder
+from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import (
     DEFAULT_NOISE_FLOOR,
@@ -41,9 +38,9 @@ from tuner.devices.base import (
     trial_of,
 )
 from tuner.devices.calibrations import CalibrationCache
-from tuner.devices.fresh import FreshProcess
-from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.guard import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
+from tuner.devices.started import Processes
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
@@ -65,6 +62,7 @@ class LocalDevice(Device):
         say: told when something takes seconds that the user did not ask for.
         compiler: NVRTC's version, for the record; empty leaves it out.
         pool: of compilers, closed with the device; None for one of its own.
+        processes: those of the device, if they are started already.
     """
 
     def __init__(
@@ -76,18 +74,14 @@ class LocalDevice(Device):
         say: Callable[[str], None] = say_nothing,
         compiler: str = "",
         pool: CompilePool | None = None,
+        processes: Processes | None = None,
     ) -> None:
         super().__init__(say)
-        cache = usable(cache, say)
-        self._run_folder = ExitStack()
-        self._arguments = [str(index), str(cache or "-"), "-"]
-        with suppress(TunerError):  # without it, slow references are asked again
-            self._arguments[2] = str(self._run_folder.enter_context(temporary_folder()))
-        self._new_guard = partial(Guard, worker, self._arguments, self.say)
-        self._guard = self._new_guard()
-        self._fresh = FreshProcess(self._new_guard)
+        self._processes = processes or Processes(index, jobs, cache, worker, pool)
+        self._processes.tell(say)
+        self._guard, self._pool = self._processes.guard, self._processes.pool
+        cache = self._processes.cache
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
-        self._pool = pool or CompilePool(jobs, cache)
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some prefetched so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
@@ -270,7 +264,7 @@ class LocalDevice(Device):
         self._release()
         problem = self._submissions.problem
         try:
-            guard = self._fresh.another()
+            guard = self._processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
             match set_up(guard, setup, problem, self.say):
                 case Failed(error=error):
@@ -294,7 +288,7 @@ class LocalDevice(Device):
             return None
         candidate, compilation = self._requests.compile(problem, configuration)
         try:
-            guard = self._fresh.same()
+            guard = self._processes.fresh(again=True)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
         except KernelError:  # a tensor of nothing, for example
             return None
@@ -314,11 +308,11 @@ class LocalDevice(Device):
 
     def expect_confirmation(self) -> None:
         """Start the process that :meth:`confirm` will need."""
-        self._fresh.expect()
+        self._processes.expect_fresh()
 
     def end_confirmation(self) -> None:
         """End it."""
-        self._fresh.end()
+        self._processes.end_fresh()
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size; golden files are of one."""
@@ -329,10 +323,7 @@ class LocalDevice(Device):
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""
-        self._guard.close()
-        self.end_confirmation()
-        self._pool.close()
-        self._run_folder.close()
+        self._processes.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------
 

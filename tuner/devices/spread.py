@@ -84,7 +84,7 @@ class SpreadDevice(LocalDevice):
         try:
             for index in indices[1:]:
                 self._members.append(
-                    _Member(f"cuda:{index}", Guard(worker, [str(index), *self._arguments[1:]], say))
+                    _Member(f"cuda:{index}", Guard(worker, [str(index), *self._processes.arguments[1:]], say))
                 )
             for member in self._members:
                 self._refuse_other_model(member)

@@ -15,7 +15,7 @@ from tests.faults.fake_tools import fake_sanitizer
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.cli import sanitize as body
 from tuner.database.database import Database
-from tuner.devices.choose import has_gpu
+from tuner.devices.started import has_gpu
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 

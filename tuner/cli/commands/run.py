@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,4 +158,14 @@ class RunArguments:
         return None if self.no_cache else paths.cubins()
 
 
-run = command(RunArguments, "run:run", sections=SECTIONS, epilog=EPILOG)
+def _body(given: RunArguments) -> str:
+    """Return the body, whose import takes longer than to start the GPU's processes, which is done before."""
+    kind, _, number = given.device_name.partition(":")
+    alone = not given.spread and given.space_file is None
+    if alone and kind in ("auto", "cuda") and (not number or number.isdecimal()):
+        begin = importlib.import_module("tuner.devices.started").begin
+        begin(int(number or 0), given.jobs, given.cache)
+    return "run:run"
+
+
+run = command(RunArguments, _body, "run", sections=SECTIONS, epilog=EPILOG)

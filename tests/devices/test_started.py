@@ -1,0 +1,44 @@
+"""Processes that are started before the device that has them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.devices.fake_measuring import log_into, starts, wait_until
+from tuner.devices import started
+from tuner.devices.local import LocalDevice
+
+WORKER = "tests.faults.fake_worker"
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_into(tmp_path, monkeypatch)
+    monkeypatch.setattr(started, "has_gpu", lambda: True)
+    monkeypatch.setattr(started.Processes.__init__, "__defaults__", (WORKER, None))
+
+
+def test_a_device_has_the_processes_that_were_begun_for_it(tmp_path: Path) -> None:
+    unusable = tmp_path / "file"
+    unusable.write_text("")
+    started.begin(0, 1, unusable / "cubins")
+    assert started.begun(1, 1, unusable / "cubins") is None
+    said: list[str] = []
+    processes = started.begun(0, 1, unusable / "cubins")
+    with closing(LocalDevice(0, 1, unusable, say=said.append, processes=processes)) as device:
+        assert device.gpu.name == "NVIDIA H200"
+        assert len(starts(tmp_path)) == 1
+        assert len(said) == 1 and str(unusable) in said[0]  # of the cache, which cannot be used
+    assert started.begun(0, 1, unusable / "cubins") is None
+
+
+def test_what_was_begun_for_nothing_is_ended(tmp_path: Path) -> None:
+    started.begin(0, 1, None)
+    (processes,) = started._begun.values()
+    processes.guard.hello()
+    started.discard()
+    wait_until(lambda: not processes.guard._thread.is_alive())
+    assert not started._begun

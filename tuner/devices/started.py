@@ -1,0 +1,111 @@
+"""The processes of a device: compilers, and those that measure. A command starts them before it imports the rest."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+
+from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import usable
+from tuner.core.errors import TunerError
+from tuner.core.files import temporary_folder
+from tuner.devices.guard import Guard
+
+
+def has_gpu() -> bool:
+    """Return whether this machine shows an NVIDIA GPU; asks the file system, so that no context is made here."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+class Processes:
+    """The processes of a device.
+
+    Args:
+        index: number of the GPU.
+        jobs: compiling processes; None for one a core.
+        cache: folder of the cubin cache; None for none.
+        worker: module of the measuring process.
+        pool: of compilers, closed with the others; None for one of its own.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        jobs: int | None,
+        cache: Path | None,
+        worker: str = "tuner.gpu.worker",
+        pool: CompilePool | None = None,
+    ) -> None:
+        self._said: list[str] = []
+        self._say: Callable[[str], None] = self._said.append
+        self.cache = usable(cache, self._said.append)
+        self._folder = ExitStack()
+        self.arguments = [str(index), str(self.cache or "-"), "-"]
+        with suppress(TunerError):  # without it, slow references are asked again
+            self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
+        self._new_guard = partial(Guard, worker, self.arguments, lambda text: self._say(text))
+        self.guard = self._new_guard()
+        """Of the process that measures candidates."""
+        self._fresh: Guard | None = None
+        self._next: Guard | None = None
+        self.pool = pool or CompilePool(jobs, self.cache)
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Say from now on, and now what there was to say before."""
+        self._say = say
+        for text in self._said:
+            say(text)
+
+    def expect_fresh(self) -> None:
+        """Start a process beside the others; it makes its context between two measurements of these."""
+        self._next = self._next or self._new_guard()
+
+    def fresh(self, *, again: bool = False) -> Guard:
+        """Return the guard of a process that has measured nothing, or ``again`` of the last such one.
+
+        Raises:
+            DeviceError: there can be none.
+        """
+        if self._fresh is None or not again:
+            if self._fresh is not None:
+                self._fresh.close()
+            self._fresh, self._next = self._next or self._new_guard(), None
+            self._fresh.hello()
+        return self._fresh
+
+    def end_fresh(self) -> None:
+        """End these."""
+        for guard in filter(None, (self._fresh, self._next)):
+            guard.close()
+        self._fresh = self._next = None
+
+    def close(self) -> None:
+        """Kill all of them."""
+        self.guard.close()
+        self.end_fresh()
+        self.pool.close()
+        self._folder.close()
+
+
+_begun: dict[tuple[int, int | None, Path | None], Processes] = {}
+
+
+def begin(index: int, jobs: int | None, cache: Path | None) -> None:
+    """Start the processes of a device that will be opened with the same arguments, if there is a GPU."""
+    if has_gpu():
+        atexit.register(discard)
+        _begun[index, jobs, cache] = Processes(index, jobs, cache)
+
+
+def begun(index: int, jobs: int | None, cache: Path | None) -> Processes | None:
+    """Return what was begun with these arguments, once."""
+    return _begun.pop((index, jobs, cache), None)
+
+
+def discard() -> None:
+    """End what was begun for nothing."""
+    while _begun:
+        _begun.popitem()[1].close()
