@@ -29,7 +29,7 @@ from tuner.core import paths
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
 from tuner.core.stats import Verdict
-from tuner.devices.calibrations import CalibrationCache
+from tuner.devices.calibrations import CalibrationCache, compiled_ceilings
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Fixed, Timed
@@ -79,10 +79,9 @@ def main() -> None:
 def _calibration(lab: Lab) -> Calibration:
     cache = CalibrationCache(paths.cache() / "calibrations")
     calibration = cache.read(lab.gpu)
-    if calibration is None:
-        calibration = Calibrator(
-            lab.context, lab.gpu, lab.helpers, lab.timer, no_deadline, lab.cache
-        ).measure()
+    if calibration is None or not calibration.short_noise_ns:
+        ceilings = compiled_ceilings(lab.pool, lab.gpu)
+        calibration = Calibrator(lab.gpu, lab.helpers, lab.timer, no_deadline, ceilings).measure()
         cache.write(lab.gpu, calibration)
     return calibration
 

@@ -68,6 +68,19 @@ def test_card_is_calibrated_once(opened: Open, log: Log, tmp_path: Path) -> None
     assert len(kept(tmp_path / "cache" / "calibrations")) == 1
 
 
+def test_noise_of_short_kernels_is_measured_for_a_short_problem(
+    opened: Open, log: Log, tmp_path: Path
+) -> None:
+    device, kernel = opened(), scale_kernel(tmp_path / "kernel")
+    device.prepare(kernel, kernel.problem({"n": 2**28}), 1)
+    assert device.calibration is not None and not device.calibration.short_noise_ns
+    device.prepare(kernel, kernel.problem({"n": 2**10}), 1)
+    assert device.calibration.short_noise_ns
+    device.prepare(kernel, kernel.problem({"n": 2**28}), 1)
+    assert log().count("calibrate") == 2
+    assert opened().known_calibration() == device.calibration
+
+
 def test_noise_floor_is_that_of_the_conditions(opened: Open, tmp_path: Path) -> None:
     device = opened()
     kernel = scale_kernel(tmp_path / "kernel")

@@ -145,7 +145,7 @@ class FakeWorker:
             case Race():
                 return self.race(request)
             case Calibrate():
-                return self.calibrate()
+                return self.calibrate(short=request.short)
             case Release():
                 self.ready = False
                 return Released()
@@ -168,12 +168,13 @@ class FakeWorker:
         least_error = 1e-4 if request.truth is not None else None
         return SetupDone(least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
 
-    def calibrate(self) -> Calibrated | Failed:
+    def calibrate(self, *, short: bool) -> Calibrated | Failed:
         log("calibrate")
         self.ready = False
         if os.environ.get("FAKE_CALIBRATION") == "refuse":
             return Failed("this GPU cannot be calibrated: the GPU was busy with something else")
-        return Calibrated(Calibration({"cold, rested": 0.002}, {}, REFERENCE_NS, 4.4e12, 4.2e12, 8e14))
+        short_ns = {"cold": 20.0, "rotating": 5.0, "warm": 5.0} if short else {}
+        return Calibrated(Calibration({"cold, rested": 0.002}, short_ns, REFERENCE_NS, 4.4e12, 4.2e12, 8e14))
 
     def measure(self, request: Measure) -> Measured:
         assert self.ready, "measured without a setup"

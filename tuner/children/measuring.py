@@ -147,6 +147,11 @@ class Race(Message, frozen=True):
 class Calibrate(Message, frozen=True):
     """Measure the GPU's ceilings and noise; the problem is released before."""
 
+    ceilings: bytes
+    """The cubin of the kernels that measure these."""
+    short: bool = True
+    """Whether also the noise of short kernels, and the launch of the least one."""
+
 
 class Release(Message, frozen=True):
     """Free the problem's memory, so that another process has room for the same problem."""

@@ -6,13 +6,33 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from tuner.children.compilation import SourceRequest
+from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Calibration
+from tuner.core.errors import DeviceError
 from tuner.core.files import make_private, refusal, whole_file
-from tuner.core.model import Gpu, digest
+from tuner.core.model import Gpu, Status, digest
 from tuner.kernel.render import render_ceilings, render_helpers
 
+SHORT_NS = 50_000.0
+"""A kernel that cannot be faster than this is not short: what the address of its code costs it, 22 to 41 ns, is less
+than half of the least noise floor."""
+CEILING = "copy_sweep"
+"""One of the kernels that measure ceilings."""
 VERSION = 3
 """Of how calibrations are taken."""
+
+
+def compiled_ceilings(pool: CompilePool, gpu: Gpu) -> bytes:
+    """Return the cubin of the kernels that measure what a GPU reaches.
+
+    Raises:
+        DeviceError: they do not compile.
+    """
+    compiled = pool.compile(SourceRequest(render_ceilings(gpu.cc), CEILING, gpu, ()))
+    if compiled.status is not Status.OK:
+        raise DeviceError(f"this GPU cannot be calibrated: {compiled.error}", "run: tune doctor")
+    return compiled.cubins[0]
 
 
 class CalibrationCache:

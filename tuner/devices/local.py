@@ -37,7 +37,7 @@ from tuner.devices.base import (
     say_nothing,
     trial_of,
 )
-from tuner.devices.calibrations import CalibrationCache
+from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceilings
 from tuner.devices.guard import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
@@ -128,13 +128,17 @@ class LocalDevice(Device):
         self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = Requests(kernel, self.gpu, self._pool)
         self._prefetches.clear()
-        if self.calibration is None:
-            self.calibration = self.known_calibration() or self._calibrated()
+        self.calibration = self.calibration or self.known_calibration()
+        short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
+        if self.calibration is None or (short and not self.calibration.short_noise_ns):
+            self.calibration = self._calibrated(short=short)
         with self.phases.phase("problem"):
             reference_ns = self._set_up()
         before = self.calibration
         if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
-            self.calibration = self._calibrated() or before  # clocks were locked or unlocked, perhaps
+            self.calibration = (
+                self._calibrated(short=short) or before
+            )  # clocks were locked or unlocked, perhaps
             self._set_up()
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
@@ -147,10 +151,10 @@ class LocalDevice(Device):
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0
 
-    def _calibrated(self) -> Calibration | None:
+    def _calibrated(self, *, short: bool) -> Calibration | None:
         """Calibrate; a GPU that cannot be is tuned all the same, with the usual noise floor."""
         try:
-            return self.calibrate()
+            return self.calibrate(short=short)
         except DeviceError as error:
             self.say(f"{error}; going on with a noise floor of {100 * DEFAULT_NOISE_FLOOR:g} %")
             return None
@@ -159,8 +163,11 @@ class LocalDevice(Device):
         """Return what was measured on this card with this driver, if it was."""
         return self._calibrations.read(self.gpu)
 
-    def calibrate(self) -> Calibration:
+    def calibrate(self, *, short: bool = True) -> Calibration:
         """Measure ceilings and noise anew, and keep them for this card and driver; takes some seconds.
+
+        Args:
+            short: measure also what only short kernels need.
 
         Raises:
             DeviceError: the GPU cannot be timed.
@@ -168,7 +175,7 @@ class LocalDevice(Device):
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         began = time.monotonic()
-        match self._guard.call(Calibrate()):
+        match self._guard.call(Calibrate(compiled_ceilings(self._pool, self.gpu), short)):
             case Calibrated(calibration=calibration):
                 self.calibration = calibration
                 self.phases.note("calibration", began)

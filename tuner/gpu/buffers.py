@@ -75,10 +75,11 @@ class Helpers:
             cubin = self._compiled(render_helpers(missing), f"fill_{missing[0]}")
             self._of_dtype |= dict.fromkeys(missing, check(cu.cuModuleLoadData(cubin)))
 
-    def again(self) -> Helpers:
-        """Load the same kernels a second time, to other addresses."""
+    def again(self, cubin: bytes | None = None) -> Helpers:
+        """Load the same kernels a second time, to other addresses, or others that are compiled already."""
         other = copy.copy(self)
-        other.module = check(cu.cuModuleLoadData(self.cubin))
+        other.cubin = cubin or self.cubin
+        other.module = check(cu.cuModuleLoadData(other.cubin))
         return other
 
     def close(self) -> None:

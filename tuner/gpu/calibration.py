@@ -10,20 +10,18 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import ReferenceData
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Fixed, Timed
-from tuner.gpu.driver import Context, Graph
+from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.kernel.batching import Batch, Limits
-from tuner.kernel.render import render_ceilings
 from tuner.runtime.launches import Buffer
 
 MEMORY_FLOATS = 1 << 27
@@ -38,7 +36,7 @@ LEAST_NS = 2e3
 """What it takes, roughly: so many calls share a pair of events that these cost it a few hundredths of a microsecond."""
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
-PAIRS, FEWEST_PAIRS = 12, 6
+PAIRS, FEWEST_PAIRS = 12, 4
 """Comparisons of a kernel with itself, of each kind; so few where all say that the noise is below the least."""
 ROUNDS, SAMPLES = 24, 4
 """Of a comparison; fewer than the end of a race has, so that the floor errs to the careful side."""
@@ -54,29 +52,26 @@ class Calibrator:
     """Takes the measurements; about five seconds on an H200.
 
     Args:
-        context: of the GPU.
         gpu: its limits.
         helpers: the tuner's own kernels.
         timer: of the measuring process.
         set_deadline: tells the guard how long the next step may take.
-        cache: of cubins.
+        ceilings: cubin of the kernels that measure these.
     """
 
     def __init__(
         self,
-        context: Context,
         gpu: Gpu,
         helpers: Helpers,
         timer: Timer,
         set_deadline: Callable[[float], None],
-        cache: CubinCache | None,
+        ceilings: bytes,
     ) -> None:
         self._gpu, self._helpers, self._timer, self._set_deadline = gpu, helpers, timer, set_deadline
-        source = render_ceilings(gpu.cc)
-        self._ceilings = Helpers(context, gpu.arch, cache, source, "copy_sweep")
+        self._ceilings = helpers.again(ceilings)
 
-    def measure(self) -> Calibration:
-        """Measure everything."""
+    def measure(self, *, short: bool = True) -> Calibration:
+        """Measure everything; what only short kernels need, too, or not."""
         with ExitStack() as stack:
             stack.callback(self._ceilings.close)
             floats = min(MEMORY_FLOATS, self._gpu.memory_bytes // 64)  # a small slice of a card has less room
@@ -95,15 +90,16 @@ class Calibrator:
             noise = self._noise(large, self._copy, heavy=False, least=LEAST_NOISE)
             noise += self._noise(large, self._matrix, heavy=True, least=LEAST_NOISE)
             short_noise_ns, launch_ns = {}, {}
-            for mode in Mode:
-                with closing(self._session(SHORT_FLOATS, mode)) as short:
-                    launch_ns[str(mode)] = self._time(short, self._least(short), LEAST_NS)
+            for mode in Mode if short else ():
+                with closing(self._session(SHORT_FLOATS, mode)) as session:
+                    launch_ns[str(mode)] = self._time(session, self._least(session), LEAST_NS)
                     if mode is Mode.WARM:
                         continue
-                    short_ns = self._time(short, self._copy(short, self._ceilings))
-                    alone = self._noise(short, self._copy, heavy=False)
+                    short_ns = self._time(session, self._copy(session, self._ceilings))
+                    alone = self._noise(session, self._copy, heavy=False)
                 short_noise_ns[str(mode)] = short_ns * float(np.quantile(alone, NOISE_QUANTILE))
-            short_noise_ns[str(Mode.WARM)] = short_noise_ns[str(Mode.ROTATING)]
+            if short:
+                short_noise_ns[str(Mode.WARM)] = short_noise_ns[str(Mode.ROTATING)]
             reference_ns = ReferenceKernel(large, self._helpers, self._gpu).time_ns()
         share = _noise_floor(noise)
         return Calibration(
@@ -216,7 +212,7 @@ class Calibrator:
     ) -> list[float]:
         """Compare a kernel with itself, loaded twice, again and again: how far from 1 each ratio is.
 
-        Half as often where all are within half of ``least``: were one in twenty beyond ``least``, twelve comparisons
+        Less often where all are within half of ``least``: were one in twenty beyond 1.5 times that, eight comparisons
         in a row would be so with less than 1 %.
         """
         session = _as_heavy(session) if heavy else session

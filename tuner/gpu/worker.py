@@ -106,7 +106,7 @@ class Worker:
     ) -> None:
         self._pipe, self._requests = pipe, requests
         self.gpu = hello.gpu
-        self._cache, self._answers = cache, answers
+        self._answers = answers
         self._turns = Turns(self.gpu.uuid)
         with self._turn():  # a new context disturbs what others time
             self._context = Context(index)
@@ -129,7 +129,7 @@ class Worker:
                 case Race():
                     return self._race(request)
                 case Calibrate():
-                    return self._calibrate()
+                    return self._calibrate(request)
                 case Release():
                     self._release()
                     return Released()
@@ -176,18 +176,16 @@ class Worker:
             self._session.close()
         self._session = self._measurement = self._drift = None
 
-    def _calibrate(self) -> Calibrated | Failed:
+    def _calibrate(self, request: Calibrate) -> Calibrated | Failed:
         self._release()
         self._set_deadline(CALIBRATION_S)
 
         def set_deadline(seconds: float) -> None:
             self._set_deadline(max(seconds, CALIBRATION_S))
 
-        calibrator = Calibrator(
-            self._context, self.gpu, self._helpers, self._timer, set_deadline, self._cache
-        )
+        calibrator = Calibrator(self.gpu, self._helpers, self._timer, set_deadline, request.ceilings)
         try:
-            return Calibrated(calibrator.measure())
+            return Calibrated(calibrator.measure(short=request.short))
         except (DriverFailure, ClockMismatchError, TunerError) as error:
             dying = isinstance(error, DriverFailure) and error.sticky
             return Failed(f"this GPU cannot be calibrated: {error}", dying)
