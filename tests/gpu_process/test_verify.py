@@ -56,6 +56,10 @@ class Data:
         self.outputs = [tensor for tensor in tensors if tensor.role != "input"]
         self.helpers = SimpleNamespace(context=None, run=compare)
         self.downloads: list[str] = []
+        self.restored = 0
+
+    def add_restore(self, graph: object) -> None:
+        self.restored += 1
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[np.float64]:
         self.downloads.append(name or tensor.name)
@@ -197,6 +201,7 @@ def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.M
     for tensor in (Y, Z):
         assert np.isnan(data.expected(tensor)).all() and np.isnan(data.expected(tensor, "magnitude")).all()
     (module, entry, _, addresses), unloaded = launched
+    assert data.restored == 1, "a reference may destroy an input, too"
     assert (module, entry, unloaded) == ("module", "entry", "module")
     expected = {name: data.memory.addresses[f"{name} expected"] for name in "yz"}
     assert {name: addresses[name] for name in "yz"} == expected
