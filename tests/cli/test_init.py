@@ -657,3 +657,39 @@ __global__ void row_sums(const float* x, float* sums, int rows, int columns) {
     )
     assert launch(data)["entry"] == "row_sums<{{ TILE }}>"
     assert data["variants"]["main"]["parameters"]["TILE"]["values"] == [1, 2, 4, 8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "View view = {640, 480, 0.25f, {3, 4}};",
+        "const View view{640, 480, 0.25f};",
+        "View view = {.rows = 480, .columns = 640, .scale = 0.25f};",
+        "View view; view.columns = 640; view.rows = 480; view.scale = 0.25f;",
+    ],
+)
+def test_a_struct_by_value_is_its_members(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes among them are such ones, and the others have the values that the source passes."""
+    more = ["corner_0", "corner_1"] if "3, 4" in written else []
+    data, _ = init(
+        capsys,
+        f"""\
+struct View {{ int columns, rows; float scale; {"int corner[2];" if more else ""} }};
+__global__ void scaled(const float* x, float* y, View view, float2 shift) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y;
+    if (i < view.columns && j < view.rows)
+        y[j * view.columns + i] = view.scale * x[j * view.columns + i] + shift.x;
+}}
+void run(const float* x, float* y) {{
+    {written}
+    scaled<<<dim3((view.columns + 127) / 128, view.rows), 128>>>(x, y, view, make_float2(1.5f, -2));
+}}
+""",
+    )
+    assert data["problem"]["sizes"] == {"view_columns": 640, "view_rows": 480}
+    values = {name: one["value"] for name, one in data["scalars"].items()}
+    assert values["view_scale"] == 0.25 and (values["shift_x"], values["shift_y"]) == (1.5, -2)
+    members = ["view_columns", "view_rows", "view_scale", *(f"view_{one}" for one in more)]
+    assert launch(data)["arguments"][2:] == [{"fields": members}, {"fields": ["shift_x", "shift_y"]}]
+    assert [int(values[f"view_{one}"]) for one in more] == ([3, 4] if more else [])
+    assert launch(data)["grid"][1] == "view_rows"

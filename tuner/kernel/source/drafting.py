@@ -46,11 +46,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     """
     names = SourceNames(source, kernel, file, undefined_names(source.text, kernel.name, tuple(headers)))
     use = CodeUse(source, kernel, names.of_problem)
-    for one in kernel.parameters:
-        is_step = names.is_looped(one.name) and not use.is_extent(one.name)
-        if names.named(one.name) in names.sizes and (
-            is_step or not (is_size(one.name) or use.depends_on(one.name))
-        ):
+    for one in names.numbers:
+        is_step = one.name in names.looped and not use.is_extent(one.name)
+        says_size = is_size(names.short.get(one.name, one.name))
+        if names.named(one.name) in names.sizes and (is_step or not (says_size or use.depends_on(one.name))):
             names.make_scalar(names.named(one.name))
             use.sizes -= {one.name}
     for name in list(names.options):

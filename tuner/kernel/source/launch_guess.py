@@ -61,7 +61,7 @@ class LaunchGuess:
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
         if name in self._names.members:
-            return {"fields": self._names.members[name]}
+            return {"fields": [self._argument(member) for member in self._names.members[name]]}
         if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):
             return {"value": name, "dtype": one.type.dtype}
         return name
@@ -152,10 +152,14 @@ class LaunchGuess:
     def _from_call(self, node: Node) -> str | None:
         """Return an expression of the calling function with the names of the kernel; None if it has others."""
         assert self._called is not None
-        passed = {
-            text_of(argument): self._names.named(one.name)
-            for argument, one in zip(self._called.arguments, self._kernel.parameters, strict=False)
-        } | self._in_call
+        passed = {}
+        for argument, one in zip(self._called.arguments, self._kernel.parameters, strict=False):
+            passed[text_of(argument)] = name = self._names.named(one.name)
+            for member in self._names.members.get(name, ()):
+                passed[f"{text_of(argument)}_{self._names.short[member.name]}"] = self._names.named(
+                    member.name
+                )
+        passed |= self._in_call
         called = {name: python_of(value) for name, value in self._called.variables.items()}
         tree = _replaced(python_of(node), passed, numbers_of(self._names.source, self._names.found) | called)
         return self._known(expression_text(tree))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.declarations import KernelSignature, Source
-from tuner.kernel.source.expressions import python_of
+from tuner.kernel.source.expressions import DEPTH, python_of
+from tuner.kernel.source.launches import parts_of
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter
 from tuner.kernel.source.use import number_of, numbers_of
@@ -66,14 +69,23 @@ class SourceNames:
         self.options: dict[str, Any] = {}
         self.dtypes: dict[str, Any] = {}
         self.scalars: dict[str, Any] = {}
-        self.members: dict[str, list[str]] = {}
-        """The scalars that are the members of a struct by value, in order."""
+        self.numbers: list[Parameter] = []
+        """What is passed by value, members of structs one by one."""
+        self.members: dict[str, list[Parameter]] = {}
+        """The members of each struct by value, in order."""
+        self.short: dict[str, str] = {}
+        """What a struct calls its members."""
+        self.in_call: dict[str, Node] = {}
+        """What a launch of the source passes, by parameter or member."""
+        self.looped: set[str] = set()
+        """Those of them that a loop around the launch changes."""
         self.found: dict[str, int | None] = {}
         """Parameters with their defaults in the source."""
         self.doubtful: set[str] = set()
         """Those that may be none."""
         self._take_template()
         self._take_macros(undefined)
+        self._take_call()
         self._take_numbers()
         self._refuse()
 
@@ -107,7 +119,7 @@ class SourceNames:
 
     def in_order(self, names: Iterable[str]) -> list[str]:
         """Return names in the order of the kernel's parameters, others first."""
-        order = [one.name for one in self.kernel.parameters]
+        order = [one.name for one in self.numbers]
         return sorted(names, key=lambda name: (order.index(name) if name in order else -1, name))
 
     # -- what the code is compiled with
@@ -178,61 +190,85 @@ class SourceNames:
 
     # -- what a launch passes
 
+    def _take_call(self) -> None:
+        """Keep the numbers that are passed by value, members of structs one by one, and what a launch passes."""
+        passed = dict(
+            enumerate(zip(self.called.arguments, self.called.looped, strict=True) if self.called else ())
+        )
+        for place, one in enumerate(self.kernel.parameters):
+            members = [] if one.type.pointers or one.type.dtype else self._members_of(one)
+            if members:
+                self.members[self.named(one.name)] = members
+            self.numbers += members or ([one] if one.type.dtype and not one.type.pointers else [])
+            if self.called is None or place not in passed:
+                continue
+            node, looped = passed[place]
+            parts = parts_of(node, self.called.variables, [self.short[member.name] for member in members])
+            for member, part in zip(members, parts, strict=True) if members else [(one, node)]:
+                if part is not None:
+                    self.in_call[member.name] = part
+                self.looped |= {member.name} if looped else set()
+
+    def _members_of(self, one: Parameter) -> list[Parameter]:
+        """Return the numbers of a struct or a vector by value, as the code calls them with ``_`` for the point."""
+        declared = self.source.structs.get(one.type.text, ())
+        if not declared and one.type.lanes > 1 and one.type.base in DTYPE_OF:
+            part = replace(one.type, lanes=1)
+            declared = tuple(Parameter("xyzw"[i : i + 1] or str(i), part) for i in range(one.type.lanes))
+        members = [replace(member, name=f"{one.name}_{member.name}") for member in declared]
+        self.short |= {member.name: of.name for member, of in zip(members, declared, strict=True)}
+        return members
+
     def _take_numbers(self) -> None:
-        """Tell sizes from other numbers among the parameters that are passed by value."""
-        numbers = [one for one in self.kernel.parameters if not one.type.pointers and one.type.dtype]
-        whole = [one for one in numbers if DTYPES[str(one.type.dtype)].whole]
+        """Tell sizes from other numbers among those that are passed by value."""
+        whole = [one for one in self.numbers if DTYPES[str(one.type.dtype)].whole]
         wide = (one for one in whole if ITEMSIZE[str(one.type.dtype)] > 1)
-        sizes = [one for one in wide if not _NO_SIZE.fullmatch(one.name)]
+        sizes = [one for one in wide if not _NO_SIZE.fullmatch(self.short.get(one.name, one.name))]
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
-        for one in numbers:
+        for one in self.numbers:
+            name, value = self.named(one.name), self._value(one.name)
             if one in sizes:
                 continue
-            if one in whole:
+            if value is not None and one.name not in self.looped:
+                self.scalars[name] = (one.type.dtype, value)
+            elif one in whole:
                 guess = next((self.named(size.name) for size in reversed(large)), "1")
                 guess = guess if re.match(r"(?i)ld|\w*stride|\w*pitch", one.name) else "1"
-                self.scalars[self.named(one.name)] = Given(
-                    (one.type.dtype, guess), "the value that you use", gap=True
-                )
+                self.scalars[name] = Given((one.type.dtype, guess), self._unknown(one.name), gap=True)
             else:
-                self.scalars[self.named(one.name)] = (one.type.dtype, 0.5)
+                self.scalars[name] = (one.type.dtype, 0.5)
         for one in self.kernel.parameters:
             role = self.renamed.get(one.type.base, one.type.role)
             if not one.type.pointers and role in self.dtypes:
                 self.scalars[self.named(one.name)] = (role, 0.5)
-            dtype = DTYPE_OF.get(one.type.base)
-            if not one.type.pointers and one.type.lanes > 1 and dtype is not None:
-                name = self.named(one.name)
-                self.members[name] = [f"{name}_{'xyzw'[i : i + 1] or i}" for i in range(one.type.lanes)]
-                given = Given((dtype, "1"), "the value that you use", gap=True)
-                self.scalars |= dict.fromkeys(
-                    self.members[name], given if DTYPES[dtype].whole else (dtype, 0.5)
-                )
+
+    def _unknown(self, name: str) -> str:
+        looped = "a loop around the launch changes it: describe the loop by repeat"
+        return looped if name in self.looped else "the value that you use"
+
+    def _value(self, name: str) -> int | float | None:
+        """Return the number that the source passes for a parameter or a member, if it says one."""
+        if self.called is None or name not in self.in_call:
+            return None
+        whole = self.number(self.in_call[name], self.called.variables)
+        tree, known = python_of(self.in_call[name]), self._known(self.called.variables)
+        for _ in range(DEPTH):
+            tree = known.get(tree.id) if isinstance(tree, ast.Name) else tree
+        with contextlib.suppress(ValueError):
+            return whole if whole is not None else ast.literal_eval(tree or ast.Name("unknown"))
+        return None
 
     def _called_with(self, parameter: Parameter) -> int | None:
-        """Return the number with which the source calls the kernel, if it says one."""
-        place = self.kernel.parameters.index(parameter)
-        if self.called is None or place >= len(self.called.arguments):
-            return None
-        value = self.number(self.called.arguments[place], self.called.variables)
-        return value if value is None or 1 <= value < 2**40 else None
-
-    def is_looped(self, name: str) -> bool:
-        """Return whether the source launches the kernel in a loop that changes what a parameter gets."""
-        names = [one.name for one in self.kernel.parameters]
-        return self.called is not None and (name, True) in zip(names, self.called.looped, strict=False)
+        """Return the size with which the source calls the kernel, if it says one."""
+        value = self._value(parameter.name)
+        return value if isinstance(value, int) and 1 <= value < 2**40 else None
 
     def make_scalar(self, name: str) -> None:
         """Take an integer that is no size for another number."""
-        one = next(one for one in self.kernel.parameters if self.named(one.name) == name)
-        value = self.sizes.pop(name)
-        looped = self.is_looped(one.name)
-        note = (
-            "a loop around the launch changes it: describe the loop by repeat"
-            if looped
-            else "the value that you use"
-        )
+        one = next(one for one in self.numbers if self.named(one.name) == name)
+        value, looped = self.sizes.pop(name), one.name in self.looped
+        note = self._unknown(one.name)
         self.scalars[name] = Given((one.type.dtype, str(value or 1)), note, looped or value is None)
         for other, given in self.scalars.items():
             if isinstance(given, Given) and given.value[1] == name:
@@ -241,10 +277,11 @@ class SourceNames:
 
     def number(self, written: Node | str, variables: Mapping[str, Node] = MappingProxyType({})) -> int | None:
         """Return the number that a C expression is by the file's constants and by variables; None if it is none."""
-        known = numbers_of(self.source, self.found) | {
-            name: python_of(one) for name, one in variables.items()
-        }
-        return number_of(written, known)
+        return number_of(written, self._known(variables))
+
+    def _known(self, variables: Mapping[str, Node]) -> dict[str, ast.expr | None]:
+        called = {name: python_of(one) for name, one in variables.items()}
+        return numbers_of(self.source, self.found) | called
 
     def dtype(self, kind: CType) -> str | None:
         """Return the dtype or role of an array's elements or of a number; None for what cannot be passed."""
