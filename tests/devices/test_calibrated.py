@@ -78,7 +78,8 @@ def test_noise_of_short_kernels_is_measured_for_a_short_problem(
     assert device.calibration.short_noise_ns
     device.prepare(kernel, kernel.problem({"n": 2**28}), 1)
     assert log().count("calibrate") == 2
-    assert opened().known_calibration() == device.calibration
+    kept_one = opened().known_calibration()
+    assert kept_one is not None and kept_one.short_noise_ns == device.calibration.short_noise_ns
 
 
 def test_noise_floor_is_that_of_the_conditions(opened: Open, tmp_path: Path) -> None:
