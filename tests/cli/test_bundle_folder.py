@@ -19,7 +19,7 @@ from tuner.core.files import whole_folder
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.manifest import read_manifest
-from tuner.winners.records import baked_sizes
+from tuner.winners.records import baked_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -196,13 +196,17 @@ def run(*command: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def test_a_size_in_a_template_is_a_requirement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_in_a_template_and_a_limit_in_an_option_are_requirements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for file in (ROOT / "docs" / "examples" / "smooth").iterdir():
         (tmp_path / file.name).write_text(file.read_text())
     template = tmp_path / "smooth.cu.j2"
     template.write_text(template.read_text() + "// made for {{ problem.width }} columns\n")
-    kernel = load_kernel(str(tmp_path / "smooth.toml"))
-    assert baked_sizes(kernel, kernel.variants["columns"].launches) == ["width"]
+    file = tmp_path / "smooth.toml"
+    file.write_text(f'{file.read_text()}\n[compile]\noptions = ["-DSMS={{{{ sm_count }}}}"]\n')
+    kernel = load_kernel(str(file))
+    assert baked_names(kernel, kernel.variants["columns"].launches) == ["width"]
     problem = kernel.problem({"width": 300})
     default = SearchSpace.from_kernel(kernel, problem, H200).default
     store_winners(tmp_path / "w.db", kernel, [(problem, default)])
@@ -210,4 +214,5 @@ def test_a_size_in_a_template_is_a_requirement(tmp_path: Path, capsys: pytest.Ca
     assert said_by(capsys, "bundle", *arguments).code == 0
     manifest = read_manifest((tmp_path / "out" / "manifest.json").read_bytes())
     winner = manifest.configurations[manifest.winners[0].configuration]
-    assert ("==", "width", 300) in [holds.tree for _, holds in winner.requires]
+    required = [holds.tree for _, holds in winner.requires]
+    assert ("==", "width", 300) in required and ("==", "sm_count", H200.sm_count) in required

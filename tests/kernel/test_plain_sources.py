@@ -15,7 +15,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
-from tuner.winners.records import baked_sizes
+from tuner.winners.records import baked_names
 
 FILE = """\
 reference = { numpy = "2 * x" }
@@ -85,12 +85,12 @@ def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     file = FILE.replace('["x", "y", "count"]', '["x", "y"]')
     kernel = kernel_of(tmp_path, source, ENTRY, file)
     assert compiled(kernel)
-    assert baked_sizes(kernel, kernel.variants["main"].launches) == ["count"]
+    assert baked_names(kernel, kernel.variants["main"].launches) == ["count"]
     (tmp_path / "sizes.cuh").write_text("constexpr int count = 1000;\n")
     kernel = kernel_of(tmp_path, f'#include "sizes.cuh"\n{source}', ENTRY, file)
-    assert compiled(kernel) and not baked_sizes(kernel, kernel.variants["main"].launches)
+    assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
     kernel = kernel_of(tmp_path, TEMPLATE.replace("int n", "int count").replace("< n", "< count"), ENTRY)
-    assert compiled(kernel) and not baked_sizes(kernel, kernel.variants["main"].launches)
+    assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
 
 
 @pytest.mark.parametrize("place", ["source", "guarded", "header"])
@@ -103,7 +103,7 @@ def test_a_size_takes_the_place_of_the_sources_own_number(place: str, tmp_path: 
     kernel = kernel_of(tmp_path, source, ENTRY, FILE.replace('["x", "y", "count"]', '["x", "y"]'))
     ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
     assert text.count("#define count 77\n") == 1 and (place == "guarded" or "1 << 20" not in text)
-    assert compiled(kernel) and baked_sizes(kernel, kernel.variants["main"].launches) == ["count"]
+    assert compiled(kernel) and baked_names(kernel, kernel.variants["main"].launches) == ["count"]
 
 
 def test_a_number_of_the_sources_that_no_kernel_uses_stays(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_number_of_the_sources_that_no_kernel_uses_stays(tmp_path: Path) -> No
     kernel = kernel_of(tmp_path, source, ENTRY)
     ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
     assert "#define count 77" not in text and compiled(kernel)
-    assert not baked_sizes(kernel, kernel.variants["main"].launches)
+    assert not baked_names(kernel, kernel.variants["main"].launches)
 
 
 def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:

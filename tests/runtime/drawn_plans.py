@@ -22,7 +22,7 @@ from tuner.winners.manifest import json_of
 from tuner.winners.records import (
     BundledConfiguration,
     CompiledLaunch,
-    baked_sizes,
+    baked_names,
     computation_of,
     configuration_of,
 )
@@ -60,7 +60,7 @@ def draw(name: str) -> list[DrawnConfiguration]:
             written, configurations = draw_configurations(kernel, gpu, variant, rng)
             for configuration in configurations:
                 bundled = BundledConfiguration(kernel, written, gpu, configuration)
-                baked = baked_sizes(kernel, bundled.launches.values())
+                baked = baked_names(kernel, bundled.launches.values())
                 fixed = {size: written.sizes[size] for size in baked}
                 others = [replace(written, sizes=draw_sizes(kernel, rng) | fixed) for _ in range(SIZES)]
                 problems = [(problem, other_gpu(gpu, rng)) for problem in (written, *others)]

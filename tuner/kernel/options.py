@@ -12,7 +12,6 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.render import context, render_text
 from tuner.kernel.templates import undeclared_names
 from tuner.kernel.toml.table import Names, Table
-from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 if TYPE_CHECKING:
     from tuner.kernel.spec import KernelSpec
@@ -48,7 +47,7 @@ def check_template(table: Table, where: str, text: str, example: str, folder: Pa
     """Refuse a text that is no template of Jinja, or uses a name that a kernel's template has not."""
     if "{" not in text:
         return
-    usable = (names.usable - set(DEVICE_LIMITS) - set(names.sizes)) | {"cc", "problem"}
+    usable = (names.usable - set(names.sizes)) | {"problem"}
     try:
         unknown = undeclared_names(text, folder)
     except KernelError as error:
@@ -71,7 +70,7 @@ def options_of(
     Args:
         kernel: with the options.
         problem: its dtypes and options have values there.
-        gpu: so has its compute capability.
+        gpu: so have its limits.
         configuration: None for the reference, which has those alone that name no parameter.
 
     Raises:

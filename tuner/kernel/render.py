@@ -1,7 +1,7 @@
 """Render the sources of a configuration: Jinja templates, and plain ``.cu`` files with ``#define`` lines before them.
 
-A template sees its parameters, the dtype roles, the options, ``cc`` and ``problem`` (the sizes); its filters and limits
-are in :mod:`tuner.kernel.templates`.
+A template sees its parameters, the dtype roles, the options, the device's limits and ``problem`` (the sizes); its
+filters and limits are in :mod:`tuner.kernel.templates`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tuner.kernel.templates import (
     text_of,
 )
 from tuner.runtime.dtypes import DTYPES
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 if TYPE_CHECKING:  # the measuring process renders the tuner's own kernels alone
     from tuner.kernel.spec import KernelSpec
@@ -51,7 +52,8 @@ MAX_ENTRY_BYTES = 4 << 10
 
 def context(problem: Problem, gpu: Gpu, parameters: Mapping[str, Value]) -> dict[str, Any]:
     """Return the names that a template sees."""
-    return {**problem.dtypes, **problem.options, **parameters, "problem": dict(problem.sizes), "cc": gpu.cc}
+    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+    return {**problem.dtypes, **problem.options, **parameters, "problem": dict(problem.sizes), **limits}
 
 
 def render_launch(

@@ -10,7 +10,7 @@ from tuner.kernel.default import default_configurations, default_order
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.current import Kernels
 from tuner.winners.portfolios import Portfolio, kind_of
-from tuner.winners.records import BundledConfiguration, baked_sizes
+from tuner.winners.records import BundledConfiguration
 
 
 class Contents:
@@ -63,8 +63,7 @@ class Contents:
         bundled = BundledConfiguration(kernel, problem, gpu, configuration)
         kind = kind_of(problem)
         self._computations.setdefault(kind, problem)
-        baked = {name: problem.sizes[name] for name in baked_sizes(kernel, bundled.launches.values())}
-        key = canonical_json([kind, gpu.cc, configuration.key, baked, str(kernel.file)])
+        key = canonical_json([kind, gpu.cc, configuration.key, bundled.baked, str(kernel.file)])
         self._configurations.setdefault(key, bundled)
         return list(self._configurations).index(key)
 

@@ -14,9 +14,10 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
 from tuner.expressions.folding import fold
 from tuner.kernel.identity import template_texts
+from tuner.kernel.options import written_options
 from tuner.kernel.render import size_macros
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.templates import problem_names
+from tuner.kernel.templates import problem_names, undeclared_names
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.entries import (
     ArgumentEntry,
@@ -30,35 +31,48 @@ from tuner.runtime.entries import (
     TensorEntry,
 )
 from tuner.runtime.expressions import Expression
+from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import RESTORED
 
 
-def baked_sizes(kernel: KernelSpec, launches: Iterable[LaunchSpec]) -> list[str]:
-    """Return the sizes that the sources or the entries of launches may hold, in the kernel's order.
+def baked_names(kernel: KernelSpec, launches: Iterable[LaunchSpec], options: Iterable[str] = ()) -> list[str]:
+    """Return the sizes, and the device's limits but ``cc``, that the code of launches may hold.
 
     Sizes reach a template by the name ``problem`` alone, and a plain ``.cu`` as macros.
+
+    Args:
+        kernel: whose they are.
+        launches: with sources and entries.
+        options: of the compiler, as the file has them.
     """
-    sizes: set[str] = set()
+    found = set[str]().union(*(_names_in(option, kernel) for option in options if "{" in option))
     for launch in launches:
         texts = [launch.entry]
         if launch.template.suffix == ".j2":
             texts += template_texts(kernel.folder, launch.template)
         else:
-            sizes |= set(size_macros(kernel, launch.template))
-        for text in texts:
-            used = _problem_names(text, kernel.folder)
-            sizes |= kernel.sizes.keys() if used is None else used
-    return [name for name in kernel.sizes if name in sizes]
+            found |= set(size_macros(kernel, launch.template))
+        found = found.union(*(_names_in(text, kernel) for text in texts))
+    return [name for name in (*kernel.sizes, *DEVICE_LIMITS) if name in found and name != "cc"]
+
+
+def _names_in(text: str, kernel: KernelSpec) -> frozenset[str]:
+    """Return the sizes and the device's limits that a template may take."""
+    names, limits = _problem_names(text, kernel.folder)
+    return limits.union(kernel.sizes if names is None else names)
 
 
 @functools.lru_cache(maxsize=256)
-def _problem_names(text: str, folder: Path) -> frozenset[str] | None:
-    """Return the sizes that a template takes from ``problem``; None where they are not known. Parsing takes 3 ms."""
+def _problem_names(text: str, folder: Path) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Return the sizes that a template takes from ``problem``, None where they are not known; and the device's limits.
+
+    Parsing takes 3 ms.
+    """
     try:
-        names = problem_names(text, folder)
+        names, limits = problem_names(text, folder), undeclared_names(text, folder) & set(DEVICE_LIMITS)
     except KernelError:  # of a file beside the template, which may be included
-        return None
-    return None if names is None else frozenset(names)
+        return None, frozenset()
+    return None if names is None else frozenset(names), frozenset(limits)
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,13 @@ class BundledConfiguration:
             for number, launch in enumerate(every)
             if launch.when is None or self.fold(launch.when).tree is not False
         }
+
+    @property
+    def baked(self) -> dict[str, int]:
+        """The sizes and the device's limits for which its code is made, and no others."""
+        values = self.kernel.environment(self.problem, self.gpu)
+        options = written_options(self.kernel, self.configuration.variant)
+        return {name: values[name] for name in baked_names(self.kernel, self.launches.values(), options)}
 
     @property
     def takes_cluster_order(self) -> bool:
@@ -194,8 +215,7 @@ def _requirements(bundled: BundledConfiguration, resources: Resources | None) ->
     if resources is not None:
         constants = {**bundled.constants, **asdict(resources)}
         conditions += [(reason, fold(item, constants)) for reason, item in variant.constraints_after]
-    for name in baked_sizes(bundled.kernel, bundled.launches.values()):
-        value = bundled.problem.sizes[name]
+    for name, value in bundled.baked.items():
         conditions.append((f"its source was made for {name} = {value}", Expression(("==", name, value))))
     return tuple((reason, holds) for reason, holds in conditions if holds.tree is not True)
 

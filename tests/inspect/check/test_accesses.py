@@ -103,6 +103,20 @@ def test_a_macro_of_an_option_may_have_a_name_of_the_machine(
     assert said(child, tmp_path, CODE.replace("OFFSET", "N"), text) == "; "
 
 
+def test_options_have_the_values_of_parameters_and_of_the_gpu(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    options = '["-DTURN={{ block_size - 1 }}", "-DOFFSET={{ sm_count - SMS }}"]'.replace(
+        "SMS", str(GPU.sm_count)
+    )
+    head, tail = KERNEL.split('compile = { options = ["-DOFFSET=0", "--define-macro=TURN=63"] }\n')
+    text = (head + tail).replace(
+        "variants.v.parameters", f"variants.v.compile.options = {options}\nvariants.v.parameters"
+    )
+    assert said(child, tmp_path, CODE, text) == "; "
+    assert "x[40] of 40" in said(child, tmp_path, CODE, text.replace("{{ sm_count -", "{{ 1 + sm_count -"))
+
+
 @pytest.mark.parametrize(
     "declared",
     [

@@ -33,6 +33,7 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.load import read_kernel
+from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan, reference_configuration, reference_launch, tensors_of
 from tuner.kernel.reference import Expected, disagreement, in_full
 from tuner.kernel.render import line_map, render_launch
@@ -101,7 +102,7 @@ class _Runner:
         self._patterns: dict[int, tuple[Pattern, ...]] = {}
         self._unset: Told | None = None
         """Of a configuration's launches, the first that reads what nothing has written."""
-        self._compiled: dict[tuple[str, str, tuple[tuple[str, str], ...]], HostKernel] = {}
+        self._compiled: dict[tuple[object, ...], HostKernel] = {}
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
 
@@ -329,7 +330,10 @@ class _Runner:
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
-        if (source, entry, spec.constants) not in self._compiled:
+        of = configuration if configuration.variant else None
+        options = options_of(self._kernel, problem, self._request.gpu, of)
+        key = (source, entry, spec.constants, options)
+        if key not in self._compiled:
             folder = self._request.folder / str(len(self._compiled))
             include = (spec.template.parent, *self._kernel.include)
             filled = [variable for variable, _ in spec.constants]
@@ -339,7 +343,7 @@ class _Runner:
                 folder=folder,
                 include=include,
                 variables=filled,
-                options=self._kernel.compile_options,
+                options=options,
                 place=partial(self._place, spec, problem, configuration),
             )
             try:
@@ -349,8 +353,8 @@ class _Runner:
                 if (needed := needed_part(whole, entry)) == whole:
                     raise
                 kernel = compiled(needed)
-            self._compiled[source, entry, spec.constants] = kernel
-        return self._compiled[source, entry, spec.constants]
+            self._compiled[key] = kernel
+        return self._compiled[key]
 
     def _place(self, spec: LaunchSpec, problem: Problem, configuration: Configuration, line: int) -> str:
         """Return where a line of a rendered template comes from."""
