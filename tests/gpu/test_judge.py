@@ -144,3 +144,53 @@ def test_rounds(tmp_path: Path) -> None:
         "right.cu": "", "hang.cu": "hang", "fault.cu": "memory_fault", "wrong.cu": "wrong_result",
     }  # fmt: skip
     assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "right.cu"
+
+
+MODEL = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.linear = torch.nn.Linear(inner, outer)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.linear(x)) * 2.0
+
+
+def get_inputs():
+    return [torch.rand(1024, 2048)]
+
+
+def get_init_inputs():
+    return [2048, 1024]
+"""
+NEW = """\
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.linear = torch.nn.Linear(inner, outer)
+
+    def forward(self, x):
+        {work}
+"""
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("work", "judged_as"),
+    [
+        ("return torch.nn.functional.gelu(self.linear(x)).mul_(2.0)", "right"),
+        ("return sum(torch.nn.functional.gelu(self.linear(x)) for _ in range(4)) / 2.0", "slower"),
+        ("return torch.nn.functional.gelu(self.linear(x), approximate='tanh') * 2.0", "wrong"),
+        ("return torch.nn.functional.gelu(self.linear(x.half().float())) * 2.0", "wrong"),
+    ],
+)
+def test_modules(tmp_path: Path, work: str, judged_as: str) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    found = judged(tmp_path, "new.py", NEW.format(work=work), task="model.py")
+    assert judged_as in (found["judged"], found["speed"]), found

@@ -41,12 +41,13 @@ from tuner.core.errors import CompileError, KernelError, TunerError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, digest
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.core.reading import read_at_most
-from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.candidates import CANDIDATE, candidate_kernel
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.headers import headers_digest, read_source, with_own_headers
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
+from tuner.kernel.modules import FILE, MODEL, MODEL_NEW
 from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.render import line_map, render_launch
@@ -264,9 +265,15 @@ def _called(call: PythonFunction, plan: Plan, kernel: KernelSpec, request: Rende
     problem = request.problem
     scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, request.gpu).items()}
     numbers = {**problem.sizes, **scalars, **request.configuration.values}
-    source = read_source(call.file)
+    source, model = read_source(call.file), None
+    if call.name in (MODEL, MODEL_NEW):
+        python = (kernel.task or kernel).reference.python
+        model = python.file.with_name(FILE) if python is not None else None
+        if model is None or not model.is_file():
+            what = f"{call.name} is a torch module, and the task is none"
+            return Compilation(Status.INVALID_CONFIG, f"{what}; write a function {CANDIDATE}")
     return Compilation(
-        Status.OK, plan=plan, sources=(source,), entries=(call.name,), call=PythonCall(call, numbers)
+        Status.OK, plan=plan, sources=(source,), entries=(call.name,), call=PythonCall(call, numbers, model)
     )
 
 

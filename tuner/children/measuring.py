@@ -29,6 +29,8 @@ class PythonCall(Record, frozen=True):
 
     function: PythonFunction
     numbers: Mapping[str, Value]
+    model: Path | None = None
+    """Of a torch module: the file with ``Model``, whose weights it has (:mod:`tuner.kernel.modules`)."""
 
 
 class Candidate(Record, frozen=True):

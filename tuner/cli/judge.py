@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import click
 
@@ -18,10 +19,12 @@ from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.errors import KernelError, UsageError
+from tuner.core.files import temporary_folder
 from tuner.core.model import Problem
 from tuner.core.signals import stopping
 from tuner.devices.base import say_nothing
 from tuner.judging.judge import Judgement, Task, candidate_record, task_of
+from tuner.judging.modules import write_task
 from tuner.judging.report import show_verdict
 from tuner.judging.rounds import BEST, Rounds
 from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
@@ -42,8 +45,20 @@ def judge(asked: JudgeArguments) -> None:
         click.echo(json.dumps(schema(), indent=2))
         return
     _refuse_wrong(asked)
-    kernel = load_kernel(asked.task)
-    task = task_of(kernel, _problems(asked, kernel), asked.against, asked.mode)
+    with temporary_folder() as folder:
+        _judge(asked, _task_kernel(asked.task, folder))
+
+
+def _task_kernel(text: str, folder: Path) -> KernelSpec:
+    """Return the kernel that candidates compute; a torch module is described in the folder."""
+    path = Path(text)
+    if path.suffix == ".py" and path.is_file():
+        return load_kernel(str(write_task(path, folder)))
+    return load_kernel(text)
+
+
+def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
+    task = task_of(kernel, _problems(asked, kernel), asked.against, asked.mode, asked.task)
     unreadable, candidate = "", None
     if asked.candidate:
         try:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tuner.gpu.candidate import Timed, copy_all
 from tuner.gpu.driver import Context, Graph
 from tuner.gpu.returned import Returned, returned
 from tuner.kernel.functions import BaselineKind, arguments_for, first_line, load_function
+from tuner.kernel.modules import on_gpu
 from tuner.runtime.driver import DriverFailure, check
 
 WARM_UPS = 3
@@ -332,7 +334,17 @@ def open_baseline(
 def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured:
     """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
     function = call.function
-    return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers)
+    if call.model is None:
+        return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers)
+    import_library("torch")
+    module = on_gpu(function.name, function.file, call.model)
+    calls = []
+    for copy in range(data.copies):
+        views = _views(data, copy)
+        outputs = {one.name: views[one.name] for one in data.tensors if one.role == "output"}
+        tensors = [array_of("torch", view) for name, view in views.items() if name not in outputs]
+        calls.append(Call(function.text, PYTHON, partial(module, *tensors), outputs))
+    return capture(context, calls)
 
 
 def _captured(
@@ -345,16 +357,20 @@ def _captured(
 ) -> Captured:
     calls = []
     for copy in range(data.copies):
-        views = {
-            tensor.name: TensorView(
-                data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
-            )
-            for tensor in data.tensors
-        }
+        views = _views(data, copy)
         outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
         call = make_call(kind, text, file, views, numbers, stream=int(context.stream), outputs=outputs)
         calls.append(call)
     return capture(context, calls)
+
+
+def _views(data: ProblemData, copy: int) -> dict[str, TensorView]:
+    return {
+        tensor.name: TensorView(
+            data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
+        )
+        for tensor in data.tensors
+    }
 
 
 def numpy_time_ns(

@@ -79,6 +79,8 @@ class Task:
     against: Against
     mode: Mode | None = None
     """What the caches hold; None leaves it to the problem, and adds the mode warm where it may differ."""
+    file: str = ""
+    """As a user names it."""
 
     @property
     def record(self) -> TaskRecord:
@@ -93,13 +95,13 @@ class Task:
             kernel.judge.any_size,
             str(self.mode),
         ]
-        return TaskRecord(kernel.name, str(kernel.file), digest(frozen))
+        return TaskRecord(kernel.name, self.file or str(kernel.file), digest(frozen))
 
 
 def task_of(
-    kernel: KernelSpec, problems: Sequence[Problem], against: Sequence[str], mode: Mode | None
+    kernel: KernelSpec, problems: Sequence[Problem], against: Sequence[str], mode: Mode | None, file: str = ""
 ) -> Task:
-    """Return a task; the file's baselines count where the command line names none.
+    """Return a task; the file's baselines count where ``against`` names none.
 
     Raises:
         UsageError: there is no such baseline, or nothing says what is right.
@@ -107,7 +109,7 @@ def task_of(
     if not kernel.reference.exists:
         raise UsageError(f"{kernel.name} does not say what is right", "add [reference] to its file")
     names = tuple(against) or kernel.judge.baselines
-    return Task(kernel, problems, choose_against(kernel, names), mode)
+    return Task(kernel, problems, choose_against(kernel, names), mode, file)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from tuner.kernel.baselines import Baseline, checked_launch, launches_in, parse_
 from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.kernel.headers import read_source
 from tuner.kernel.load import find_kernel, variants_of
+from tuner.kernel.modules import MODEL_NEW
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 
-CANDIDATE, MODEL = "candidate", "ModelNew"
-"""Names of the variant, and of a Python file's function where none is named; of a module's class in its place."""
+CANDIDATE = "candidate"
+"""Name of the variant, and of a Python file's function where none is named."""
 SUFFIXES = (".cu", ".cubin", ".py", ".toml")
 
 
@@ -88,7 +89,7 @@ def _function_in(path: Path) -> str:
         raise KernelError(f"{path.name} is no Python: {error}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    for name, names in ((CANDIDATE, functions), (MODEL, classes)):
+    for name, names in ((CANDIDATE, functions), (MODEL_NEW, classes)):
         if name in names:
             return name
     if len(functions) == 1:

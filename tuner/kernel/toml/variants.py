@@ -22,6 +22,7 @@ from tuner.kernel.toml.table import (
     expression,
     expressions,
     identifier,
+    named_function,
     optional,
     unique,
     value_list,
@@ -71,6 +72,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         "pruning",
         "compile",
         "launches",
+        "call",
     )
     summary = table.get("summary", str, "")
     reasoned = isinstance(table.get("requires", (str, dict), ""), dict)
@@ -94,8 +96,10 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     pruning_rules = _conditions(table, "pruning", inner)
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
-    if not launches:
-        table.fail("there are no launches", f"add [[variants.{name}.launches]]")
+    call = named_function(table, "call", table.get("call", str), folder) if table.has("call") else None
+    if bool(launches) is (call is not None):
+        what = "both launches and a call" if launches else "no launches"
+        table.fail(f"there are {what}", f"add [[variants.{name}.launches]], or call = 'FILE.py:FUNCTION'")
     last: dict[str, tuple[int, tuple[RepeatEntry, ...]]] = {}
     for number, launch in enumerate(launches):
         for depth, loop in enumerate(launch.repeat, 1):
@@ -121,6 +125,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
             requirements,
             _state(table),
             compiling.done(options),
+            call,
         )
     )
 
