@@ -18,7 +18,7 @@ from typing import Any
 from scripts.lab import Lab, gemm, keep, parser, time_of
 from scripts.page_figures import measuring
 from tuner.core.conditions import Mode, Regime
-from tuner.gpu.baselines import library_stream
+from tuner.gpu.captured import library_stream
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView
-from tuner.gpu.baselines import Call, capture, make_call
+from tuner.gpu.baselines import make_call
+from tuner.gpu.captured import Call, capture
 from tuner.gpu.driver import Context, Graph
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import check

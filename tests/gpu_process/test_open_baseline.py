@@ -18,7 +18,8 @@ from tuner.core.model import Gpu
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
-from tuner.gpu.baselines import Captured, make_call, numpy_time_ns
+from tuner.gpu.baselines import make_call, numpy_time_ns
+from tuner.gpu.captured import Captured
 from tuner.kernel.baselines import parse_baseline
 from tuner.kernel.functions import BaselineKind, arguments_for, load_function
 
