@@ -16,17 +16,14 @@ def test_gradient_is_that_of_the_loss():
     model = GaussianProcess(features.distances)
     codes = features.encode(0, rng.choice(len(features.space), 12, replace=False))
     targets = rng.standard_normal(12)
-    tasks = np.repeat([0, 1], 6)
-    between_tasks = np.where(tasks[:, None] == tasks, 1.0, 0.7)
     theta = model.middle + 0.3 * rng.standard_normal(len(model.middle))
-    for relation in (None, between_tasks):
-        _, slope = model._loss(theta, model.pairs(codes), targets, relation)
-        for i in range(len(theta)):
-            step = np.zeros_like(theta)
-            step[i] = 1e-5
-            up, _ = model._loss(theta + step, model.pairs(codes), targets, relation)
-            down, _ = model._loss(theta - step, model.pairs(codes), targets, relation)
-            assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
+    _, slope = model._loss(theta, model.pairs(codes), targets)
+    for i in range(len(theta)):
+        step = np.zeros_like(theta)
+        step[i] = 1e-5
+        up, _ = model._loss(theta + step, model.pairs(codes), targets)
+        down, _ = model._loss(theta - step, model.pairs(codes), targets)
+        assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5)
 
 
 def predicted(model, codes):
@@ -49,17 +46,6 @@ def test_predicts_what_it_was_told_and_is_less_sure_elsewhere():
     assert np.corrcoef(mean[30:], targets[30:])[0, 1] > 0.95
 
 
-def test_a_task_without_correlation_teaches_nothing():
-    features = Features(single(4, 4))
-    rng = np.random.default_rng(1)
-    codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
-    model = GaussianProcess(features.distances)
-    model.condition(codes[:20], rng.standard_normal(20), np.zeros(20))
-    mean, deviation = predicted(model, codes)
-    assert np.ptp(mean) == pytest.approx(0.0)
-    assert deviation == pytest.approx(np.full(40, np.sqrt(model.variance)))
-
-
 # -- the model, extended
 
 
@@ -68,21 +54,13 @@ def test_a_model_that_is_extended_is_the_one_made_anew():
     features = Features(single(4, 4))
     codes = features.encode(0, rng.choice(len(features.space), 40, replace=False))
     targets = rng.standard_normal(30)
-    tasks = np.repeat([1, 0], 15)
-    for between_tasks in (None, np.where(tasks[:, None] == tasks, 1.0, 0.7)):
-        correlation = None if between_tasks is None else np.where(tasks == 1, 0.7, 1.0)
-        grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
-        for size in (20, 24, 30):
-            part = slice(0, size)
-            grown.condition(
-                codes[part],
-                targets[part],
-                None if correlation is None else correlation[part],
-                None if between_tasks is None else between_tasks[part, part],
-            )
-        whole.condition(codes[:30], targets, correlation, between_tasks)
-        for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
-            assert grew == pytest.approx(expected, abs=1e-8)
+    grown, whole = GaussianProcess(features.distances), GaussianProcess(features.distances)
+    for size in (20, 24, 30):
+        grown.condition(codes[:size], targets[:size])
+    whole.condition(codes[:30], targets)
+    for grew, expected in zip(predicted(grown, codes), predicted(whole, codes), strict=True):
+        assert grew == pytest.approx(expected, abs=1e-8)
+    assert whole.mean(codes) == pytest.approx(predicted(whole, codes)[0])
 
 
 def test_fantasizing_one_by_one_is_fantasizing_together():

@@ -5,7 +5,7 @@ import pytest
 
 from tests.small_spaces import single, time_of
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
-from tuner.search.stopping import StoppingCriterion
+from tuner.search.stopping import CALM_S, LEAST, PATIENCE, StoppingCriterion
 from tuner.search.study import Search
 
 
@@ -64,6 +64,21 @@ def test_a_surprise_begins_the_count_anew():
     criterion.told(2**9.999)
     assert criterion.reached is not None
     criterion.told(2**9.9)
+    assert criterion.reached is None
+
+
+def test_fewer_are_enough_where_they_take_long():
+    now = 0.0
+    criterion = StoppingCriterion(lambda time_ns: 0.005, clock=lambda: now)
+    criterion.told(1024.0)
+    for count in range(1, LEAST + 1):
+        assert criterion.reached is None
+        criterion.proposed(0.0)
+        now = count * CALM_S / LEAST
+    assert criterion.reached is not None and criterion.reached.patience == LEAST < PATIENCE
+    criterion.proposed(1.0)
+    criterion.proposed(0.0)
+    now += 10 * CALM_S
     assert criterion.reached is None
 
 

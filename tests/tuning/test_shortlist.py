@@ -157,7 +157,7 @@ def test_other_tasks_count_when_nominees_are_chosen(database: Database, kernel: 
     first = at(1 << 20, StubDevice(answer=smooth))
     best = set(sorted(sequence(database, first.state.run.id), key=lambda c: smooth(c).samples_ns)[:5])
     second = at(1 << 21, CompilingDevice(answer=smooth, measure_s=4.0))
-    assert second.state.transferred == 30
+    assert second.state.taught.results == 30
     assert best & set(sequence(database, second.state.run.id)[1:6])
 
 

@@ -53,19 +53,19 @@ def test_results_of_another_kernel_text_are_no_results_but_transfer(
     changed = tmp_path / "kernel" / "scale.cu.j2"
     changed.write_text(changed.read_text().replace("= ", "= 0 + ", 1))
     state = learning(kernel, database, trials=4)
-    assert (state.known_before, bool(state.transferred)) == (0, True)
-    assert state.transferred_from == {"an earlier text of the kernel"}
+    assert (state.known_before, bool(state.taught.results)) == (0, True)
+    assert state.taught.of == {"an earlier text of the kernel"}
 
 
 def test_other_sizes_transfer_and_their_winner_is_tried_first(database: Database, kernel: KernelSpec) -> None:
     first = at(kernel, database, 1 << 20, trials=30)
-    assert first.transferred == 0
+    assert first.taught.results == 0
     second = at(kernel, database, 1 << 21, trials=5)
-    assert (second.transferred, second.known_before) == (30, 0)
-    assert second.transferred_from == {"other problems"}
+    assert (second.taught.results, second.known_before) == (30, 0)
+    assert second.taught.of == {"other problems"}
     assert sequence(database, second.run.id)[1] == fastest(database, first)
-    assert at(kernel, database, 1 << 22, trials=2).transferred == 35
-    assert at(kernel, database, 1 << 22, trials=2, from_scratch=True).transferred == 0
+    assert at(kernel, database, 1 << 22, trials=2).taught.results == 35
+    assert at(kernel, database, 1 << 22, trials=2, from_scratch=True).taught.results == 0
 
 
 def test_nothing_is_said_to_be_transferred_to_a_sampler_that_learns_nothing(
@@ -73,7 +73,7 @@ def test_nothing_is_said_to_be_transferred_to_a_sampler_that_learns_nothing(
 ) -> None:
     at(kernel, database, 1 << 20, trials=8)
     state = at(kernel, database, 1 << 21, trials=2, sampler="random")
-    assert (state.transferred, state.transferred_from) == (0, set())
+    assert (state.taught.results, state.taught.of) == (0, set())
     assert "transferred" not in said(state)
 
 
@@ -85,7 +85,7 @@ def test_what_is_learnt_is_that_of_the_nearest_tasks_not_of_the_newest(
         at(kernel, database, size, trials=8, from_scratch=True)
     state = at(kernel, database, 1 << 21, trials=3)
     assert sequence(database, state.run.id)[1] == fastest(database, near)
-    assert state.transferred == 12 + 8 + 8
+    assert state.taught.results == 12 + 8 + 8
 
 
 @pytest.mark.parametrize("gained", [True, False])
@@ -99,7 +99,7 @@ def test_a_kernel_that_gains_or_loses_a_parameter_keeps_its_history(
     first = learning(before, database, trials=48)
     state = learning(after, database, trials=2)
     at_default = [one for one in sequence(database, first.run.id) if one.values.get("unroll", 2) == 2]
-    assert state.transferred == len(at_default) == 16
+    assert state.taught.results == len(at_default) == 16
     best = min(at_default, key=time_of).values | {"unroll": 2}
     tried = sequence(database, state.run.id)[1]
     assert tried.values == {name: best[name] for name in tried.values}
@@ -141,10 +141,10 @@ def test_imported_results_teach_and_never_win(database: Database, kernel: Kernel
     state = learning(kernel, database, trials=4)
     first = [(one.values["block_size"], one.values["items"]) for one in sequence(database, state.run.id)[:2]]
     assert first[1] == (64, 3)
-    assert (state.transferred, state.transferred_from) == (16, {"other tools"})
+    assert (state.taught.results, state.taught.of) == (16, {"other tools"})
     assert state.best_before is None
     assert {trial.configuration.variant for trial in state.trials} == {"plain"}
-    assert learning(kernel, database, trials=2, from_scratch=True).transferred == 0
+    assert learning(kernel, database, trials=2, from_scratch=True).taught.results == 0
 
 
 def test_files_teach_a_run_from_scratch_too(database: Database, kernel: KernelSpec, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_files_teach_a_run_from_scratch_too(database: Database, kernel: KernelSp
         (own, {}),
     ]:
         state = taught_by([file], kernel, database, trials=3, from_scratch=True)
-        assert state.transferred >= 10
+        assert state.taught.results >= 10
         assert winner.items() <= sequence(database, state.run.id)[1].values.items()
 
 
@@ -169,7 +169,7 @@ def test_a_file_on_a_gpu_of_another_vendor_teaches_nothing_and_that_is_said(
 ) -> None:
     file = cache_of(tmp_path / "mi.json", "scale", odd, device="AMD Instinct MI250X")
     state = taught_by([file], kernel, database, trials=2, from_scratch=True)
-    assert state.transferred == 0
+    assert state.taught.results == 0
     assert "nothing is transferred from scale x=1024 on AMD Instinct MI250X: a GPU of another vendor" in said(
         state
     )

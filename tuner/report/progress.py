@@ -204,12 +204,10 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
         lines.append(f"{limit}; the race and the confirmation then take up to {math.ceil(state.finish_s)} s")
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
-    if state.transferred:
-        sources = " and ".join(sorted(state.transferred_from))
-        lines.append(
-            f"{state.transferred} results of {sources} are transferred, and their winners tried first"
-        )
-    lines += [f"nothing is transferred from {printable(line)}" for line in state.untransferred]
+    if taught := state.taught.results:
+        sources = " and ".join(sorted(state.taught.of))
+        lines.append(f"{taught} results of {sources} are transferred, and their winners tried first")
+    lines += [f"nothing is transferred from {printable(line)}" for line in state.taught.unlike]
     if state.trials:
         lines.append(f"resuming after {counted(len(state.trials), 'trial')}")
     return lines

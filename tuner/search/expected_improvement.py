@@ -8,7 +8,7 @@ configurations (:mod:`tuner.search.candidates`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -20,8 +20,8 @@ from tuner.kernel.space import SearchSpace
 from tuner.search.base import Location, SpaceSampler, objective_of
 from tuner.search.candidates import GOOD, Candidates, expected_improvement, log_expected_improvement
 from tuner.search.features import Codes, Features, Floats
-from tuner.search.gaussian_process import GaussianProcess, Posterior, Prior
-from tuner.search.observations import Observations, OtherTask, correlation_limit, observe
+from tuner.search.gaussian_process import GaussianProcess, Prior
+from tuner.search.teachers import Observed, Teacher, Teachers, compressed
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class GPEISettings:
     """Each of them is the one of so many random configurations that is farthest from the others."""
     knee: float = 0.25
     """Results worse than this quantile are compressed."""
+    failure: float = 1.0
+    """A failure counts as so much slower than the slowest result, in log2: twice."""
     margin: float = 0.05
     """An improvement below this, in log2 of the time, is not worth a trial."""
     steps: int = 6
@@ -47,7 +49,7 @@ class GPEISettings:
     """Results that hyperparameters are fitted to."""
     learnt: int = 250
     """Results that predictions rest on."""
-    transferred: int = 60
+    transferred: int = 120
     """Results that are kept of each other task."""
     pairs: int = 40_000
     """Candidates times results that are compared for a proposal."""
@@ -57,8 +59,6 @@ class GPEISettings:
     prior: Prior = field(default_factory=Prior)
 
 
-CORRELATIONS = (1.0, 0.95, 0.8, 0.5, 0.0)
-"""Of another task with this one, as shares of what its distance allows; the results of this run decide."""
 MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
 MIN_TRANSFERRED = 5
@@ -106,7 +106,7 @@ class GPEISampler(SpaceSampler):
         self._based_on = 0
         """Results that there were then; what came later is learnt, too."""
         self._fitted_at = -1
-        self._tasks: list[OtherTask] = []
+        self._teachers = Teachers()
         self._outside = np.inf
         """The expected improvement of the last nomination."""
 
@@ -133,19 +133,23 @@ class GPEISampler(SpaceSampler):
             self._times[location] = objective
 
     def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
-        """Learn the results of another task; this run's results decide how far it is correlated with this one."""
+        """Learn the results of another task; this run's results decide how far it is followed."""
         best: dict[Location, float] = {}
         for configuration, time_ns in results:
             location, objective = self.space.locate(configuration), objective_of(time_ns)
-            if location is not None and objective is not None:
+            if location is not None:
+                objective = np.inf if objective is None else objective
                 best[location] = min(objective, best.get(location, np.inf))
-        if len(best) < MIN_TRANSFERRED:
-            return 0
         locations, objectives = list(best), np.array(list(best.values()))
+        objectives[np.isinf(objectives)] = np.nan
+        if np.isfinite(objectives).sum() < MIN_TRANSFERRED:
+            return 0
         order = self._best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
         locations = [locations[i] for i in order]
         codes = np.stack([self._code(location) for location in locations])
-        self._tasks.append(OtherTask(locations, codes, objectives[order], correlation_limit(distance)))
+        values = compressed(objectives[order], self.settings.knee, self.settings.failure)
+        model = GaussianProcess(self.features.distances, self.settings.prior)
+        self._teachers.add(Teacher(self.features, model, locations, codes, values, distance))
         return len(order)
 
     def _code(self, location: Location) -> Codes:
@@ -172,18 +176,13 @@ class GPEISampler(SpaceSampler):
         """
         locations = [self._nominated[nominee] for nominee in nominees]
         order, improvement = list(range(len(locations))), np.inf
-        objectives = np.array(self._objectives)
-        if np.isfinite(objectives).sum() >= MIN_TIMES or self._tasks:
-            observations, best = self._condition(objectives, self._pending)
-            posterior = self.model.posterior([np.stack([self._nominees[location] for location in locations])])
-            penalty = self._penalty(*np.array(locations).T)
-            gains = self._improvement(posterior, best, observations.unit) - penalty
-            order = np.argsort(-gains, kind="stable").tolist()
-            improvement = self.expected_improvement
-            for next_ in range(1, min(count, len(order))):
-                posterior.fantasize(order[next_ - 1])
-                gains = self._improvement(posterior, best, observations.unit) - penalty
-                order[next_:] = sorted(order[next_:], key=lambda i: -gains[i])
+        if len(self._times) >= MIN_TIMES or self._teachers:
+            codes = np.stack([self._nominees[location] for location in locations])
+            numbers, rows = np.array(locations).T
+            first, gains, promised = self._ranked(numbers, rows, [codes], self._pending, count)
+            gains[first] = np.inf
+            rest = np.argsort(-gains, kind="stable")[len(first) :]
+            order, improvement = [*first, *rest.tolist()], promised[0]
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
         for index in order[:count]:
@@ -202,34 +201,59 @@ class GPEISampler(SpaceSampler):
 
     def _best_candidates(self, count: int) -> list[Location]:
         """Return at least one and at most ``count`` locations, best first; each counts as a result for the next."""
-        objectives = np.array(self._objectives)
         startup = self.settings.startup + len(self.space.variants) - 1
         waiting = {**self._nominees, **self._pending}
-        few = len(objectives) + len(waiting) < startup or np.isfinite(objectives).sum() < MIN_TIMES
-        if not self._tasks and few:
+        few = len(self._objectives) + len(waiting) < startup or len(self._times) < MIN_TIMES
+        if not self._teachers and few:
             self.expected_improvement = np.inf
             return [self._spread()]
-        observations, best = self._condition(objectives, waiting)
-        numbers, rows = self._to_compare(objectives, len(observations.targets) + len(waiting))
+        numbers, rows = self._to_compare(len(self._objectives) + len(waiting))
         encoded = [self.features.encode(n, rows[numbers == n]) for n in range(len(self.space.variants))]
-        posterior = self.model.posterior(encoded)
-        penalty = self._penalty(numbers, rows)
+        chosen, _, promised = self._ranked(numbers, rows, encoded, waiting, count)
+        self.expected_improvement = promised[-1]
+        return [(int(numbers[i]), int(rows[i])) for i in chosen]
+
+    def _ranked(
+        self,
+        numbers: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        blocks: Sequence[Codes],
+        waiting: Mapping[Location, Codes],
+        count: int,
+    ) -> tuple[list[int], Floats, list[float]]:
+        """Return the best candidates as indices, best first; each counts as its expected result for the next.
+
+        Args:
+            numbers: their variants.
+            rows: in these.
+            blocks: their codes, in groups as :meth:`GaussianProcess.posterior` takes them.
+            waiting: what is under way, and counts as its expected result.
+            count: how many are returned, at most.
+
+        Returns:
+            Beside them what each candidate is worth after the last but one of them, and by how much the best candidate
+            for each was expected to be faster than the best result, in log2 of the time.
+        """
+        expected = self._teachers.expected(numbers, rows)
+        if len(self._times) < MIN_TIMES:
+            order = np.argsort(expected, kind="stable")[:count].tolist()
+            return order, -expected, [np.inf]
+        observed, best = self._condition(waiting)
+        posterior, penalty = self.model.posterior(blocks), self._penalty(numbers, rows)
+        mean = posterior.mean + expected / observed.unit
         chosen: list[int] = []
+        promised: list[float] = []
         for _ in range(min(count, len(rows))):
             if chosen:
                 posterior.fantasize(chosen[-1])
-            improvement = self._improvement(posterior, best, observations.unit) - penalty
-            improvement[chosen] = -np.inf
-            chosen.append(int(np.argmax(improvement)))
-        return [(int(numbers[i]), int(rows[i])) for i in chosen]
-
-    def _improvement(self, posterior: Posterior, best: float, unit: float) -> Floats:
-        """Return the log expected improvement of each beyond the margin; note the greatest improvement without it."""
-        deviation = posterior.deviation
-        improvement = log_expected_improvement(posterior.mean, deviation, best - self.settings.margin / unit)
-        # Targets are in proportion to log2 of the time up to the knee, and so for what is better than the best.
-        self.expected_improvement = float(expected_improvement(posterior.mean, deviation, best).max()) * unit
-        return improvement
+            deviation = posterior.deviation
+            worthwhile = best - self.settings.margin / observed.unit
+            gains = log_expected_improvement(mean, deviation, worthwhile) - penalty
+            # Targets are in proportion to log2 of the time up to the knee, and so for what is better than the best.
+            promised.append(float(expected_improvement(mean, deviation, best).max()) * observed.unit)
+            gains[chosen] = -np.inf
+            chosen.append(int(np.argmax(gains)))
+        return chosen, gains, promised
 
     def _penalty(self, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> Floats:
         """Return what is taken off the log expected improvement of some configurations, by variant and row."""
@@ -250,60 +274,41 @@ class GPEISampler(SpaceSampler):
         others = [*self._codes, *self._pending.values(), *self._nominees.values()]
         return number, self._candidates.farthest(number, others, self.settings.spread)
 
-    def _to_compare(self, objectives: Floats, results: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _to_compare(self, results: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return unseen configurations to choose from, as variant and row; fewer, the more results each costs."""
         settings = self.settings
-        limit = int(np.clip(settings.pairs // results, settings.min_candidates, settings.max_candidates))
-        good = [self._locations[i] for i in np.argsort(objectives, kind="stable")[:3]]
-        good += [task.locations[0] for task in self._tasks]
-        parts = self._candidates.near_and_random(good, limit)
+        if sum(self.unseen) > settings.max_candidates:  # else what others expect of each is computed once
+            results += self._teachers.size
+        limit = np.clip(settings.pairs // max(results, 1), settings.min_candidates, settings.max_candidates)
+        good = [self._locations[i] for i in np.argsort(self._objectives, kind="stable")[:3]]
+        parts = self._candidates.near_and_random([*good, *self._teachers.best], int(limit))
         numbers = [np.full(len(part), number) for number, part in enumerate(parts)]
         return np.concatenate(numbers), np.concatenate(parts)
 
     # -- the model
 
-    def _condition(self, objectives: Floats, waiting: Mapping[Location, Codes]) -> tuple[Observations, float]:
+    def _condition(self, waiting: Mapping[Location, Codes]) -> tuple[Observed, float]:
         """Condition the model on all results and the expected ones of ``waiting``; return these and the best target."""
+        objectives = np.array(self._objectives)
         learnt = self._drawn(objectives)
         codes = np.array([self._codes[i] for i in learnt], dtype=np.int64).reshape(-1, len(self.features))
-        observations = observe(self._tasks, codes, objectives[learnt], self.settings.knee)
-        self._fit(observations)
-        own = (
-            observations.targets[observations.own] if np.isfinite(objectives).any() else observations.targets
-        )
-        best = float(own.min())
-        self.model.condition(
-            observations.codes, observations.targets, observations.correlation, observations.between_tasks
-        )
+        places = np.array([self._locations[i] for i in learnt]).T
+        values = compressed(objectives[learnt], self.settings.knee, self.settings.failure)
+        count = len(objectives)
+        if self._fitted_at < 0 or count - self._fitted_at >= max(1, int(count * self.settings.refit)):
+            self._fitted_at = count
+            some = np.arange(len(values))
+            if len(some) > self.settings.fitted:
+                some = self._best_and_random(np.argsort(values, kind="stable"), self.settings.fitted)
+            of_some = codes[some], values[some], *places[:, some]
+            self._teachers.judge(self.model, *of_some)
+            targets = self._teachers.observe(*of_some[1:]).targets
+            self.model.fit(codes[some], targets, self.settings.steps)
+        observed = self._teachers.observe(values, *places)
+        self.model.condition(codes, observed.targets)
         if waiting:
             self.model.fantasize(np.stack(list(waiting.values())))
-        return observations, best
-
-    def _fit(self, observations: Observations) -> None:
-        count = len(self._objectives)
-        if self._fitted_at >= 0 and count - self._fitted_at < max(1, int(count * self.settings.refit)):
-            return
-        self._fitted_at = count
-        if len(observations.targets) > self.settings.fitted:
-            order = np.argsort(observations.targets + 10.0 * ~observations.own, kind="stable")
-            observations = observations.subset(self._best_and_random(order, self.settings.fitted))
-        self.model.fit(
-            observations.codes, observations.targets, self.settings.steps, observations.between_tasks
-        )
-        if count >= 3:  # fewer results cannot tell how tasks are correlated
-            self._fit_correlations(observations)
-
-    def _fit_correlations(self, observations: Observations) -> None:
-        """Choose for each other task the correlation under which all results are the most probable."""
-        for number, task in enumerate(self._tasks, 1):
-            scores = []
-            for share in CORRELATIONS:
-                correlations = observations.correlations.copy()
-                correlations[number] = share * task.max_correlation
-                between = replace(observations, correlations=correlations).between_tasks
-                scores.append(self.model.evidence(observations.codes, observations.targets, between))
-            task.correlation = CORRELATIONS[int(np.argmax(scores))] * task.max_correlation
-            observations.correlations[number] = task.correlation
+        return observed, (float(values.min()) - observed.middle) / observed.unit
 
     def _drawn(self, objectives: Floats) -> NDArray[np.int64]:
         """Return the results that the model learns, as indices: all, or of very many the best half and others.

@@ -107,8 +107,6 @@ class GaussianProcess:
         self._inverse_root: Floats = np.empty((0, 0))
         self._weights: Floats = np.empty(0)
         self._mean = 0.0
-        self._correlation: Floats | None = None
-        self._related: Floats = np.empty((0, 0))
         self._tables = self._tabulate()
         self._fantasized: tuple[Codes, Floats, Floats] | None = None
 
@@ -122,7 +120,7 @@ class GaussianProcess:
         """Variance of repeated results of a configuration."""
         return float(np.exp(self.theta[-1])) + JITTER
 
-    def fit(self, codes: Codes, targets: Floats, steps: int, task_correlation: Floats | None = None) -> None:
+    def fit(self, codes: Codes, targets: Floats, steps: int) -> None:
         """Improve the hyperparameters by a bounded number of BFGS steps.
 
         With a backtracking line search: Nocedal and Wright, "Numerical Optimization", 2006, algorithms 3.1 and 6.1.
@@ -131,22 +129,21 @@ class GaussianProcess:
             codes: one row a configuration.
             targets: their results.
             steps: at most so many.
-            task_correlation: correlation of the tasks that each two results belong to; 1 when left out.
         """
         if not self.distances:
             return
         pairs = self.pairs(codes)
         theta = self.theta
-        value, slope = self._loss(theta, pairs, targets, task_correlation)
+        value, slope = self._loss(theta, pairs, targets)
         if not np.isfinite(value):
             theta = self.middle
-            value, slope = self._loss(theta, pairs, targets, task_correlation)
+            value, slope = self._loss(theta, pairs, targets)
         hessian = np.diag(FIRST_SCALE * self.spread**2)
         for _ in range(steps):
             step = -hessian @ slope
             step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-12))
             for _ in range(TRIES):
-                new_value, new_slope = self._loss(theta + step, pairs, targets, task_correlation)
+                new_value, new_slope = self._loss(theta + step, pairs, targets)
                 if new_value < value + SUFFICIENT * (slope @ step):
                     break
                 step = SHRINKING * step
@@ -163,43 +160,31 @@ class GaussianProcess:
         self._tables = self._tabulate()
         self._codes = self._codes[:0]
 
-    def evidence(self, codes: Codes, targets: Floats, task_correlation: Floats | None = None) -> float:
-        """Return how well tasks of that correlation explain the results: a log likelihood, but for a constant."""
-        return (
-            -self._loss(self.theta, self.pairs(codes), targets, task_correlation)[0]
-            if self.distances
-            else 0.0
-        )
+    def evidence(self, codes: Codes, targets: Floats) -> float:
+        """Return how well the model explains results: a log likelihood, but for a constant."""
+        return -self._loss(self.theta, self.pairs(codes), targets)[0] if self.distances else 0.0
 
-    def condition(
-        self,
-        codes: Codes,
-        targets: Floats,
-        correlation: Floats | None = None,
-        task_correlation: Floats | None = None,
-    ) -> None:
+    def condition(self, codes: Codes, targets: Floats) -> None:
         """Condition on results, with the present hyperparameters.
 
         Args:
             codes: one row a configuration.
             targets: their results.
-            correlation: correlation of each result's task with the one that is to be predicted; 1 when left out.
-            task_correlation: correlation of the tasks that each two results belong to; 1 when left out.
         """
         self._fantasized = None
-        self._decompose(codes, task_correlation)
-        self._correlation = correlation
+        self._decompose(codes)
         root = self._inverse_root
         ones, own = root.sum(axis=1), root @ targets
         self._mean = float(ones @ own / (ones @ ones + 1.0 / MEAN_VARIANCE))
         self._weights = root.T @ (own - self._mean * ones)
 
+    def mean(self, codes: Codes) -> Floats:
+        """Return the expected results of some configurations."""
+        return np.asarray(self._mean + self.between(codes, self._codes) @ self._weights)
+
     def fantasize(self, codes: Codes) -> None:
         """Add configurations with their expected results: the expectations of others stay, their deviations shrink."""
-        covariance = self.between(codes, self._codes)
-        if self._correlation is not None:
-            covariance *= self._correlation
-        explained = covariance @ self._inverse_root.T
+        explained = self.between(codes, self._codes) @ self._inverse_root.T
         left = self.between(codes, codes) - explained @ explained.T
         left[np.diag_indices(len(codes))] += self.noise
         self._fantasized = codes, explained, np.linalg.inv(np.linalg.cholesky(left))
@@ -213,8 +198,6 @@ class GaussianProcess:
         size, columns, means = len(self._codes), [], []
         for block in blocks:
             covariance = self.between(block, others)
-            if self._correlation is not None:
-                covariance[:, :size] *= self._correlation
             explained = covariance[:, :size] @ self._inverse_root.T
             means.append(self._mean + covariance[:, :size] @ self._weights)
             if self._fantasized is not None:
@@ -230,26 +213,21 @@ class GaussianProcess:
         levels = self._starts[:-1, None] + columns[:, first] * self._sizes[:, None] + columns[:, second]
         return Pairs(first, second, levels)
 
-    def _decompose(self, codes: Codes, task_correlation: Floats | None) -> None:
+    def _decompose(self, codes: Codes) -> None:
         """Invert the root of the covariance; where results were only added, that of the others is extended."""
         before = len(self._codes)
-        related = np.ones((len(codes), len(codes))) if task_correlation is None else task_correlation
-        if not (
-            0 < before <= len(codes)
-            and np.array_equal(self._codes, codes[:before])
-            and np.array_equal(self._related, related[:before, :before])
-        ):
+        if not (0 < before <= len(codes) and np.array_equal(self._codes, codes[:before])):
             before = 0
         new, old = codes[before:], self._inverse_root[:before, :before]
-        across = (self.between(new, codes[:before]) * related[before:, :before]) @ old.T
-        corner = self.between(new, new) * related[before:, before:] - across @ across.T
+        across = self.between(new, codes[:before]) @ old.T
+        corner = self.between(new, new) - across @ across.T
         corner[np.diag_indices(len(new))] += self.noise
         root = np.linalg.inv(np.linalg.cholesky(corner))
         self._inverse_root = np.zeros((len(codes), len(codes)))
         self._inverse_root[:before, :before] = old
         self._inverse_root[before:, :before] = -root @ across @ old
         self._inverse_root[before:, before:] = root
-        self._codes, self._related = codes, related
+        self._codes = codes
 
     def _split(self, theta: Floats) -> tuple[Floats, Floats, Floats, float, float]:
         count = len(self.distances)
@@ -282,9 +260,7 @@ class GaussianProcess:
             products *= self._tables.factors[j][:, others[:, j]].take(codes[:, j], axis=0)
         return np.asarray(totals + products)
 
-    def _loss(
-        self, theta: Floats, pairs: Pairs, targets: Floats, task_correlation: Floats | None = None
-    ) -> tuple[float, Floats]:
+    def _loss(self, theta: Floats, pairs: Pairs, targets: Floats) -> tuple[float, Floats]:
         """Return the negative log posterior of hyperparameters, and its gradient."""
         count, size = len(self.distances), len(targets)
         lengths, main, share, rest, noise = self._split(theta)
@@ -292,8 +268,6 @@ class GaussianProcess:
         factors = 1 - share[self._owner] + share[self._owner] * kernels
         product = rest * factors[pairs.levels].prod(axis=0)
         between = (main[self._owner] * kernels)[pairs.levels].sum(axis=0) + product
-        if task_correlation is not None:
-            between *= task_correlation[pairs.first, pairs.second]
         covariance = np.empty((size, size))
         covariance[pairs.first, pairs.second] = between
         covariance[pairs.second, pairs.first] = between
@@ -312,8 +286,6 @@ class GaussianProcess:
         trace = float(weights @ weights - np.trace(inverse))
         # Each pair stands for two elements of the matrix.
         pull = 2 * (weights[pairs.first] * weights[pairs.second] - inverse[pairs.first, pairs.second])
-        if task_correlation is not None:
-            pull *= task_correlation[pairs.first, pairs.second]
         within = pull * product
         # By two levels of a feature: what pulls at its kernel there, in the sum and within the product.
         by_sum = self._by_levels(pairs, pull)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.search.base import objective_of
 
-PATIENCE = 30
+PATIENCE = 40
 """Proposals in a row; see docs/searching.md for what others cost."""
+LEAST, CALM_S = 20, 60.0
+"""So many are enough once they have taken so long: where each takes seconds, more would cost more than they gain."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,18 @@ class StoppingCriterion:
     Args:
         noise_floor: of a time in nanoseconds.
         patience: how many proposals in a row must be expected to gain less.
+        clock: returns seconds.
     """
 
-    def __init__(self, noise_floor: Callable[[float], float], patience: int = PATIENCE) -> None:
+    def __init__(
+        self,
+        noise_floor: Callable[[float], float],
+        patience: int = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.noise_floor = noise_floor
         self.patience = patience
+        self._clock, self._calm_since = clock, math.inf
         self._best = math.inf
         """Base-2 logarithm of the best time."""
         self._calm = 0
@@ -45,9 +55,10 @@ class StoppingCriterion:
     @property
     def reached(self) -> Stopped | None:
         """Why nothing more is worth trying; None while something is, or may be."""
-        if self._calm < self.patience:
+        long = self._calm >= LEAST and self._clock() - self._calm_since >= CALM_S
+        if self._calm < self.patience and not long:
             return None
-        return Stopped(self._expected, self._floor(), self.patience)
+        return Stopped(self._expected, self._floor(), min(self._calm, self.patience))
 
     def proposed(self, expected_improvement: float | None) -> None:
         """Note a proposal.
@@ -63,6 +74,8 @@ class StoppingCriterion:
         ):
             self._expected = -math.expm1(-math.log(2) * expected_improvement)
         self._calm = self._calm + 1 if self._expected < self._floor() else 0
+        if self._calm <= 1:
+            self._calm_since = self._clock()
 
     def told(self, time_ns: float | None) -> None:
         """Note a result, or None for a failure.

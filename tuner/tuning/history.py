@@ -19,7 +19,7 @@ from tuner.search.base import Transferring
 from tuner.search.samplers import find_sampler
 from tuner.search.study import Search
 from tuner.search.translation import Results, translated, winner_of
-from tuner.tuning.state import State, told_time
+from tuner.tuning.state import State, Taught, told_time
 from tuner.tuning.store import Store
 
 RETRIED = 3
@@ -114,21 +114,21 @@ def gather_lessons(
     ]
 
 
-def teach_other_tasks(search: Search, state: State) -> list[Configuration]:
+def teach_other_tasks(search: Search, run: Run, lessons: Sequence[tuple[Run, Results]]) -> Taught:
     """Teach the results of the same kernel at other sizes, on other GPUs, with another text, and by other tools.
 
-    Args:
-        search: is taught; by the first :data:`MAX_TASKS` of which it learns something.
-        state: of this run; filled in with what was learnt, and of what nothing was.
+    Of the nearest of them the winners are proposed first, before what the search chooses itself.
 
-    Returns:
-        The winner of each, to be tried first.
+    Args:
+        search: is taught, if its sampler learns from other tasks.
+        run: that of the search.
+        lessons: results of other tasks, those first that are to be learnt first.
     """
-    winners: list[Configuration] = []
-    for other, results in state.lessons if isinstance(search.sampler, Transferring) else ():
-        if len(winners) == MAX_TASKS:
+    taught = Taught()
+    for other, results in lessons if isinstance(search.sampler, Transferring) else ():
+        if len(taught.winners) == MAX_TASKS:
             break
-        apart = distance(state.run, other)
+        apart = distance(run, other)
         winner = winner_of(results, search.space) if apart < math.inf else None
         learnt = 0 if winner is None else search.learn(results, apart)
         if winner is None or not learnt:
@@ -137,12 +137,13 @@ def teach_other_tasks(search: Search, state: State) -> list[Configuration]:
                 if apart < math.inf
                 else "a GPU of another vendor"
             )
-            state.untransferred.append(f"{other.problem} on {other.gpu.name}: {why}")
+            taught.unlike.append(f"{other.problem} on {other.gpu.name}: {why}")
             continue
-        winners.append(winner)
-        state.transferred += learnt
-        state.transferred_from |= _where(state.run, other)
-    return winners
+        taught.winners.append(winner)
+        taught.results += learnt
+        taught.of |= _where(run, other)
+    search.sampler.begin_with(taught.winners, near=False)
+    return taught
 
 
 def _where(run: Run, other: Run) -> set[str]:

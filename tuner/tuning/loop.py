@@ -122,7 +122,7 @@ class SearchLoop:
         sampler = self.study.sampler
         if not self.run.options.from_scratch:
             sampler.begin_with(teach_earlier_runs(self.study, self.store, self.state))
-        sampler.begin_with(teach_other_tasks(self.study, self.state), near=False)
+        self.state.taught = teach_other_tasks(self.study, self.run, self.state.lessons)
         sampler.begin_with(self.state.initial.sources)
         if resumed:
             self._recall(left)

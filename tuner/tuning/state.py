@@ -97,6 +97,20 @@ class Finish(InRace):
 
 
 @dataclass
+class Taught:
+    """What a search was taught of other tasks."""
+
+    results: int = 0
+    """How many the sampler has learnt."""
+    of: set[str] = field(default_factory=set)
+    """How what they measured differs, in words: other problems, other GPUs, other tools."""
+    winners: list[Configuration] = field(default_factory=list)
+    """Of the tasks that it learnt from."""
+    unlike: list[str] = field(default_factory=list)
+    """Tasks that teach nothing, and why."""
+
+
+@dataclass
 class State:
     """State of a run; read by the progress display."""
 
@@ -113,12 +127,7 @@ class State:
     """Trials of earlier runs that the search was taught."""
     lessons: Sequence[tuple[Run, Results]] = ()
     """What other tasks have measured, a run of each and its results as those of this run's configurations."""
-    transferred: int = 0
-    """Trials of :attr:`transferred_from` that the sampler has learnt."""
-    transferred_from: set[str] = field(default_factory=set)
-    """How what they measured differs, in words: other problems, other GPUs, an earlier text of the kernel."""
-    untransferred: list[str] = field(default_factory=list)
-    """Which tasks teach nothing, and why."""
+    taught: Taught = field(default_factory=Taught)
     search_began: float = 0.0
     search_ended: float = 0.0
     conditions_why: str = ""
