@@ -7,6 +7,13 @@ recorded configurations are the valid set. One evaluation is one configuration t
 then fails or not. The fraction is the best recorded time over the best time found. A run begins with a random
 configuration (``--first default``: with the default), and ends with the best one.
 
+Then the same runs are taught: by a search of ``--warm`` trials on each of one and of three others of the recordings of
+the same kernel, the nearest, as ``tune run`` would be. At the end stand the score of Willemsen et al. by evaluations,
+and the time of a suggestion after 2,000 results.
+
+A setting of the default sampler is changed by ``--samplers gp-ei,gp-ei+knee=1,gp-ei+prior.main=1e-9``. Where there are
+several samplers, each is compared with the first: the geometric mean over the spaces of the ratio of evaluations.
+
 ``--stop 0.002,0.005 --patience 10,20`` says instead what ``tune run --stop auto`` would save and lose at these noise
 floors: every run goes through all trials, and the loss is how much longer the best time is that was found by the stop.
 
@@ -19,13 +26,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import itertools
 import multiprocessing
 import os
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +44,29 @@ import numpy as np
 from scripts import harness
 from scripts.harness import listed
 from scripts.search.cases import NEAR, Case, read_cases
+from scripts.search.score import score
 from tuner import __version__
 from tuner.children.compilation import Compilation
 from tuner.core.model import Configuration, Status
+from tuner.kernel.space import SearchSpace
+from tuner.search.base import Transferring
+from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.samplers import make_search
 from tuner.search.stopping import PATIENCE, StoppingCriterion
 from tuner.search.study import Search
+from tuner.search.translation import translated
+from tuner.tuning.history import teach_other_tasks
 from tuner.tuning.shortlist import Shortlist
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: the number of its recording, and how it is searched."""
+    """One run: the number of its recording, how it is searched, and by how many others it is taught."""
 
     case: int
     sampler: str
     seed: int
+    taught: int
     given: argparse.Namespace
     """Of the command line."""
 
@@ -77,8 +91,31 @@ class Ready:
 
 BUDGETS = (25, 50, 100, 200)
 """Evaluations after which the best time is shown."""
+AFTER = 2000
+"""Results after which the time of a suggestion is measured."""
+MISSED = 1e9
+"""Evaluations of a run that never came near, to be compared."""
+LESSON_SEEDS = 5
+"""Different searches on each recording that can teach others."""
+Lesson = list[tuple[Configuration, float | None]]
 CASES: list[Case] = []
-"""Read before the processes are forked."""
+LESSONS: dict[tuple[str, str, int], Lesson] = {}
+"""By recording, sampler and seed. Both are read before the processes are forked."""
+
+
+def search_of(sampler: str, space: SearchSpace, seed: int) -> Search:
+    """Return a search by a sampler's name, or by that of the default one and settings of it."""
+    name, *changes = sampler.split("+")
+    if not changes:
+        return make_search(name, space, seed)
+    settings = GPEISettings()
+    for change in changes:
+        field, _, value = change.partition("=")
+        whole, _, part = field.partition(".")
+        of = getattr(settings, whole)
+        new = replace(of, **{part: float(value)}) if part else type(of)(float(value))
+        settings = replace(settings, **{whole: new})
+    return Search(space, GPEISampler(space, seed, settings))
 
 
 class Replay:
@@ -93,8 +130,8 @@ class Replay:
             space.default = space.variants[number].configuration(
                 int(rng.integers(len(space.variants[number])))
             )
-        self.search = make_search(job.sampler, space, job.seed)
-        if job.given.warm:
+        self.search = search_of(job.sampler, space, job.seed)
+        if job.taught:
             teach(self.search, job)
         self.best_ns = np.inf
         self.trajectory: list[float] = []
@@ -170,6 +207,8 @@ class Replay:
             "space": self.case.name,
             "sampler": self.job.sampler,
             "seed": self.job.seed,
+            "taught": self.job.taught,
+            "trajectory": trajectory,
             "near": next((i + 1 for i, t in enumerate(trajectory) if t <= NEAR * best), None),
             "fractions": [best / trajectory[min(b, len(trajectory)) - 1] for b in BUDGETS],
             "ms": 1000 * self.spent_s / max(len(trajectory), 1),
@@ -200,18 +239,37 @@ def criterion_of(noise_floor: float, patience: int) -> StoppingCriterion:
     return StoppingCriterion(lambda time_ns: noise_floor, patience)  # noqa: ARG005 - recordings know one for all times
 
 
+def lesson_of(job: Job) -> Lesson:
+    """Return what a search of ``--warm`` trials finds on a recording."""
+    case, results = CASES[job.case], Lesson()
+    search = search_of(job.sampler, case.space, 1000 + job.seed)
+    while len(results) < job.given.warm and (configuration := search.ask()) is not None:
+        results.append((configuration, case.time_ns(configuration)))
+        search.tell(*results[-1])
+    return results
+
+
 def teach(search: Search, job: Job) -> None:
-    """Teach a search the results of another one, of the same kernel elsewhere."""
-    others = [case for i, case in enumerate(CASES) if i != job.case and case.kernel == CASES[job.case].kernel]
-    if not others:
-        return
-    other = others[job.seed % len(others)]
-    earlier = make_search(job.sampler, other.space, job.seed + 1000)
-    results: list[tuple[Configuration, float | None]] = []
-    while len(results) < job.given.warm and (configuration := earlier.ask()) is not None:
-        results.append((configuration, other.time_ns(configuration)))
-        earlier.tell(*results[-1])
-    search.learn(results, distance=1.0)
+    """Teach a search what others found on the nearest recordings of the same kernel."""
+    case, seed = CASES[job.case], job.seed % LESSON_SEEDS
+    teachers = case.teachers(CASES, job.seed)[: job.taught]
+    lessons = [(other.run, LESSONS[other.name, job.sampler, seed]) for other in teachers]
+    teach_other_tasks(search, case.run, [(run, translated(lesson, search.space)) for run, lesson in lessons])
+
+
+def suggestion_ms(sampler: str) -> float:
+    """Return the processor time of a suggestion after :data:`AFTER` results, in milliseconds."""
+    space = max((case.space for case in CASES), key=len)
+    search, rng = search_of(sampler, space, 0), np.random.default_rng(0)
+    case = next(case for case in CASES if case.space is space)
+    rows = rng.permutation(len(space.variants[0]))[:AFTER]
+    for configuration in map(space.variants[0].configuration, rows.tolist()):
+        search.add(configuration, case.time_ns(configuration))
+    began, count = time.process_time(), 0
+    while count < 10 and (asked := search.ask()) is not None:
+        search.tell(asked, case.time_ns(asked))
+        count += 1
+    return 1000 * (time.process_time() - began) / max(count, 1)
 
 
 def arguments() -> argparse.Namespace:
@@ -225,7 +283,13 @@ def arguments() -> argparse.Namespace:
     add("--trials", type=int, default=200)
     add("--batch", type=int, default=1, help="ask for so many before telling")
     add("--first", choices=["random", "default"], default="random")
-    add("--warm", type=int, default=0, help="trials of an earlier run on another space of the kernel")
+    add(
+        "--taught",
+        type=listed(),
+        default="1,3",
+        help="by how many other recordings of the kernel; 0 for none",
+    )
+    add("--warm", type=int, default=200, help="trials of the search on each of them")
     add("--stop", type=listed(), default="", help="noise floors at which to try an early stop, such as 0.002")
     add("--patience", type=listed(), default=str(PATIENCE), help="proposals in a row that must promise less")
     add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
@@ -235,14 +299,44 @@ def arguments() -> argparse.Namespace:
     return options.parse_args()
 
 
-def run_all(jobs: list[Job], processes: int) -> list[dict[str, Any]]:
-    runs = []
+def run_all(work: Callable[[Job], Any], jobs: list[Job], processes: int) -> list[Any]:
+    """Return what each job gives, in their order."""
+    results = []
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        for run in pool.imap_unordered(replay, jobs):
-            runs.append(run)
-            print(f"\r{len(runs)}/{len(jobs)}", end="", file=sys.stderr, flush=True)
+        for result in pool.imap(work, jobs):
+            results.append(result)
+            print(f"\r{len(results)}/{len(jobs)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return runs
+    return results
+
+
+def learns(sampler: str) -> bool:
+    """Return whether a sampler learns from other tasks."""
+    return isinstance(search_of(sampler, CASES[0].space, 0).sampler, Transferring)
+
+
+def jobs_of(given: argparse.Namespace, taught: Sequence[int]) -> list[Job]:
+    """Return the runs, after having made the lessons of those that are taught."""
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    jobs = [
+        Job(number, sampler, seed, count, given)
+        for count in (0, *taught)
+        for number, case in enumerate(CASES)
+        if len(case.teachers(CASES, 0)) >= count
+        for sampler in given.samplers
+        if not count or learns(sampler)
+        for seed in seeds
+    ]
+    numbers = {case.name: number for number, case in enumerate(CASES)}
+    needed = {
+        (other.name, job.sampler, job.seed % LESSON_SEEDS)
+        for job in jobs
+        for other in CASES[job.case].teachers(CASES, job.seed)[: job.taught]
+    }
+    lessons = [Job(numbers[name], sampler, seed, 0, given) for name, sampler, seed in sorted(needed)]
+    if lessons:
+        LESSONS.update(zip(sorted(needed), run_all(lesson_of, lessons, given.jobs), strict=True))
+    return jobs
 
 
 def print_heading(given: argparse.Namespace) -> None:
@@ -253,7 +347,7 @@ def print_heading(given: argparse.Namespace) -> None:
         how = f"{given.compilers} compilers, {compile_s:g} s to compile and {measure_s:g} s to time"
     print(
         f"kernel-tune {__version__}: {given.seeds} seeds from {given.first_seed}, {how}, {first}"
-        + (f", taught by {given.warm} trials of another size or GPU" if given.warm else "")
+        + (f", taught by {given.warm} trials each of others" if given.taught else "")
     )
     for case in CASES:
         sure = np.concatenate(case.times)
@@ -281,28 +375,82 @@ def number(value: float) -> str:
     return f"{value:.1f}" if np.isfinite(value) else "-"
 
 
-def table(runs: list[dict[str, Any]], samplers: list[str], names: list[str], trials: int) -> dict[str, Any]:
-    shown = [b for b in BUDGETS if b <= trials]
-    wide = max(map(len, names), default=5)
-    result: dict[str, Any] = {}
-    for sampler in samplers:
-        print(f"\n{sampler}")
-        heads = "".join(f"{f'at {b}':>15}" for b in shown)
-        print(f"{'space':{wide}}{'to 5 %':>8}{'p90':>7}{'hit':>6}{heads}{'ms':>7}")
-        spaces = {
-            n: summarise([r for r in runs if (r["sampler"], r["space"]) == (sampler, n)], trials)
-            for n in names
-        }
-        whole = summarise([r for r in runs if r["sampler"] == sampler], trials)
-        headline = float(np.median([s["to_5_percent"] for s in spaces.values()]))
-        for name, s in [*spaces.items(), ("all runs", whole)]:
-            pairs = zip(s["fraction_median"], s["fraction_p10"], strict=True)
-            cells = "".join(f"{m:>8.3f} /{p:.3f}" for (m, p), _ in zip(pairs, shown, strict=False))
-            p90, hit = number(s["to_5_percent_p90"]), f"{100 * s['hit_rate']:.0f}%"
-            print(f"{name:{wide}}{number(s['to_5_percent']):>8}{p90:>7}{hit:>6}{cells}{s['ms']:>7.1f}")
-        print(f"median over spaces of each space's median to 5 %: {number(headline)}")
-        result[sampler] = {"headline": headline, "all": whole, "spaces": spaces}
-    return result
+def print_table(spaces: dict[str, dict[str, Any]], whole: dict[str, Any], shown: list[int]) -> None:
+    wide = max(map(len, spaces), default=5)
+    heads = "".join(f"{f'at {b}':>15}" for b in shown)
+    print(f"{'space':{wide}}{'to 5 %':>8}{'p90':>7}{'hit':>6}{heads}{'ms':>7}")
+    for name, s in [*spaces.items(), ("all runs", whole)]:
+        pairs = zip(s["fraction_median"], s["fraction_p10"], strict=True)
+        cells = "".join(f"{m:>8.3f} /{p:.3f}" for (m, p), _ in zip(pairs, shown, strict=False))
+        p90, hit = number(s["to_5_percent_p90"]), f"{100 * s['hit_rate']:.0f}%"
+        print(f"{name:{wide}}{number(s['to_5_percent']):>8}{p90:>7}{hit:>6}{cells}{s['ms']:>7.1f}")
+
+
+def result_of(runs: list[dict[str, Any]], trials: int) -> dict[str, Any]:
+    """Return what the runs of one sampler say, by space and in all."""
+    by_space: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        by_space.setdefault(run["space"], []).append(run)
+    spaces = {name: summarise(of_space, trials) for name, of_space in by_space.items()}
+    cases = {case.name: case for case in CASES}
+    scores = [
+        score(np.concatenate(cases[name].times), [run["trajectory"] for run in of_space], trials)
+        for name, of_space in by_space.items()
+    ]
+    return {
+        "headline": float(np.median([s["to_5_percent"] for s in spaces.values()])),
+        "score": float(np.mean(scores)),
+        "all": summarise(runs, trials),
+        "spaces": spaces,
+    }
+
+
+def tables(runs: list[dict[str, Any]], given: argparse.Namespace, taught: Sequence[int]) -> dict[str, Any]:
+    """Print the tables of each sampler, cold and taught, and the figures of each; return these."""
+    shown = [b for b in BUDGETS if b <= given.trials]
+    results: dict[str, Any] = {}
+    for sampler in given.samplers:
+        cold: dict[str, Any] = {}
+        for count in (0, *(taught if learns(sampler) else ())):
+            chosen = [run for run in runs if (run["sampler"], run["taught"]) == (sampler, count)]
+            if not chosen:
+                print(f"\n{sampler}: no recording has {count} others of its kernel to be taught by")
+                continue
+            result = result_of(chosen, given.trials)
+            print(f"\n{sampler}" + (f", taught by {count}" if count else ""))
+            print_table(result["spaces"], result["all"], shown)
+            print(f"median over spaces of each space's median to 5 %: {number(result['headline'])}")
+            if not count:
+                cold = results[sampler] = result
+                print(f"score: {result['score']:.2f}")
+                continue
+            ratios = {
+                name: min(s["to_5_percent"], MISSED) / min(cold["spaces"][name]["to_5_percent"], MISSED)
+                for name, s in result["spaces"].items()
+            }
+            was = float(np.median([cold["spaces"][name]["to_5_percent"] for name in ratios]))
+            worst = max(ratios, key=lambda name: ratios[name])
+            print(f"untaught, on the same spaces: {number(was)}; worst: {ratios[worst]:.2f} of it on {worst}")
+            cold.setdefault("taught", {})[str(count)] = result
+        print(f"a suggestion after {AFTER} results: {suggestion_ms(sampler):.1f} ms")
+    first, *others = given.samplers
+    for sampler in others:
+        compare(sampler, first, [run for run in runs if not run["taught"]], given.trials)
+    return results
+
+
+def compare(sampler: str, first: str, runs: list[dict[str, Any]], trials: int) -> None:
+    """Print the ratio of a sampler's evaluations to those of the first, on the same spaces with the same seeds."""
+    near = {(r["sampler"], r["space"], r["seed"]): r["near"] or 1.5 * trials for r in runs}
+    ratios: dict[str, list[float]] = {}
+    for (name, space, seed), count in near.items():
+        if name == sampler:
+            ratios.setdefault(space, []).append(np.log(count / near[first, space, seed]))
+    rng = np.random.default_rng(0)
+    drawn = [np.mean([rng.choice(r, len(r)).mean() for r in ratios.values()]) for _ in range(1000)]
+    low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
+    ratio = np.exp(np.mean([np.mean(r) for r in ratios.values()]))
+    print(f"{sampler}: {ratio:.3f} of the evaluations of {first}, 95 %: {low:.3f} to {high:.3f}")
 
 
 def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
@@ -333,25 +481,23 @@ def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
 def main() -> None:
     given = arguments()
     CASES.extend(read_cases(given.paths, given.spaces))
-    samplers = given.samplers
     given.rules = [(float(floor), int(patience)) for floor in given.stop for patience in given.patience]
     given.seconds = tuple(map(float, given.seconds))
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    every = itertools.product(range(len(CASES)), samplers, seeds)
-    runs = run_all([Job(case, sampler, seed, given) for case, sampler, seed in every], given.jobs)
-    runs.sort(key=lambda run: (samplers.index(run["sampler"]), run["space"], run["seed"]))
+    given.taught = [] if given.rules else [count for count in map(int, given.taught) if count]
+    runs = run_all(replay, jobs_of(given, given.taught), given.jobs)
     print_heading(given)
-    names = [case.name for case in CASES]
     result: dict[str, Any] = {}
     if given.rules:
-        for sampler in samplers:
+        for sampler in given.samplers:
             print(f"\n{sampler}")
-            stopping_table([run for run in runs if run["sampler"] == sampler], names)
+            stopping_table([run for run in runs if run["sampler"] == sampler], [case.name for case in CASES])
     else:
-        result = table(runs, samplers, names, given.trials)
+        result = tables(runs, given, given.taught)
     if given.json:
-        kept = ("seeds", "first_seed", "trials", "batch", "first", "warm")
+        kept = ("seeds", "first_seed", "trials", "batch", "first", "taught", "warm")
         settings = {name: getattr(given, name) for name in kept}
+        for run in runs:
+            del run["trajectory"]
         harness.write_json(given.json, {"settings": settings, "samplers": result, "runs": runs})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -12,8 +12,9 @@ from statistics import median
 import numpy as np
 
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration
-from tuner.formats.foreign import read_results
+from tuner.core.model import Configuration, Problem, Run
+from tuner.database.earlier import distance
+from tuner.formats.foreign import gpu_named, read_results
 from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.recording import read_recording, recorded_kernel
@@ -31,6 +32,10 @@ class Case:
     """A recorded space, with the time of each configuration."""
 
     name: str
+    kernel: str
+    """What has it in common with another can teach it: a kernel of ours, or names of parameters."""
+    run: Run
+    """Its problem and GPU."""
     space: SearchSpace
     times: tuple[np.ndarray, ...]
     """For each variant the time of each row in nanoseconds; not a number for a failure."""
@@ -42,26 +47,29 @@ class Case:
         time_ns = float(self.times[location[0]][location[1]])
         return None if np.isnan(time_ns) else time_ns
 
-    @property
-    def kernel(self) -> str:
-        """The kernel, dtype and options: a case can teach others with the same."""
-        name, _, problem = self.name.partition(":")
-        return name.split("-")[0] + ",".join(
-            part for part in problem.split(",") if not part[-1:].isdigit() or "=" not in part
+    def teachers(self, others: Sequence[Case], first: int) -> list[Case]:
+        """Return the other cases that can teach this one, the nearest first; of equally near ones others each time."""
+        like = [other for other in others if other.kernel == self.kernel and other.name != self.name]
+        turned = like[first % len(like) :] + like[: first % len(like)] if like else []
+        return sorted(
+            (other for other in turned if distance(self.run, other.run) < math.inf),
+            key=lambda other: distance(self.run, other.run),
         )
 
     @property
     def best(self) -> float:
         """The best recorded time, in nanoseconds."""
-        return float(min(np.nanmin(times) for times in self.times if not np.isnan(times).all()))
+        return float(np.nanmin(np.concatenate(self.times)))
 
 
-def case_of(name: str, space: SearchSpace, recorded: Mapping[Configuration, float | None]) -> Case:
+def case_of(
+    name: str, kernel: str, run: Run, space: SearchSpace, recorded: Mapping[Configuration, float | None]
+) -> Case:
     times = tuple(np.full(len(variant), np.nan) for variant in space.variants)
     for configuration, time_ns in recorded.items():
         if time_ns and (location := space.locate(configuration)) is not None:
             times[location[0]][location[1]] = time_ns
-    return Case(name, space, times)
+    return Case(name, kernel, run, space, times)
 
 
 def cases_of(path: Path) -> list[Case]:
@@ -81,7 +89,11 @@ def cases_of(path: Path) -> list[Case]:
     matrix = np.array(foreign.indices(), dtype=np.int16).reshape(len(foreign.rows), len(specs))
     space = SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
     times = {foreign.configuration(key): row.ranked_ns for key, row in foreign.rows.items()}
-    return [case_of(foreign.name, space, times)]
+    run = Run(
+        foreign.name, Problem(foreign.kernel, foreign.sizes, {}, {}), gpu_named(foreign.gpu or foreign.name),
+        f"replay:{foreign.name}",
+    )  # fmt: skip
+    return [case_of(foreign.name, ",".join(foreign.parameters), run, space, times)]
 
 
 def _own_cases(path: Path) -> list[Case]:
@@ -92,24 +104,37 @@ def _own_cases(path: Path) -> list[Case]:
         space = SearchSpace.from_kernel(kernel, recorded.problem, recording.gpu).restricted(recorded.rows)
         times = {c: median(r.samples_ns) if r.status.ranked else None for c, r in recorded.rows.items()}
         problem = str(recorded.problem).replace(" ", ",")
-        cases.append(case_of(f"{recording.name}:{problem}", space, times))
+        run = Run(problem, recorded.problem, recording.gpu, f"replay:{recording.name}")
+        cases.append(case_of(f"{recording.name}:{problem}", kernel.name, run, space, times))
     return cases
 
 
 def read_cases(paths: list[Path], only: list[str]) -> list[Case]:
-    """Return the cases of files and folders whose names have one of some words, or of all."""
+    """Return the cases of files and folders whose names have one of some words, or of all.
+
+    Raises:
+        SystemExit: there is none.
+    """
     cases: dict[str, Case] = {}
     for given in paths:
         for path in sorted(given.iterdir()) if given.is_dir() else [given]:
-            if path.suffix not in (".json", ".gz") or path.name.endswith(".T1.json"):
-                continue
             stem = path.name.split(".json")[0]
+            if path.is_dir() or path.suffix == ".md" or path.name.endswith(".T1.json"):
+                continue
             if stem.endswith("_T4") and stem.removesuffix("_T4") in cases:
                 continue  # the same measurements in another format
             if only and not any(word in stem for word in only):
                 continue
             try:
-                cases |= {case.name: case for case in cases_of(path)}
+                found = cases_of(path)
             except TunerError as error:
-                print(f"left out: {error.problem}", file=sys.stderr)
+                print(f"left out: {path.name}: {error.problem.removeprefix(f'{path}: ')}", file=sys.stderr)
+                continue
+            for case in found:
+                if np.isnan(np.concatenate(case.times)).all():
+                    print(f"left out: {case.name}: every result is a failure", file=sys.stderr)
+                else:
+                    cases[case.name] = case
+    if not cases:
+        sys.exit("no recorded space: name folders or files with recordings, Kernel Tuner caches or T4 files")
     return list(cases.values())

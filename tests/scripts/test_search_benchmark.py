@@ -13,7 +13,7 @@ from tuner.core import paths
 HEADINGS = {
     "--batch 4": "batches of 4",
     "--compilers 4 --seconds 0.3,0.1": "4 compilers",
-    "--first default --warm 20": "taught by 20 trials",
+    "--first default --taught 1 --warm 20": "taught by 20 trials",
 }
 
 
@@ -28,7 +28,7 @@ def test_a_recording_is_replayed(
 ) -> None:
     monkeypatch.setattr(benchmark, "CASES", [])
     monkeypatch.setattr(benchmark, "read_cases", lambda *_: cases)
-    monkeypatch.setattr(benchmark, "run_all", lambda jobs, _: [benchmark.replay(job) for job in jobs])
+    monkeypatch.setattr(benchmark, "run_all", lambda work, jobs, _: list(map(work, jobs)))
     words = ["recorded", "--samplers", "gp-ei", "--seeds", "1", "--trials", "12", *how.split()]
     monkeypatch.setattr(sys, "argv", ["benchmark.py", *words])
     benchmark.main()
