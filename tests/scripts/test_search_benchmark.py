@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from scripts.search import benchmark
+from scripts.search import benchmark, cases
+from scripts.search.score import score
 from tuner.core import paths
 
 HEADINGS = {
-    "--batch 4": "batches of 4",
-    "--compilers 4 --seconds 0.3,0.1": "4 compilers",
+    "--batch 4 --taught 0": "batches of 4",
+    "--compilers 4 --seconds 0.3,0.1 --taught 0": "4 compilers",
     "--first default --taught 1 --warm 20": "taught by 20 trials",
 }
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[Any]:
+def recorded() -> list[Any]:
     return benchmark.read_cases([paths.recordings()], ["mean_matvec"])
 
 
 @pytest.mark.parametrize("how", HEADINGS)
 def test_a_recording_is_replayed(
-    how: str, cases: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    how: str, recorded: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(benchmark, "CASES", [])
-    monkeypatch.setattr(benchmark, "read_cases", lambda *_: cases)
+    monkeypatch.setattr(benchmark, "read_cases", lambda *_: recorded)
     monkeypatch.setattr(benchmark, "run_all", lambda work, jobs, _: list(map(work, jobs)))
     words = ["recorded", "--samplers", "gp-ei", "--seeds", "1", "--trials", "12", *how.split()]
     monkeypatch.setattr(sys, "argv", ["benchmark.py", *words])
@@ -35,4 +39,32 @@ def test_a_recording_is_replayed(
     said = capsys.readouterr().out
     assert HEADINGS[how] in said.partition("\n")[0]
     runs = [line.split() for line in said.splitlines() if line.startswith(("mean_matvec", "all runs"))]
-    assert len(runs) == 3 and all(words[-2] == "100%" for words in runs)  # all come near the best
+    assert all("100%" in words for words in runs)  # all come near the best
+    assert len(runs) == (6 if "--taught 1" in how else 3)
+    assert ("taught by 1\n" in said) == ("--taught 1" in how)
+
+
+def test_files_that_are_no_recorded_space_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = {
+        "configuration": {"bx": 1},
+        "measurements": [{"name": "score", "value": 3}],
+        "objectives": ["score"],
+    }
+    (tmp_path / "a.json").write_text(json.dumps({"results": [result]}))
+    (tmp_path / "ktt.json").write_text(json.dumps({"Metadata": {}, "Results": []}))
+    (tmp_path / "ktt.xml").write_text("<KTT/>")
+    with pytest.raises(SystemExit, match="no recorded space"):
+        cases.read_cases([tmp_path], [])
+    said = capsys.readouterr().err.splitlines()
+    assert ["score" in said[0], "ktt.json" in said[1], "ktt.xml" in said[2]] == [True] * 3
+
+
+def test_the_score_of_random_order_is_0_and_that_of_the_best_at_once_1() -> None:
+    rng = np.random.default_rng(0)
+    times = np.append(rng.lognormal(size=99), np.nan)
+    tried = np.where(np.isnan(times), np.inf, times)
+    random = [np.minimum.accumulate(rng.permutation(tried)).tolist() for _ in range(2000)]
+    assert score(times, random, 100) == pytest.approx(0.0, abs=0.05)
+    assert score(times, [[float(np.nanmin(times))]], 100) == 1.0
