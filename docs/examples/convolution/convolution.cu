@@ -2,13 +2,13 @@
 // elements on each side. A thread computes items_x times items_y elements, one block's width and height apart.
 #ifndef radius  // built without the tuner
 #define radius 3
-#define block_x 32
-#define block_y 8
+#define block_x 16
+#define block_y 16
 #define items_x 1
 #define items_y 1
-#define staged 0
+#define staged 1
 #define read_only 0
-#define unroll 1
+#define unroll 15
 #endif
 constexpr int extent = 2 * radius + 1;
 
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(block_x * block_y) convolution(cons
     }
     __syncthreads();
 #endif
-#pragma unroll unroll
+#pragma unroll (unroll < extent ? unroll : extent)
     for (int i = 0; i < extent; ++i) {
 #pragma unroll
         for (int j = 0; j < extent; ++j) {
