@@ -82,6 +82,32 @@ def test_a_plan_can_be_sent_to_another_process(tmp_path: Path) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
 
 
+def test_a_cuda_reference_is_launched_with_the_first_variants_defaults(tmp_path: Path) -> None:
+    table = """
+[reference.cuda]
+template = "scale.cu.j2"
+entry = "scale"
+arguments = ["x", "y", "y_magnitude", "n", "items"]
+grid = ["ceil_div(n, block_size * items)"]
+block = ["block_size"]
+"""
+    kernel = changed(tmp_path, ("[variants.plain.parameters]", f"{table}\n[variants.plain.parameters]"))
+    defaults = kernel.variants["plain"].defaults
+    launch = reference_launch(kernel, kernel.problem({"n": 5000}), GPU)
+    assert launch is not None and launch.block[0] == defaults["block_size"]
+    assert launch.grid[0] == -(-5000 // (int(defaults["block_size"]) * int(defaults["items"])))
+    assert launch.arguments[-1] == ("scalar", "int32", defaults["items"])
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(KernelError, match=r"reference: cuda: grid.* unknown name 'item'"):
+        changed(
+            tmp_path / "wrong",
+            (
+                "[variants.plain.parameters]",
+                f"{table.replace('* items', '* item')}\n[variants.plain.parameters]",
+            ),
+        )
+
+
 @pytest.mark.parametrize("name", builtin_kernels())
 def test_built_in_defaults_can_be_launched(name: str) -> None:
     kernel = load_kernel(name)

@@ -3,6 +3,7 @@ those of the winners that a program calls. And whether a configuration is valid 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core.errors import TunerError
@@ -56,7 +57,8 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
 def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch | None:
     """Return the launch of the CUDA reference; None if the kernel has none."""
     spec = kernel.reference.cuda
-    return None if spec is None else _maker(kernel, problem, gpu, *REFERENCE_BUFFERS).launch(spec)
+    values = reference_configuration(kernel).values
+    return None if spec is None else _maker(kernel, problem, gpu, REFERENCE_BUFFERS, values).launch(spec)
 
 
 def reference_configuration(kernel: KernelSpec) -> Configuration:
@@ -73,14 +75,20 @@ def settle_launch(spec: LaunchSpec, kernel: KernelSpec, problem: Problem, gpu: G
     return _maker(kernel, problem, gpu).launch(spec)
 
 
-def _maker(kernel: KernelSpec, problem: Problem, gpu: Gpu, *suffixes: str) -> PlanMaker:
+def _maker(
+    kernel: KernelSpec,
+    problem: Problem,
+    gpu: Gpu,
+    suffixes: Sequence[str] = ("",),
+    parameters: Mapping[str, Value] = {},
+) -> PlanMaker:
     return PlanMaker(
-        kernel.environment(problem, gpu),
+        {**kernel.environment(problem, gpu), **parameters},
         kernel.tensors.values(),
         kernel.scalars.values(),
         dtypes=problem.dtypes,
         problem=problem,
-        suffixes=suffixes or ("",),
+        suffixes=suffixes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.errors import ExpressionError
@@ -44,7 +45,7 @@ def read_reference(
     cuda = None
     if table.has("cuda"):
         launch = table.table("cuda")
-        cuda = read_launch(launch, folder, names, allow_magnitude=True)
+        cuda = read_launch(launch, folder, _with_parameters(top, names), allow_magnitude=True)
         given = {leaf.name for argument in cuda.arguments for leaf in argument.leaves}
         outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
         magnitudes = [f"{name}_magnitude" for name in outputs]
@@ -85,6 +86,15 @@ def read_reference(
             "leave one of them out, or write float64 and <output>_magnitude",
         )
     return table.done(spec)
+
+
+def _with_parameters(top: Table, names: Names) -> Names:
+    """Return names with the first variant's parameters, which have their defaults in the CUDA reference."""
+    variants = top.data.get("variants")
+    first = next(iter(variants.values()), None) if isinstance(variants, dict) else None
+    given = first.get("parameters") if isinstance(first, dict) else None
+    parameters = frozenset(given) if isinstance(given, dict) else frozenset[str]()
+    return replace(names, extra=names.extra | parameters, arguments=names.arguments | parameters)
 
 
 def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
