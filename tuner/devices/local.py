@@ -98,13 +98,13 @@ class LocalDevice(Device):
             raise
         self._prefetches = Prefetches()
         self._submissions: Submissions
-        self._prepare_lock = threading.Lock()
-        """Between a problem that is prepared and a measurement that is requested for the one before."""
+        self._prepare_lock = threading.Lock()  # Between preparing a problem and measuring for the one before.
         self._fatal = ""  # Why nothing can be measured any more.
         self._truth: Problem | None = None
         self._requests: Requests
+        self._ahead: Requests | None = None  # The last of compile_ahead; a digest of the kernel takes 0.1 s.
         self._seed = 0
-        self._released = True  # Whether the measuring process holds no data of the problem.
+        self._released = True  # Whether the measuring process holds no data of a problem.
 
     @property
     def working(self) -> bool:
@@ -126,7 +126,7 @@ class LocalDevice(Device):
         with self._prepare_lock:
             self._submissions = Submissions(kernel, problem)
         self._seed, self._truth, self.conditions = seed, truth, conditions
-        self._requests = Requests(kernel, self.gpu, self._pool)
+        self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
         self._prefetches.clear()
         self.calibration = self.calibration or self.known_calibration()
         short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
@@ -228,7 +228,9 @@ class LocalDevice(Device):
         """Fill the cubin cache when no compiler has anything better to do."""
         if self._pool.cache is None:
             return
-        for request in Requests(kernel, self.gpu, self._pool).ahead(problem, configurations):
+        if self._ahead is None or self._ahead.kernel is not kernel:
+            self._ahead = Requests(kernel, self.gpu, self._pool)
+        for request in self._ahead.ahead(problem, configurations):
             self._pool.submit(request, lambda _: None, lambda: True)
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:

@@ -60,7 +60,7 @@ class Requests:
     """
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
-        self._kernel, self._gpu, self._pool = kernel, gpu, pool
+        self.kernel, self._gpu, self._pool = kernel, gpu, pool
         self._task = kernel.task or kernel
         code = KernelIdentity(kernel).code
         self.rendering = partial(
@@ -89,7 +89,7 @@ class Requests:
         Raises:
             DeviceError: the CUDA reference does not compile.
         """
-        kernel, gpu = self._kernel, self._gpu
+        kernel, gpu = self.kernel, self._gpu
         roof = roof_of(kernel, problem, gpu)
         return Setup(
             self.problem_setup(problem),
@@ -103,15 +103,15 @@ class Requests:
 
     def _needed_bytes(self, problem: Problem, roof: Roof) -> float:
         """Return the bytes without which no kernel can do its work: those of outputs, unless the file says more."""
-        if not self._kernel.work.assumed:
+        if not self.kernel.work.assumed:
             return roof.bytes
-        tensors = tensors_of(self._kernel, problem, self._gpu)
+        tensors = tensors_of(self.kernel, problem, self._gpu)
         return float(sum(tensor.size_bytes for tensor in tensors if tensor.role == "output"))
 
     def batch(self, problem: Problem, conditions: Conditions) -> Batch:
         """Return the calls between two events, and the copies of the tensors."""
-        tensors = tensors_of(self._kernel, problem, self._gpu)
-        return batch_of(roof_of(self._kernel, problem, self._gpu), tensors, self._gpu, conditions)
+        tensors = tensors_of(self.kernel, problem, self._gpu)
+        return batch_of(roof_of(self.kernel, problem, self._gpu), tensors, self._gpu, conditions)
 
     def problem_setup(self, problem: Problem) -> ProblemSetup:
         """Return the tensors of a problem, and how to find out what its outputs must be.
@@ -119,7 +119,7 @@ class Requests:
         Raises:
             DeviceError: the CUDA reference does not compile.
         """
-        kernel, gpu = self._kernel, self._gpu
+        kernel, gpu = self.kernel, self._gpu
         reference = ReferenceData(
             **structs.asdict(settle_reference(kernel, problem, gpu)),
             kernel=self._default(problem) if kernel.reference.default else self._cuda(problem),
@@ -138,7 +138,7 @@ class Requests:
 
     def ahead(self, problem: Problem, configurations: Sequence[Configuration]) -> Iterator[RenderRequest]:
         """Yield what is to be compiled of a problem for some configurations, the CUDA reference included."""
-        if self._kernel.reference.cuda is not None:
+        if self.kernel.reference.cuda is not None:
             yield self._reference(problem)
         for configuration in configurations:
             yield self.rendering(problem=problem, configuration=configuration)
@@ -187,7 +187,7 @@ class Requests:
         baseline = contestant.baseline
         assert baseline is not None
         if baseline.kind is not BaselineKind.LAUNCH:
-            baseline = settle_baseline(baseline, self._kernel, problem)
+            baseline = settle_baseline(baseline, self.kernel, problem)
             return BaselineContestant(
                 baseline.kind,
                 baseline.text,
@@ -203,19 +203,19 @@ class Requests:
     def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
         """Return a user's own kernel, compiled unless it is a cubin already."""
         assert baseline.file is not None
-        launch = launch_of(baseline, self._kernel, problem, self._gpu)
+        launch = launch_of(baseline, self.kernel, problem, self._gpu)
         if baseline.file.suffix == ".cubin":
             cubin = baseline.file.read_bytes()
             compilation = Compilation(Status.OK, cubins=(cubin,), entries=(launch_spec(baseline).entry,))
         else:
-            source, entry = source_of(baseline, self._kernel, problem, self._gpu)
+            source, entry = source_of(baseline, self.kernel, problem, self._gpu)
             compilation = self._pool.compile(SourceRequest(source, entry, self._gpu, (baseline.file.parent,)))
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
         return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
 
     def _scalars(self, problem: Problem) -> dict[str, Value]:
-        return {name: value for name, (_, value) in scalars_of(self._kernel, problem, self._gpu).items()}
+        return {name: value for name, (_, value) in scalars_of(self.kernel, problem, self._gpu).items()}
 
     def _default(self, problem: Problem) -> Candidate:
         """Return the default configuration, compiled, whose results others are compared with.
@@ -224,9 +224,9 @@ class Requests:
             KernelError: there is none, or it does not compile.
         """
         remedy = "it is the reference: correct it, or say in [reference] what is right"
-        if self._task is not self._kernel:
+        if self._task is not self.kernel:
             return Requests(self._task, self._gpu, self._pool)._default(problem)
-        default = default_configuration(self._kernel, problem, self._gpu)
+        default = default_configuration(self.kernel, problem, self._gpu)
         if default is None:
             raise KernelError(f"no configuration is valid for {problem}", remedy)
         candidate, compilation = self.compile(problem, default)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,29 +91,13 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
 
 
 def _preparing(device: Device, *problem: Any) -> Callable[[], None]:
-    """Begin to prepare a problem, beside what else is to be done before a run; return what waits for that.
-
-    A recording is prepared at once: the space depends on it.
-    """
-    if device.recorded:
-        device.prepare(*problem)
-        return lambda: None
-    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def prepare() -> None:
-        try:
-            device.prepare(*problem)
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            ended.put(error)
-        else:
-            ended.put(None)
-
-    def wait() -> None:
-        if (error := ended.get()) is not None:
-            raise error
-
-    threading.Thread(target=prepare, daemon=True, name="prepare").start()
-    return wait
+    """Begin to prepare a problem, beside what else is to be done before a run; return what waits for that."""
+    executor = ThreadPoolExecutor(1, "prepare")
+    prepared = executor.submit(device.prepare, *problem)
+    executor.shutdown(wait=False)
+    if device.recorded:  # the space depends on it
+        prepared.result()
+    return prepared.result
 
 
 def new_run(request: Request, device: Device) -> tuple[Run, str]:
