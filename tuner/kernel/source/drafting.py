@@ -65,6 +65,8 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
     filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
     constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
     launch = replace(guess.draft(), constants=constants)
+    for name in guess.turns:
+        tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
     several = sum(one != "1" for one in block) > 1
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")

@@ -27,6 +27,8 @@ class WrittenLaunch:
     Members that are set, such as ``p.count``, are ``p_count``."""
     looped: tuple[bool, ...]
     """Whether an argument has a variable that is set in a loop around the launch."""
+    loops: tuple[Node, ...]
+    """Loops around it, the innermost first, as far as no condition stands between."""
 
 
 def launches_in(function: Node) -> Iterator[WrittenLaunch]:
@@ -53,6 +55,7 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
                 **dict(_members_set(function, shape.start_byte)),
             },
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
+            tuple(_loops_around(shape, but=("if_statement",))),
         )
 
 
@@ -80,8 +83,8 @@ def _members_set(function: Node, end: int) -> Iterator[tuple[str, Node]]:
             yield text_of(left).replace(".", "_"), right
 
 
-def _loops_around(node: Node) -> Iterator[Node]:
-    while (parent := node.parent) is not None:
+def _loops_around(node: Node, but: Sequence[str] = ()) -> Iterator[Node]:
+    while (parent := node.parent) is not None and parent.type not in but:
         node = parent
         if node.type in ("for_statement", "while_statement", "do_statement"):
             yield node
