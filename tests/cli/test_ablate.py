@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,8 +105,8 @@ def test_table(command: Callable[..., Said], kernel: KernelSpec, device: BenchDe
         ["block_size=256", "32"],
         ["items=2", "1"],
     ]
-    assert "step 1/2  compiling and checking 6 configurations" in said.err
-    assert "step 2/2  timing 1 to 5 of 5 in turn with it  ETA" in said.err
+    assert "ablation: 0 of 2: compiling and checking 6 configurations" in said.err
+    assert re.search(r"ablation: 1 of 2, about \d+ s left: timing 1 to 5 of 5 in turn with it", said.err)
     assert device.timed == [(kernel.problem({"n": 1024}), Conditions(Mode.WARM))]
     assert device.closed
     assert command(str(kernel.file), "--quiet").err == ""

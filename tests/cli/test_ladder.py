@@ -98,7 +98,7 @@ def test_sweep_ends_with_everything_at_once(ladder: Ladder, device: LadderDevice
 def test_progress(ladder: Ladder, device: LadderDevice) -> None:
     said = ladder("--sweep", "n=1024..2048")
     assert said.code == 0
-    assert said.err.splitlines()[0].startswith("step 1/12  n=1024: one warp")
+    assert said.err.splitlines()[0].startswith("ladder: 0 of 12: n=1024: one warp")
 
 
 def test_only_some_steps(ladder: Ladder, device: LadderDevice) -> None:

@@ -21,6 +21,7 @@ from tuner.report.progress import (
     Progress,
     RunProgress,
     counted_line,
+    counting,
     left_out_lines,
     panel_lines,
     progress_line,
@@ -162,3 +163,20 @@ def test_a_phase_of_which_nothing_has_begun_counts_from_zero() -> None:
     progress: Progress[str] = Progress(counted_line)
     progress.phase("compilations", 3)
     assert counted_line(progress) == ["compilations: 0 of 3"]
+
+
+def test_how_long_a_phase_may_still_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tuner.report.progress.time.monotonic", lambda: now)
+    progress = counting(quiet=False, every_s=10.0)
+    progress.phase("runs", 12)
+    for number in range(1, 4):
+        now += 15.0
+        progress.step("memcheck", number)
+    assert capsys.readouterr().err.splitlines() == [
+        "runs: 1 of 12: memcheck",
+        "runs: 2 of 12, about 2 min left: memcheck",
+        "runs: 3 of 12, about 2 min left: memcheck",
+    ]

@@ -14,11 +14,11 @@ from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.report.configurations import ChosenConfiguration, Texts
+from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.studies.ablation import AblationRequest, records_of
 from tuner.studies.ablation import ablate as time_changes
 from tuner.studies.ablation_report import ablation_as_json, show_ablation
-from tuner.studies.interleaved import make_progress
 
 
 def ablate(asked: AblateArguments) -> None:
@@ -36,6 +36,7 @@ def ablate(asked: AblateArguments) -> None:
         closing(
             open_gpu(asked.device_name, asked.kernel_name, asked.jobs, say_nothing if asked.quiet else say)
         ) as device,
+        closing(counting(quiet=asked.quiet, every_s=0.0)) as progress,
     ):
         chosen = choose(asked, device.gpu)
         texts = Texts.of_kernel(chosen.kernel, full=asked.full)
@@ -53,7 +54,7 @@ def ablate(asked: AblateArguments) -> None:
             only=names,
             known_ns=chosen.time_ns if conditions == chosen.conditions else None,
         )
-        ablated = time_changes(device, request, make_progress(quiet=asked.quiet, every_s=0.0), stop)
+        ablated = time_changes(device, request, progress, stop)
         if rows := records_of(ablated, device, str(uuid.uuid4())):
             with Database.open(asked.db) as database:
                 database.record_benchmark(rows)

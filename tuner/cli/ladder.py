@@ -24,9 +24,9 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import Texts
 from tuner.report.plots import check_plot
+from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.studies.bench import DEFAULT, Against, choose_against
-from tuner.studies.interleaved import make_progress
 from tuner.studies.ladder import STOPPED, Ladder, Sweep, choose_steps
 from tuner.studies.ladder_figures import draw, figure_files
 from tuner.studies.ladder_report import ladder_as_json, show_level, show_steps, show_summary
@@ -100,7 +100,7 @@ def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderArgument
     texts = Texts.of_kernel(sweep.kernel, full=asked.full)
     if not asked.as_json:
         show_steps(result)
-    progress = make_progress(quiet=asked.quiet)
+    progress = counting(quiet=asked.quiet, at_once=True)
     with stopping() as stop, Database.open(asked.db) as database, closing(progress):
         try:
             for level in LadderRun(sweep, device, database, progress, stop).levels():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,15 +31,17 @@ from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted, sma
 from tuner.inspect.tools.cases import sample as draw_sample
 from tuner.inspect.tools.checking import Checker, ToolVerdict
 from tuner.inspect.tools.nvidia import SANITIZER, find
-from tuner.inspect.tools.report import Checked, SanitizeProgress, checked_as_json, show_checked
+from tuner.inspect.tools.report import Checked, checked_as_json, show_checked
 from tuner.inspect.tools.sanitizer import DEFAULT_TOOLS, TOOLS
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
+from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.studies.bench import stored_winners
 
 FOLDER = Path("results/sanitizer")
+PLAIN_EVERY_S = 10.0
 
 
 def sanitize(asked: SanitizeArguments) -> None:
@@ -63,18 +65,22 @@ def sanitize(asked: SanitizeArguments) -> None:
             case, reason = not_compiled[0]
             raise CompileError(f"nothing can be run: {case}: {reason}", "choose another configuration")
         faulty = {tool: planted(tool, gpu, pool) for tool in tools if asked.self_check}
-    progress = SanitizeProgress(len(units) * len(tools))
-    tell: Callable[[ToolVerdict], None] = (lambda _: None) if asked.quiet else progress.add
+    seen: dict[tuple[str, int], bool] = {}
     number, cache = gpu_number(asked.device_name), str(paths.cubins())
-    checker = Checker(sanitizer, folder, number, cache, asked.seed, asked.deadline_s, tell)
     verdicts = {}
-    try:
+    with closing(counting(quiet=asked.quiet, every_s=PLAIN_EVERY_S)) as progress:
+
+        def tell(verdict: ToolVerdict) -> None:
+            seen[verdict.tool, verdict.unit.number] = verdict.failed  # the last on a configuration counts
+            wrong = sum(seen.values())
+            progress.step(f"{verdict.tool}{f', {wrong} with findings' if wrong else ''}", len(seen))
+
+        progress.phase("runs", len(units) * len(tools))
+        checker = Checker(sanitizer, folder, number, cache, asked.seed, asked.deadline_s, tell)
         for tool in tools:
             if tool in faulty:
                 checker.try_out(tool, faulty[tool])
             verdicts[tool] = checker.check(tool, units)
-    finally:
-        progress.close()
     left_out += not_compiled
     checked = Checked(chosen.problem, gpu, chosen.source, verdicts, left_out, folder, chosen.notes)
     if asked.as_json:

@@ -19,12 +19,11 @@ from tuner.cli.filters import refuse_unknown
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import ascii_json
-from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters, StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels
-from tuner.report.progress import Progress, counted_line
+from tuner.report.progress import counting
 from tuner.report.tables import counted, show_line
 from tuner.winners.bundle import refuse_target, write_bundle
 from tuner.winners.compiling import bundled
@@ -122,10 +121,11 @@ def bundle(asked: BundleArguments) -> None:
     winners, kernels, portfolios = _take(asked, bundled=True)
     winners = without_the_rest(winners, portfolios) if asked.few else winners
     contents = contents_of(winners, kernels, portfolios)
-    with closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool:
-        observer: Observer[str] = Observer() if asked.quiet else Progress(counted_line, math.inf)
-        with closing(observer):
-            written, files, compiled = bundled(contents, pool, observer, partial(show_line, err=True))
+    with (
+        closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool,
+        closing(counting(quiet=asked.quiet, every_s=math.inf)) as observer,
+    ):
+        written, files, compiled = bundled(contents, pool, observer, partial(show_line, err=True))
     write_bundle(asked.output, files, force=asked.force)
     summary = _summary(asked.output, written, compiled.failures, files, nvrtc_version())
     if asked.as_json:

@@ -24,7 +24,7 @@ from tuner.core.errors import TunerError
 from tuner.core.messages import Record
 from tuner.core.version import __version__
 from tuner.fleet.cluster_files import require_dask, security_of
-from tuner.fleet.cluster_worker import hold, sealed, unsealed
+from tuner.fleet.cluster_worker import hold
 from tuner.fleet.messages import SEARCHING, Event, Events, OpenDevice, SearcherGone, Task, ToSearcher
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WorkerLink:
             writing = asyncio.ensure_future(self._write(comm, opening))
             try:
                 while not isinstance(data := await comm.read(), str):
-                    self._events.put(Event(self, SEARCHING.replies.decode(unsealed(data))))
+                    self._events.put(Event(self, SEARCHING.replies.decode(data)))
                 gone = SearcherGone(data)
             finally:
                 writing.cancel()
@@ -112,10 +112,10 @@ class WorkerLink:
     async def _write(self, comm: Comm, opening: OpenDevice) -> None:
         """Start the searcher, and pass messages on to it until it is ended."""
         with contextlib.suppress(OSError):  # the reading side finds out, and says so
-            first = sealed(SEARCHING.requests.encode(opening))
+            first = SEARCHING.requests.encode(opening)
             await comm.write({"op": "tune_search", "key": self._key, "message": first})
             while (message := await self._unsent.get()) is not None:
-                await comm.write(sealed(SEARCHING.requests.encode(message)))
+                await comm.write(SEARCHING.requests.encode(message))
                 if isinstance(message, Task):
                     self._shown = [self._cluster.show(self._key, message, self._address, self._label)]
             await comm.write(END)

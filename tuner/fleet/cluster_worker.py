@@ -1,15 +1,14 @@
 """What ``dask worker --preload`` loads: with it a worker stands for one GPU, runs searchers on it, and passes their
 messages on.
 
-The messages are those of :mod:`tuner.fleet.messages`, encoded by this package and each behind the digest of its
-bytes. Dask carries them as bytes; nothing is unpickled for them. What a worker does is shown on Dask's dashboard by a
-task for each problem, which only waits for its end.
+The messages are those of :mod:`tuner.fleet.messages`, encoded by this package. Dask carries them as bytes; nothing is
+unpickled for them. What a worker does is shown on Dask's dashboard by a task for each problem, which only waits for its
+end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import socket
 import threading
@@ -46,27 +45,8 @@ if TYPE_CHECKING:
     from distributed.comm import Comm
     from distributed.core import Status
 
-DIGEST_BYTES = 16
-
 _UNDER_WAY: dict[str, threading.Event] = {}
 """The tasks of this process, by the searcher's key; set when they have ended."""
-
-
-def sealed(data: bytes) -> bytes:
-    """Return bytes behind their digest."""
-    return hashlib.sha256(data).digest()[:DIGEST_BYTES] + data
-
-
-def unsealed(data: bytes) -> bytes:
-    """Return what :func:`sealed` was given.
-
-    Raises:
-        ValueError: the digest does not fit.
-    """
-    content = bytes(data[DIGEST_BYTES:])
-    if sealed(content) != bytes(data):
-        raise ValueError("a message whose digest does not fit its content")
-    return content
 
 
 def hold(key: str) -> None:
@@ -133,7 +113,7 @@ class Relay:
             while not isinstance(what := await said.get(), SearcherGone):
                 if isinstance(what, TaskDone | TaskFailed | TaskStopped):
                     _end_shown(key)
-                await comm.write(sealed(SEARCHING.replies.encode(what)))
+                await comm.write(SEARCHING.replies.encode(what))
             await asyncio.to_thread(link.close)
             await comm.write(what.reason or "it has ended")
         finally:
@@ -143,7 +123,7 @@ class Relay:
         return Status.dont_reply
 
     def _opening(self, message: bytes) -> OpenDevice:
-        opening = SEARCHING.requests.decode(unsealed(message))
+        opening = SEARCHING.requests.decode(message)
         assert isinstance(opening, OpenDevice)
         total = default_jobs()
         share = max(1, total // self._settings.neighbours)
@@ -159,7 +139,7 @@ async def _listen(comm: Comm, key: str, link: ChildLink) -> None:
     """Pass on what the head says; kill the searcher when it says that, or is gone."""
     try:
         while not isinstance(data := await comm.read(), str):
-            message = SEARCHING.requests.decode(unsealed(data))
+            message = SEARCHING.requests.decode(data)
             if isinstance(message, Task):
                 _UNDER_WAY[key] = threading.Event()
                 message = structs.replace(message, kernel=_here(message.kernel))

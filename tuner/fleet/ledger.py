@@ -15,6 +15,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.fleet.messages import Answered, Call, Calls, TaskDone
 from tuner.fleet.remote import WRITES, form_of
+from tuner.report.tables import picked, trial_identity
 
 
 @dataclass
@@ -69,14 +70,7 @@ class Ledger:
         record |= {"device": run.device, "replayed": run.replayed, "winner": None}
         for stored in self.database.winners(Filters(run=run.id)).rows:
             winner = stored.winner
-            record["winner"] = {
-                "trial": winner.trial_id,
-                "variant": winner.configuration.variant,
-                "configuration": winner.configuration.values,
-                "time_ns": winner.time_ns,
-                "exportable": winner.exportable,
-                "reason": winner.reason,
-            }
+            record["winner"] = trial_identity(stored.trial) | picked(winner, "time_ns exportable reason")
             named = f"#{winner.trial_id}: {winner.configuration}"
             text = f"{run.problem} on {run.gpu.name}\n  winner     {named}; its searcher ended before it said more"
             return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")

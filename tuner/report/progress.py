@@ -134,7 +134,12 @@ class Progress(Observer[T]):
 def counted_line(progress: Progress[str]) -> list[str]:
     """Return how far a phase is, in one line: ``comparing: 3 of 12, about 40 s left: gemm m=512``."""
     now = f": {progress.now}" if progress.now else ""
-    return [f"{progress.what}: {max(progress.done, 0):.0f} of {progress.steps:.0f}{progress.left}{now}"]
+    return [f"{progress.what}: {max(int(progress.done), 0)} of {progress.steps:.0f}{progress.left}{now}"]
+
+
+def counting(*, quiet: bool, every_s: float = PLAIN_EVERY_S, at_once: bool = False) -> Observer[str]:
+    """Return what shows how far the phases of some work are, as :func:`counted_line` says it, or nothing."""
+    return Observer() if quiet else Progress(counted_line, every_s, at_once=at_once)
 
 
 class RunProgress(Progress[State]):

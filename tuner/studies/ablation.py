@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 from tuner.core.conditions import Conditions
@@ -135,11 +136,8 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
     request = ablation.request
     if ablation.itself is None:
         return []
-    row = replace(
-        interleaved.blank_row(KernelIdentity(request.kernel), request.problem, device, bench),
-        noise_floor=ablation.reference_noise,
-        tags=ablation.tags,
-    )
+    rows = interleaved.rows_of(KernelIdentity(request.kernel), request.problem, device, bench)
+    row = partial(rows, noise_floor=ablation.reference_noise, tags=ablation.tags)
     timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
     return [
         interleaved.filled(row, ITSELF, request.configuration, ablation.itself),
@@ -176,7 +174,7 @@ def ablate(
     valid = [one for one in every if not one.objection]
     # Two changes that need each other lead to one configuration.
     different = list(dict.fromkeys([itself, *(one.configuration for one in valid)]))
-    progress.phase("", 1 + -(-len(valid) // TOGETHER))
+    progress.phase("ablation", 1 + -(-len(valid) // TOGETHER))
     progress.step(f"compiling and checking {len(different)} configurations")
     device.prepare(kernel, problem, request.seed, request.conditions)
     trials = _trials(device, different, request.known_ns, stop)

@@ -173,10 +173,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
 def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     """Return the rows that the database keeps of it."""
     target = result.target
-    row = replace(
-        interleaved.blank_row(KernelIdentity(target.kernel), target.problem, device, bench_id),
-        noise_floor=result.reference_noise,
-    )
+    row = interleaved.rows_of(KernelIdentity(target.kernel), target.problem, device, bench_id)
     return [
         interleaved.filled(
             row,
@@ -184,6 +181,7 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
             timing.configuration,
             timing,
             result.compared(timing) if result.reference == BEST else None,
+            noise_floor=result.reference_noise,
             winner_id=target.winner.id if target.winner and timing.name == BEST else None,
             tags=(*result.tags, *(() if timing.verified else ("unverified",))),
         )

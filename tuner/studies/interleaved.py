@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tuner.children.measuring import RaceFailed
@@ -21,7 +22,6 @@ from tuner.kernel.functions import NOT_INSTALLED
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
-from tuner.report.progress import PLAIN_EVERY_S, Progress
 from tuner.report.tables import duration
 from tuner.tuning.state import State, metrics
 
@@ -192,8 +192,12 @@ def unpaired(one: Timed, other: Timed) -> Ratio:
     return Ratio(one.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
-def blank_row(identity: KernelIdentity, problem: Problem, device: Device, bench: str) -> Benchmark:
-    """Return a row of the database with what all contestants of a comparison share.
+Rows = Callable[..., Benchmark]
+"""Makes rows of one comparison, from what :func:`rows_of` leaves open."""
+
+
+def rows_of(identity: KernelIdentity, problem: Problem, device: Device, bench: str) -> Rows:
+    """Return what makes rows of the database, with what all contestants of a comparison share.
 
     Args:
         identity: of what computes; made once for many comparisons, as its text takes a tenth of a second.
@@ -201,28 +205,21 @@ def blank_row(identity: KernelIdentity, problem: Problem, device: Device, bench:
         device: which is prepared for it.
         bench: the id that all comparisons of one study share.
     """
-    return Benchmark(
+    return partial(
+        Benchmark,
         bench=bench,
         problem=problem,
         gpu=device.gpu,
         conditions=device.conditions,
-        contestant="",
-        configuration=None,
         kernel_digest=identity.text,
         computation=identity.computation,
-        time_ns=0.0,
-        ci_low_ns=0.0,
-        ci_high_ns=0.0,
-        samples_ns=(),
-        noise_floor=0.0,
-        sm_clock_hz=0.0,
         tags=(),
         versions={"kernel-tune": __version__, **device.versions},
     )
 
 
 def filled(
-    row: Benchmark,
+    row: Rows,
     name: str,
     configuration: Configuration | None,
     timed: Timed,
@@ -234,21 +231,10 @@ def filled(
     ratio = {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
     times = {"time_ns": timed.time_ns, "ci_low_ns": low, "ci_high_ns": high, "samples_ns": timed.samples_ns}
     columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **more}
-    return replace(row, contestant=name, configuration=configuration, **columns)
+    return row(contestant=name, configuration=configuration, **columns)
 
 
 # -- progress
-
-
-def make_progress(*, quiet: bool, every_s: float = PLAIN_EVERY_S) -> Observer[str]:
-    """Choose how to show progress; where lines stay, the first step has one, and one every so many seconds."""
-    return Observer() if quiet else Progress(_line, every_s, at_once=True)
-
-
-def _line(progress: Progress[str]) -> list[str]:
-    number = f"step {min(int(progress.done) + 1, int(progress.steps))}/{progress.steps:.0f}"
-    eta = "" if progress.eta_s is None else f"ETA {progress.eta_s:.0f} s"
-    return ["  ".join(filter(None, (number, progress.now, eta)))]
 
 
 class SearchOfStep(Observer[State]):

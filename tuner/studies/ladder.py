@@ -19,7 +19,7 @@ from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.studies.bench import Against
-from tuner.studies.interleaved import Comparison, Timing, blank_row, filled, unpaired
+from tuner.studies.interleaved import Comparison, Timing, filled, rows_of, unpaired
 
 STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""
@@ -224,7 +224,7 @@ def records_of(comparison: StepComparison, device: Device, bench: str) -> list[B
         bench: the id that all comparisons of one sweep share.
     """
     first = comparison.fastest
-    row = blank_row(KernelIdentity(comparison.kernel), comparison.problem, device, bench)
+    row = rows_of(KernelIdentity(comparison.kernel), comparison.problem, device, bench)
     return [
         filled(
             row,

@@ -58,7 +58,7 @@ class LadderRun:
         """
         sweep = self._sweep
         levels = [(level, self._groups(level)) for level in map(ladder.Level, sweep.sizes)]
-        self._progress.phase("", sum(len(steps) + 1 for _, groups in levels for _, steps in groups))
+        self._progress.phase("ladder", sum(len(steps) + 1 for _, groups in levels for _, steps in groups))
         for level, groups in levels:
             try:
                 for problem, steps in groups:

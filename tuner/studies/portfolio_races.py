@@ -14,7 +14,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.interleaved import blank_row, filled
+from tuner.studies.interleaved import filled, rows_of
 from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
 
 SCREENED = "screened"
@@ -141,7 +141,7 @@ class Races:
         self, problem: Problem, timed: Mapping[Configuration, Timed], tags: Sequence[str], tag: str
     ) -> dict[Configuration, float]:
         fastest = min(timed.values(), key=lambda one: one.time_ns)
-        row = blank_row(self._identity, problem, self._device, str(uuid.uuid4()))
+        row = rows_of(self._identity, problem, self._device, str(uuid.uuid4()))
         rows = {}
         for configuration, one in timed.items():
             # By the rounds' ratios to the fastest, which drift does not move.

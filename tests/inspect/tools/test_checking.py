@@ -18,7 +18,6 @@ from tuner.core.model import Problem
 from tuner.inspect.tools.cases import Case, Unit, planted
 from tuner.inspect.tools.checking import Checker, ToolVerdict
 from tuner.inspect.tools.nvidia import ToolMissingError, Watched
-from tuner.inspect.tools.report import SanitizeProgress
 from tuner.inspect.tools.sanitizer import TOOLS, ToolMessage
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.runtime.launches import Plan
@@ -179,23 +178,6 @@ def test_a_blind_tool_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("FAKE_TOOL", json.dumps({"blind": True}))
         with pytest.raises(ToolMissingError, match="sees nothing wrong with a kernel that"):
             checker.try_out(tool, unit)
-
-
-def test_progress_says_how_long_it_may_take(
-    units: list[Unit], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("tuner.report.progress.time.monotonic", lambda: now)
-    progress = SanitizeProgress(12)
-    for unit in units[:4]:
-        now += 15.0
-        progress.add(ToolVerdict(unit, "memcheck", CaseOutcome.OK if unit.number else CaseOutcome.WRONG))
-    assert capsys.readouterr().err.splitlines() == [
-        "memcheck: 1 of 12 runs, 1 with findings",
-        "memcheck: 2 of 12 runs, 1 with findings, about 2 min left",
-        "memcheck: 3 of 12 runs, 1 with findings, about 2 min left",
-        "memcheck: 4 of 12 runs, 1 with findings, about 2 min left",
-    ]
 
 
 def test_records_without_a_place_have_no_kernel() -> None:

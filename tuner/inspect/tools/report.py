@@ -18,7 +18,6 @@ from tuner.inspect.tools.checking import ToolVerdict
 from tuner.inspect.tools.figures import Figures, Stall, figures_of, limit_of, top_stalls, worth_looking_at
 from tuner.inspect.tools.nsight import LaunchMetrics
 from tuner.report.configurations import ChosenConfiguration
-from tuner.report.progress import Progress
 from tuner.report.tables import configuration_record, duration, picked, problem_text, show, show_pairs
 from tuner.report.terminal import printable
 
@@ -173,7 +172,6 @@ def _access(efficiency: float | None, sectors: float | None) -> str:
 
 # -- tune sanitize
 
-PLAIN_EVERY_S = 10.0
 MOST_ROWS = 40
 """Findings in the table; --json has them all."""
 
@@ -206,38 +204,6 @@ class Checked:
     def clean(self) -> bool:
         """Whether nothing was found, in something that was run."""
         return self.ran and not self.failed
-
-
-class SanitizeProgress(Progress[ToolVerdict]):
-    """Shows how many verdicts there are; the last on a configuration counts.
-
-    Args:
-        total: verdicts to come.
-    """
-
-    def __init__(self, total: int) -> None:
-        super().__init__(_how_far, PLAIN_EVERY_S)
-        self.phase("", total)
-        self.verdicts: dict[tuple[str, int], ToolVerdict] = {}
-
-    def add(self, verdict: ToolVerdict) -> None:
-        """Count a verdict."""
-        self.verdicts[verdict.tool, verdict.unit.number] = verdict
-        self.step(verdict, len(self.verdicts))
-
-
-def _how_far(progress: Progress[ToolVerdict]) -> list[str]:
-    """Return how far it is, and how long it may still take by what followed the first verdict.
-
-    The first one waits for a process to start under the tool, which takes longer than many runs do.
-    """
-    assert isinstance(progress, SanitizeProgress) and progress.now is not None
-    wrong = sum(verdict.failed for verdict in progress.verdicts.values())
-    findings = f", {wrong} with findings" if wrong else ""
-    left_s = progress.eta_s
-    left = "" if left_s is None else f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"
-    done = f"{progress.done:.0f} of {progress.steps:.0f} runs"
-    return [f"{progress.now.tool}: {done}{findings}{f', about {left} left' if left else ''}"]
 
 
 def show_checked(checked: Checked) -> None:
