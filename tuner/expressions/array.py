@@ -20,8 +20,7 @@ import numpy.typing as npt
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.array_evaluation import Plain
-from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
+from tuner.expressions.array_evaluation import FUNCTIONS, MODES, Plain, Takes
 from tuner.expressions.array_magnitudes import (
     FLOAT64_INTEGERS,
     INT64,

@@ -13,8 +13,7 @@ import numpy as np
 
 from tuner.core.errors import ExpressionError
 from tuner.expressions import magnitudes
-from tuner.expressions.array_evaluation import Compare, Plain
-from tuner.expressions.array_functions import FUNCTIONS, MagnitudeRule
+from tuner.expressions.array_evaluation import FUNCTIONS, Compare, MagnitudeRule, Plain
 from tuner.expressions.elementwise import SIGNS
 from tuner.expressions.magnitudes import NUMPY, Sized
 from tuner.expressions.parsing import shown

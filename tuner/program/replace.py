@@ -14,9 +14,8 @@ import torch
 
 from tuner.core.errors import CallError, DeviceError, TunerError
 from tuner.program import products
-from tuner.program.calls import Calls
+from tuner.program.calls import Calls, Function, Interception, default_device
 from tuner.program.decisions import Decision, Decisions, report
-from tuner.program.interception import Function, Interception, default_device
 from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, product_kind
 
 MOST_SHAPES = 4096

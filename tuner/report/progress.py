@@ -21,7 +21,7 @@ from tuner.core.observer import Observer
 from tuner.kernel.space import space_size
 from tuner.report.configurations import Texts
 from tuner.report.layout import message_lines
-from tuner.report.tables import counted, duration, percent, throughput
+from tuner.report.tables import counted, percent, timed_text
 from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import SEARCHED, SEARCHING, State, metrics
 
@@ -264,9 +264,7 @@ def _how_far(state: State) -> list[str]:
 
 
 def _how_fast(state: State, best: Trial) -> str:
-    figures = metrics(state.roof, best.time_ns)
-    of_peak = f"{percent(figures.of_peak)} of peak" if figures.of_peak else ""
-    return ", ".join(filter(None, (f"best {duration(best.time_ns)}", throughput(figures), of_peak)))
+    return f"best {timed_text(best.time_ns or 0.0, metrics(state.roof, best.time_ns))}"
 
 
 def _what_happened(state: State) -> list[str]:

@@ -99,10 +99,10 @@ def _block(state: State, pairs: Sequence[tuple[str, object]]) -> str:
 
 def _figures(state: State, time_ns: float) -> str:
     figures = metrics(state.roof, time_ns)
-    measured = ", ".join(filter(None, (tables.duration(time_ns), tables.throughput(figures))))
-    if not state.roof.flops:  # bytes alone do not say what bounds a kernel
-        return measured
-    return measured + _of_light(state, figures.speed_of_light) + _of_the_ceiling(state, time_ns)
+    bound = f" ({state.roof.bound}-bound)" if figures.of_peak else ""
+    # Bytes alone do not say what bounds a kernel.
+    ceiling = _of_the_ceiling(state, time_ns) if state.roof.flops else ""
+    return f"{tables.timed_text(time_ns, figures)}{bound}{ceiling}"
 
 
 def _tied(finish: Finish) -> str:
@@ -144,7 +144,7 @@ def how_it_ended(result: Result, database: Path) -> str:
     if status is None:
         return ""
     trials = [trial for trial in result.state.trials if trial.status is status]
-    said = next((line.strip() for line in trials[0].error.splitlines() if line.strip()), "")
+    said = tables.first_line(trials[0].error)
     ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
     command = f"tune trials {trials[0].id} --db {shlex.quote(str(database))}"
     return f"{ended}{': ' if said else ''}{said}; see: {command}"
@@ -281,10 +281,6 @@ def _compared(ratio: Ratio, finish: Finish, over: str, verdict: Verdict) -> str:
         why = "the file has no noise data" if finish.rounds == 1 else f"{finish.rounds} rounds are too few"
         return f"{ratio.median:.3f}x over {over}, not compared: {why}"
     return tables.speedup(ratio.median, ratio.low, ratio.high, verdict, over)
-
-
-def _of_light(state: State, share: float | None) -> str:
-    return "" if share is None else f", {tables.percent(share)} of peak ({state.roof.bound}-bound)"
 
 
 def _of_the_ceiling(state: State, time_ns: float) -> str:

@@ -25,6 +25,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import typed
+from tuner.report.tables import first_line
 from tuner.studies import interleaved
 
 ITSELF = "chosen"
@@ -267,8 +268,7 @@ def _objection(trial: Trial) -> str:
     """Return why a configuration cannot be timed in turn with others; empty if it can."""
     if trial.status.ranked:
         return ""
-    error = next((line.strip() for line in trial.error.splitlines() if line.strip()), "")
-    return ": ".join(filter(None, (str(trial.status), error)))
+    return ": ".join(filter(None, (str(trial.status), first_line(trial.error))))
 
 
 def _untimed(one: Alternative, trials: Mapping[Configuration, Trial]) -> Alternative:

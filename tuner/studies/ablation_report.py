@@ -53,14 +53,8 @@ def _time(ablation: Ablation) -> str:
     itself = ablation.itself
     if itself is None:
         return ""
-    figures = ablation.metrics(itself)
-    light = tables.percent(figures.of_peak)
-    parts = (
-        f"{tables.duration(itself.time_ns)} ({tables.interval(*itself.interval_ns)})",
-        tables.throughput(figures),
-        f"{light} of the speed of light" if light else "",
-    )
-    return ", ".join(filter(None, parts))
+    ends = f" ({tables.interval(*itself.interval_ns)})"
+    return tables.timed_text(itself.time_ns, ablation.metrics(itself), ends)
 
 
 def _least_cost(choice: tuple[str, Sequence[Alternative]]) -> float:

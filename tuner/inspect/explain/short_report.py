@@ -46,14 +46,8 @@ def show_in_short(explanation: Explanation) -> None:
 def _time(explanation: Explanation) -> str:
     if not explanation.time_ns:
         return "not measured"
-    share = tables.percent(explanation.metrics.of_peak)
-    parts = (
-        tables.duration(explanation.time_ns),
-        tables.throughput(explanation.metrics),
-        f"{share} of peak" if share else "",
-    )
     how = f" ({explanation.conditions})" if explanation.conditions else ""
-    return ", ".join(filter(None, parts)) + how
+    return f"{tables.timed_text(explanation.time_ns, explanation.metrics)}{how}"
 
 
 def _bound(explanation: Explanation) -> str:
