@@ -155,3 +155,8 @@ def _like_numbers(wrong: str, choice: str) -> bool:
     if sorted(given) == sorted(meant) or not given or not meant:
         return True
     return len(given) == len(meant) and sum(a != b for a, b in zip(given, meant, strict=True)) <= 1
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a message that is not empty."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -11,11 +11,12 @@ from typing import Any
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Run, Value, value_text
+from tuner.database.records import Metrics
 from tuner.formats.results import ABSENT
 from tuner.kernel.load import builtin_kernels, kernel_of_run, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.report.tables import duration, picked
+from tuner.report.tables import duration, percent, picked, throughput
 from tuner.runtime.launches import Buffer, Launch
 from tuner.runtime.structs import leaves, size_of
 
@@ -222,3 +223,9 @@ def launch_note(
     empty = duration(calibration.launch_ns[str(conditions.mode)])
     same = ", and the fastest are tied" if tied else ""
     return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"
+
+
+def timed_text(time_ns: float, metrics: Metrics, ends: str = "") -> str:
+    """Return a time, perhaps with its interval, and what it means: ``190.1 us, 3.2 TFLOP/s, 81.0 % of peak``."""
+    peak = f"{percent(metrics.of_peak)} of peak" if metrics.of_peak else ""
+    return ", ".join(filter(None, (f"{duration(time_ns)}{ends}", throughput(metrics), peak)))

@@ -19,9 +19,9 @@ from tuner.core import signals
 from tuner.core.model import Trial
 from tuner.core.observer import Observer
 from tuner.kernel.space import space_size
-from tuner.report.configurations import Texts
+from tuner.report.configurations import Texts, timed_text
 from tuner.report.layout import message_lines
-from tuner.report.tables import counted, percent, timed_text
+from tuner.report.tables import counted, percent
 from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import SEARCHED, SEARCHING, State, metrics
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from tuner.core.errors import first_line
 from tuner.core.model import Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import RESERVATIONS
 from tuner.report import tables
-from tuner.report.configurations import Texts
+from tuner.report.configurations import Texts, timed_text
 from tuner.report.layout import pair_lines, wrapped
 from tuner.report.result_record import launch_note_of
 from tuner.report.terminal import printable
@@ -102,7 +103,7 @@ def _figures(state: State, time_ns: float) -> str:
     bound = f" ({state.roof.bound}-bound)" if figures.of_peak else ""
     # Bytes alone do not say what bounds a kernel.
     ceiling = _of_the_ceiling(state, time_ns) if state.roof.flops else ""
-    return f"{tables.timed_text(time_ns, figures)}{bound}{ceiling}"
+    return f"{timed_text(time_ns, figures)}{bound}{ceiling}"
 
 
 def _tied(finish: Finish) -> str:
@@ -144,7 +145,7 @@ def how_it_ended(result: Result, database: Path) -> str:
     if status is None:
         return ""
     trials = [trial for trial in result.state.trials if trial.status is status]
-    said = tables.first_line(trials[0].error)
+    said = first_line(trials[0].error)
     ended = f"{len(trials)} of {len(result.state.trials)} ended as {status}"
     command = f"tune trials {trials[0].id} --db {shlex.quote(str(database))}"
     return f"{ended}{': ' if said else ''}{said}; see: {command}"

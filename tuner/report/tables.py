@@ -101,17 +101,6 @@ def throughput(metrics: Metrics) -> str:
     return f"{bandwidth:.4g} GB/s" if bandwidth else ""
 
 
-def timed_text(time_ns: float, metrics: Metrics, ends: str = "") -> str:
-    """Return a time, perhaps with its interval, and what it means: ``190.1 us, 3.2 TFLOP/s, 81.0 % of peak``."""
-    peak = f"{percent(metrics.of_peak)} of peak" if metrics.of_peak else ""
-    return ", ".join(filter(None, (f"{duration(time_ns)}{ends}", throughput(metrics), peak)))
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a message that is not empty."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
 def percent(fraction: float | None) -> str:
     """Return a fraction as a percentage."""
     return "" if fraction is None else f"{100 * fraction:.1f} %"

@@ -15,7 +15,7 @@ from functools import partial
 from statistics import fmean
 
 from tuner.core.conditions import Conditions
-from tuner.core.errors import UsageError, suggestion
+from tuner.core.errors import UsageError, first_line, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
@@ -25,7 +25,6 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import typed
-from tuner.report.tables import first_line
 from tuner.studies import interleaved
 
 ITSELF = "chosen"

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.core.model import Value, value_text
 from tuner.report import tables
+from tuner.report.configurations import timed_text
 from tuner.studies.ablation import ITSELF, Ablation, AblationRequest, Alternative, worth
 from tuner.studies.bench_report import compared_text, head_record, show_head, time_record
 
@@ -54,7 +55,7 @@ def _time(ablation: Ablation) -> str:
     if itself is None:
         return ""
     ends = f" ({tables.interval(*itself.interval_ns)})"
-    return tables.timed_text(itself.time_ns, ablation.metrics(itself), ends)
+    return timed_text(itself.time_ns, ablation.metrics(itself), ends)
 
 
 def _least_cost(choice: tuple[str, Sequence[Alternative]]) -> float:

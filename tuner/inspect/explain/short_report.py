@@ -8,7 +8,7 @@ from tuner.inspect.explain.advice import AdviceVerdict, advise
 from tuner.inspect.explain.explanation import Explanation
 from tuner.inspect.explain.report import FLOP_NOT_KNOWN, advice_rows, limiters_text, roof_text
 from tuner.report import tables
-from tuner.report.configurations import Texts
+from tuner.report.configurations import Texts, timed_text
 
 NOT_EXAMINED = "cache hits and stalls"
 """What the numbers of a configuration do not show; ``tune profile`` measures it."""
@@ -47,7 +47,7 @@ def _time(explanation: Explanation) -> str:
     if not explanation.time_ns:
         return "not measured"
     how = f" ({explanation.conditions})" if explanation.conditions else ""
-    return f"{tables.timed_text(explanation.time_ns, explanation.metrics)}{how}"
+    return f"{timed_text(explanation.time_ns, explanation.metrics)}{how}"
 
 
 def _bound(explanation: Explanation) -> str:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from tuner.core import errors
 from tuner.core.model import Status
 from tuner.database.records import StoredWinner
-from tuner.report import tables
 from tuner.report.html.drawing import (
     ACCENT,
     DIM,
@@ -239,5 +239,5 @@ def outcomes(problem: TunedProblem) -> Figure | None:
 
 def first_line(text: str) -> str:
     """Return the first line of a message that is not empty, and not all of a long one."""
-    line = tables.first_line(text)
+    line = errors.first_line(text)
     return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}..."
