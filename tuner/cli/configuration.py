@@ -79,8 +79,10 @@ def launching(chosen: ChosenConfiguration) -> Iterator[None]:
     """Name the configuration where it turns out that the GPU cannot launch it.
 
     Raises:
-        UsageError: that.
+        UsageError: that, or it is a call, which has no launches.
     """
+    if chosen.kernel.variants[chosen.configuration.variant].call is not None:
+        raise UsageError(f"{chosen.configuration} is a call, and has no code of its own", "name another")
     try:
         yield
     except UnlaunchableError as error:

@@ -243,7 +243,10 @@ def _elements(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> int:
 def halved(problem: Problem, share: float) -> Problem:
     """Return a problem whose largest sizes are halved until their product is at most such a share of what it was."""
     sizes = dict(problem.sizes)
-    while math.prod(sizes.values()) > share * math.prod(problem.sizes.values()) and max(sizes.values()) > 1:
+    while (
+        math.prod(sizes.values()) > share * math.prod(problem.sizes.values())
+        and max(sizes.values(), default=1) > 1
+    ):
         largest = max(sizes, key=sizes.__getitem__)
         sizes[largest] //= 2
     return Problem(problem.kernel, sizes, problem.dtypes, problem.options)

@@ -62,6 +62,8 @@ def unlaunchable(
 
 def _refusals(kernel: KernelSpec, variant: VariantSpec, gpu: Gpu) -> Iterator[tuple[str, Expression]]:
     """Return why a launch of a variant is refused, each with the condition that says where."""
+    if variant.call is not None:
+        return
     whens = [f"not ({launch.when.text})" for launch in variant.launches if launch.when is not None]
     if len(whens) == len(variant.launches) and not any(launch.repeat for launch in variant.launches):
         yield "having no launch", parse(" and ".join(whens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, canonical_json
 from tuner.database.records import StoredWinner
 from tuner.kernel.default import default_configurations, default_order
@@ -59,7 +60,13 @@ class Contents:
         return list(self._computations).index(kind_of(bundled.problem))
 
     def add(self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> int:
-        """Add a configuration unless it is there; return its number."""
+        """Add a configuration unless it is there; return its number.
+
+        Raises:
+            KernelError: it is a call, which a program makes itself.
+        """
+        if kernel.variants[configuration.variant].call is not None:
+            raise KernelError(f"{configuration} is a call: a bundle has code", "call it from the program")
         bundled = BundledConfiguration(kernel, problem, gpu, configuration)
         kind = kind_of(problem)
         self._computations.setdefault(kind, problem)

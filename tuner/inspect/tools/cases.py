@@ -82,6 +82,9 @@ def compile_cases(
             kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
             left_out.append((case, kind + compilation.error))
             continue
+        if compilation.call is not None:
+            left_out.append((case, "it is a call, and has no code of its own"))
+            continue
         key = case.problem.key
         if key not in setups:
             setups[key] = _setup(requests, case.problem, with_golden=case.problem == golden)
