@@ -219,8 +219,6 @@ class Resources:
     @classmethod
     def of(cls, launches: Sequence[Resources]) -> Resources:
         """Combine several launches: the maximum of each, the sum of spills, the minimum of active blocks."""
-        if not launches:  # of a call
-            return cls()
         most = {one.name: max(getattr(launch, one.name) for launch in launches) for one in fields(cls)}
         spilled = sum(launch.spill_bytes for launch in launches)
         blocks = min(launch.active_blocks for launch in launches)

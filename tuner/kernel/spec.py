@@ -307,7 +307,7 @@ class KernelSpec:
     ) -> str | None:
         """Return the first constraint that does not hold for what the compiler reported; None if all do."""
         constraints = self.variants[configuration.variant].constraints_after
-        if not constraints:
+        if not constraints or not reported:  # of a call nothing is
             return None
         resources = vars(Resources.of(reported))
         return first_unmet(
