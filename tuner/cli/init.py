@@ -14,6 +14,7 @@ from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.load import read_kernel
 from tuner.kernel.source.declarations import read_declarations
 from tuner.kernel.source.drafting import draft_of
+from tuner.kernel.source.sequence import draft_of_sequence
 from tuner.report.tables import say, show_line
 
 
@@ -38,23 +39,34 @@ def init(asked: InitArguments) -> None:
     text = read_source(source)
     try:
         read = read_declarations(text)
-        kernel = read.kernel(asked.entry)
         headers = [read_source(path) for path in own_headers([text], [source.parent])]
-        draft = draft_of(read, kernel, str(source), headers)
+        several = (
+            draft_of_sequence(read, str(source), headers)
+            if not asked.entry and len(read.kernels) > 1
+            else None
+        )
+        draft, names = several or (None, [read.kernel(asked.entry).short_name])
+        if draft is None:
+            draft = draft_of(read, read.kernel(asked.entry), str(source), headers)
     except KernelError as error:
         remedy = error.remedy.replace("name one by entry: ", "name one with --entry: ")
         where = "" if error.problem.startswith(f"{source}:") else f"{source}: "
         raise KernelError(where + error.problem, remedy) from None
     first = f"Written by tune init from {source.name}. Lines marked {GAP} are guesses."
-    launch = replace(draft.launches[0], template=os.path.relpath(source, output.parent))
-    written = replace(draft, head=[first, *draft.head], launches=[launch]).toml()
+    template = os.path.relpath(source, output.parent)
+    launches = [replace(launch, template=template) for launch in draft.launches]
+    written = replace(draft, head=[first, *draft.head], launches=launches).toml()
     with whole_file(output, replace=asked.force) as path:
         path.write_text(written)
     tuned = (
         ", ".join(draft.parameters)
         or "nothing yet: a parameter is a macro that the source does not define, or between #ifndef and #endif"
     )
-    show_line(f"{output}: {kernel.name}({', '.join(one.name for one in kernel.parameters)}); tuned: {tuned}")
+    kernels = [read.kernel(name) for name in names]
+    called = [f"{one.name}({', '.join(argument.name for argument in one.parameters)})" for one in kernels]
+    show_line(f"{output}: {', then '.join(called)}; tuned: {tuned}")
+    if left := [one.name for one in read.kernels if one not in kernels and several]:
+        say(f"left out: {', '.join(left)}; --entry writes the file of one")
     lines = [(number, line) for number, line in enumerate(written.splitlines(), 1) if f"# {GAP}: " in line]
     for number, line in lines:
         say(f"{output}:{number}: {line.partition(f'# {GAP}: ')[2]}: a guess, to be corrected if it is wrong")

@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.launch_guess import LaunchGuess
+from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.source.tree import names_in, walk
@@ -32,7 +34,15 @@ PRODUCT_SIZE = 1024
 """The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
 
-def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterable[str] = ()) -> Draft:
+def draft_of(
+    source: Source,
+    kernel: KernelSignature,
+    file: str,
+    headers: Iterable[str] = (),
+    called: WrittenLaunch | None = None,
+    renamed: Mapping[str, str] = MappingProxyType({}),
+    taken: Collection[str] = (),
+) -> Draft:
     """Return the draft of a kernel's file.
 
     Args:
@@ -40,11 +50,13 @@ def draft_of(source: Source, kernel: KernelSignature, file: str, headers: Iterab
         kernel: one of its kernels.
         file: the source's name, in the folder of the file to be written.
         headers: texts of the source's own headers.
+        called, renamed, taken: see :class:`tuner.kernel.source.names.SourceNames`.
 
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
-    names = SourceNames(source, kernel, file, undefined_names(source.text, kernel.name, tuple(headers)))
+    undefined = undefined_names(source.text, kernel.name, tuple(headers))
+    names = SourceNames(source, kernel, file, undefined, called, renamed, taken)
     use = CodeUse(source, kernel, names.of_problem)
     for one in names.numbers:
         is_step = one.name in names.looped and not use.is_extent(one.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.launches import parts_of
+from tuner.kernel.source.launches import WrittenLaunch, parts_of
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter
 from tuner.kernel.source.use import number_of, numbers_of
@@ -50,19 +50,30 @@ class SourceNames:
         kernel: one of its kernels.
         file: the source's name.
         undefined: the names that nothing defines, and whether each is a type.
+        called: how the source launches the kernel; None for the first launch that it has.
+        renamed: parameters that have another name in the file.
+        taken: names that the file has besides.
 
     Raises:
         KernelError: a parameter of the kernel cannot be passed, or of its template not be chosen.
     """
 
     def __init__(
-        self, source: Source, kernel: KernelSignature, file: str, undefined: Mapping[str, bool]
+        self,
+        source: Source,
+        kernel: KernelSignature,
+        file: str,
+        undefined: Mapping[str, bool],
+        called: WrittenLaunch | None = None,
+        renamed: Mapping[str, str] = MappingProxyType({}),
+        taken: Collection[str] = (),
     ) -> None:
         self.source, self.kernel, self.file = source, kernel, file
-        self.words = source.names | set(undefined)
-        self.called = next((one for one in source.launches if one.kernel == kernel.short_name), None)
+        self.words = source.names.union(undefined, taken)
+        first = next((one for one in source.launches if one.kernel == kernel.short_name), None)
+        self.called = called or first
         """How the source launches the kernel."""
-        self.renamed: dict[str, str] = {}
+        self.renamed = dict(renamed)
         """Names of the source that have another one in the file."""
         self.sizes: dict[str, Any] = {}
         """None for a value that the source does not say."""
