@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import multiprocessing
 import os
 import sys
@@ -93,6 +94,8 @@ BUDGETS = (25, 50, 100, 200)
 """Evaluations after which the best time is shown."""
 AFTER = 2000
 """Results after which the time of a suggestion is measured."""
+SHARES = {"near": NEAR, "nearest": 1.01}
+"""What is counted: evaluations until a time is within so much of the best."""
 MISSED = 1e9
 """Evaluations of a run that never came near, to be compared."""
 LESSON_SEEDS = 5
@@ -201,16 +204,14 @@ class Replay:
         self.spent_s = time.process_time() - began
 
     def result(self) -> dict[str, Any]:
-        trajectory, best = self.trajectory, self.case.best
+        trajectory = self.trajectory
         ends = {rule: self.stops.get(rule, len(trajectory)) for rule in self.job.given.rules}
         return {
             "space": self.case.name,
             "sampler": self.job.sampler,
             "seed": self.job.seed,
             "taught": self.job.taught,
-            "trajectory": trajectory,
-            "near": next((i + 1 for i, t in enumerate(trajectory) if t <= NEAR * best), None),
-            "fractions": [best / trajectory[min(b, len(trajectory)) - 1] for b in BUDGETS],
+            **figures_of(trajectory, self.case.best),
             "ms": 1000 * self.spent_s / max(len(trajectory), 1),
             "stops": [
                 {
@@ -223,6 +224,28 @@ class Replay:
                 for (noise_floor, patience), end in ends.items()
             ],
         }
+
+
+def figures_of(trajectory: list[float], best: float) -> dict[str, Any]:
+    """Return the best time after each evaluation, and when it was how near the best of all."""
+    return {
+        "trajectory": trajectory,
+        **{
+            name: next((i + 1 for i, t in enumerate(trajectory) if t <= share * best), None)
+            for name, share in SHARES.items()
+        },
+        "fractions": [best / trajectory[min(b, len(trajectory)) - 1] for b in BUDGETS],
+    }
+
+
+def runs_of_others(file: Path) -> list[dict[str, Any]]:
+    """Return the runs that another program has made on these recordings."""
+    cases = {case.name: case for case in CASES}
+    return [
+        {**run, "taught": 0, **figures_of(run["trajectory"], cases[run["space"]].best)}
+        for run in json.loads(file.read_text())
+        if run["space"] in cases
+    ]
 
 
 def replay(job: Job) -> dict[str, Any]:
@@ -295,6 +318,7 @@ def arguments() -> argparse.Namespace:
     add("--compilers", type=int, default=0, help="choose from a shortlist, as with so many")
     add("--seconds", type=listed(), default="0.3,0.1", help="to compile and to time, with --compilers")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    add("--others", type=Path, help="runs of Kernel Tuner's strategies, by compare_kernel_tuner/simulate.py")
     add("--json", type=Path, help="every run, and the table")
     return options.parse_args()
 
@@ -358,12 +382,14 @@ def print_heading(given: argparse.Namespace) -> None:
 
 
 def summarise(runs: list[dict[str, Any]], trials: int) -> dict[str, Any]:
-    near = [run["near"] or np.inf for run in runs]
+    near, nearest = ([run[name] or np.inf for run in runs] for name in SHARES)
     fractions = np.array([run["fractions"] for run in runs])
     return {
         "runs": len(runs),
         "to_5_percent": float(np.median(near)),
         "to_5_percent_p90": float(np.quantile(near, 0.9, method="lower")),
+        "to_1_percent": float(np.median(nearest)),
+        "to_1_percent_p90": float(np.quantile(nearest, 0.9, method="lower")),
         "hit_rate": float(np.mean([n <= trials for n in near])),
         "fraction_median": np.median(fractions, axis=0).tolist(),
         "fraction_p10": np.quantile(fractions, 0.1, axis=0).tolist(),
@@ -409,9 +435,10 @@ def tables(runs: list[dict[str, Any]], given: argparse.Namespace, taught: Sequen
     """Print the tables of each sampler, cold and taught, and the figures of each; return these."""
     shown = [b for b in BUDGETS if b <= given.trials]
     results: dict[str, Any] = {}
-    for sampler in given.samplers:
+    for sampler in dict.fromkeys(run["sampler"] for run in runs):
         cold: dict[str, Any] = {}
-        for count in (0, *(taught if learns(sampler) else ())):
+        own = sampler in given.samplers
+        for count in (0, *(taught if own and learns(sampler) else ())):
             chosen = [run for run in runs if (run["sampler"], run["taught"]) == (sampler, count)]
             if not chosen:
                 print(f"\n{sampler}: no recording has {count} others of its kernel to be taught by")
@@ -419,7 +446,12 @@ def tables(runs: list[dict[str, Any]], given: argparse.Namespace, taught: Sequen
             result = result_of(chosen, given.trials)
             print(f"\n{sampler}" + (f", taught by {count}" if count else ""))
             print_table(result["spaces"], result["all"], shown)
+            medians = [s["to_1_percent"] for s in result["spaces"].values()]
             print(f"median over spaces of each space's median to 5 %: {number(result['headline'])}")
+            print(
+                f"the same to 1 %: {number(float(np.median(medians)))}; "
+                f"9 of 10 runs: {number(result['all']['to_1_percent_p90'])}"
+            )
             if not count:
                 cold = results[sampler] = result
                 print(f"score: {result['score']:.2f}")
@@ -432,7 +464,8 @@ def tables(runs: list[dict[str, Any]], given: argparse.Namespace, taught: Sequen
             worst = max(ratios, key=lambda name: ratios[name])
             print(f"untaught, on the same spaces: {number(was)}; worst: {ratios[worst]:.2f} of it on {worst}")
             cold.setdefault("taught", {})[str(count)] = result
-        print(f"a suggestion after {AFTER} results: {suggestion_ms(sampler):.1f} ms")
+        if own:
+            print(f"a suggestion after {AFTER} results: {suggestion_ms(sampler):.1f} ms")
     first, *others = given.samplers
     for sampler in others:
         compare(sampler, first, [run for run in runs if not run["taught"]], given.trials)
@@ -441,16 +474,20 @@ def tables(runs: list[dict[str, Any]], given: argparse.Namespace, taught: Sequen
 
 def compare(sampler: str, first: str, runs: list[dict[str, Any]], trials: int) -> None:
     """Print the ratio of a sampler's evaluations to those of the first, on the same spaces with the same seeds."""
-    near = {(r["sampler"], r["space"], r["seed"]): r["near"] or 1.5 * trials for r in runs}
-    ratios: dict[str, list[float]] = {}
-    for (name, space, seed), count in near.items():
-        if name == sampler:
-            ratios.setdefault(space, []).append(np.log(count / near[first, space, seed]))
-    rng = np.random.default_rng(0)
-    drawn = [np.mean([rng.choice(r, len(r)).mean() for r in ratios.values()]) for _ in range(1000)]
-    low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
-    ratio = np.exp(np.mean([np.mean(r) for r in ratios.values()]))
-    print(f"{sampler}: {ratio:.3f} of the evaluations of {first}, 95 %: {low:.3f} to {high:.3f}")
+    for kind, share in SHARES.items():
+        counts = {(r["sampler"], r["space"], r["seed"]): r[kind] or 1.5 * trials for r in runs}
+        ratios: dict[str, list[float]] = {}
+        for (name, space, seed), count in counts.items():
+            if name == sampler:
+                ratios.setdefault(space, []).append(np.log(count / counts[first, space, seed]))
+        rng = np.random.default_rng(0)
+        drawn = [np.mean([rng.choice(r, len(r)).mean() for r in ratios.values()]) for _ in range(1000)]
+        low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
+        ratio = np.exp(np.mean([np.mean(r) for r in ratios.values()]))
+        print(
+            f"{sampler}: to {share - 1:.0%} {ratio:.3f} of the evaluations of {first}, "
+            f"95 %: {low:.3f} to {high:.3f}"
+        )
 
 
 def stopping_table(runs: list[dict[str, Any]], names: list[str]) -> None:
@@ -485,6 +522,8 @@ def main() -> None:
     given.seconds = tuple(map(float, given.seconds))
     given.taught = [] if given.rules else [count for count in map(int, given.taught) if count]
     runs = run_all(replay, jobs_of(given, given.taught), given.jobs)
+    if given.others:
+        runs += runs_of_others(given.others)
     print_heading(given)
     result: dict[str, Any] = {}
     if given.rules:

@@ -14,7 +14,7 @@ import pytest
 from tests.small_spaces import best_cost, build, cost, single, time_of, union
 from tuner.core.model import Configuration
 from tuner.search.candidates import expected_improvement, log_expected_improvement
-from tuner.search.expected_improvement import GPEISampler
+from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.samplers import make_search
 from tuner.search.study import Search
 from tuner.search.teachers import compressed
@@ -243,3 +243,17 @@ def test_what_is_near_a_good_initial_configuration_is_chosen_first_of_nominees_a
     assert near[0] <= 2
     assert np.mean(near[:10]) < np.mean(near[-10:])
     assert max(near[:10]) < 9
+
+
+def test_what_differs_from_the_best_in_one_value_is_tried_after_a_long_time_without_a_gain():
+    space = single(5, 5)
+    sampler = GPEISampler(space, 1, GPEISettings(stalled=12))
+    search, best, others = Search(space, sampler), space.default, []
+    for count in range(22):
+        configuration = search.ask()
+        search.tell(
+            configuration, 1000.0 if count == 0 else 2000.0 + random.Random(configuration.key).random()
+        )
+        others.append(sum(value != best.values[name] for name, value in configuration.parameters))
+    assert others[0] == 0 and max(others[1:13]) > 1
+    assert others[13:] == [1] * 9

@@ -119,10 +119,11 @@ class Candidates:
         own = [location for location in initial if location[0] == number]
         if not own:
             return np.full(len(rows), PENALTY * UNRELATED)
-        apart = np.min([self._apart(location)[rows] for location in own], axis=0)
+        apart = np.min([self.apart(location)[rows] for location in own], axis=0)
         return np.asarray(PENALTY * np.minimum(apart, FARTHEST))
 
-    def _apart(self, location: Location) -> NDArray[np.int16]:
+    def apart(self, location: Location) -> NDArray[np.int16]:
+        """Return in how many values each row of a configuration's variant differs from it."""
         if location not in self._apart_from:
             variant = self._sampler.space.variants[location[0]]
             self._apart_from[location] = variant.distances(variant.matrix[location[1]].astype(np.int64))

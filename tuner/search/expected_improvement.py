@@ -41,6 +41,8 @@ class GPEISettings:
     """A failure counts as so much slower than the slowest result, in log2: twice."""
     margin: float = 0.05
     """An improvement below this, in log2 of the time, is not worth a trial."""
+    stalled: int = 25
+    """After so many results that are no better than the best, what differs from that in one value is tried first."""
     steps: int = 6
     """BFGS steps of each fit."""
     refit: float = 0.15
@@ -59,6 +61,8 @@ class GPEISettings:
     prior: Prior = field(default_factory=Prior)
 
 
+BESIDE = 1e6
+"""More than any logarithm of an expected improvement."""
 MIN_TIMES = 2
 """Times that the model needs: one of them is no difference."""
 MIN_TRANSFERRED = 5
@@ -263,6 +267,11 @@ class GPEISampler(SpaceSampler):
         for number in np.unique(numbers):
             of_variant = numbers == number
             taken[of_variant] = self._candidates.penalty(int(number), rows[of_variant], good)
+        found = int(np.nanargmin(self._objectives))
+        if len(self._objectives) - found > self.settings.stalled:
+            of_variant = numbers == self._locations[found][0]
+            beside = self._candidates.apart(self._locations[found])[rows[of_variant]] == 1
+            taken[of_variant] -= np.where(beside, BESIDE, 0.0)
         return taken
 
     def _spread(self) -> Location:
