@@ -87,6 +87,7 @@ class Worker:
         pipe: to the guard.
         index: number of the GPU.
         hello: what was said of it.
+        clocks: its own.
         requests: where they arrive.
         cache: of cubins.
         answers: of references on the host.
@@ -100,6 +101,7 @@ class Worker:
         pipe: Pipe,
         index: int,
         hello: Hello,
+        clocks: Clocks,
         requests: RequestQueue,
         cache: CubinCache | None,
         answers: Answers,
@@ -111,7 +113,7 @@ class Worker:
         with self._turn():  # a new context disturbs what others time
             self._context = Context(index)
             self._helpers = Helpers(self._context, self.gpu.arch, cache)
-        self._timer = Timer(self._context, Clocks(self.gpu.uuid))
+        self._timer = Timer(self._context, clocks)
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
@@ -294,8 +296,8 @@ def _needs(setup: Setup) -> str:
     return f"{text} in {copies} copies; --mode cold needs one" if copies > 1 else text
 
 
-def _hello(index: int) -> Hello:
-    """Return what there is to say of a GPU before there is a context on it, which takes long to make.
+def _hello(index: int) -> tuple[Hello, Clocks]:
+    """Return what there is to say of a GPU before there is a context on it, which takes long to make; and its clocks.
 
     Raises:
         DeviceError: there is no such GPU.
@@ -303,7 +305,7 @@ def _hello(index: int) -> Hello:
     gpu = described(find_device(index))
     clocks = Clocks(gpu.uuid)
     others = clocks.processes()
-    return Hello(gpu, _notes(gpu.name, clocks, others), others)
+    return Hello(gpu, _notes(gpu.name, clocks, others), others), clocks
 
 
 def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
@@ -341,14 +343,16 @@ def main() -> None:
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     index, requests = int(sys.argv[1]), RequestQueue()
     try:
-        hello = _hello(index)
+        hello, clocks = _hello(index)
     except (TunerError, DriverFailure) as error:
         pipe.send(Failed(str(error)))
         return
     pipe.send(hello)
     threading.Thread(target=_read_requests, args=(pipe, requests), daemon=True).start()
     try:
-        worker = Worker(pipe, index, hello, requests, CubinCache(cache) if cache else None, Answers(kept))
+        worker = Worker(
+            pipe, index, hello, clocks, requests, CubinCache(cache) if cache else None, Answers(kept)
+        )
     except (TunerError, DriverFailure) as error:
         if requests.get() is not None:
             pipe.send(Started())

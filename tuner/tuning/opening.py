@@ -62,6 +62,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     with device.phases.phase("space"):
         space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
     sampler = _sampler(run, space)
+    device.compile_ahead(kernel, problem, [space.default])
     mark = mark or store.mark()
     learns = not (device.recorded or options.from_scratch)
     known = (
@@ -73,7 +74,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         space, sampler = candidates, _sampler(run, candidates)
     with device.phases.phase("initial configurations"):
         initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
-    device.compile_ahead(kernel, problem, [space.default, *initial.sources])
+    device.compile_ahead(kernel, problem, [*initial.sources])
     prepared()
     _refuse_inaccurate(run, device)
     if not request.resume:
