@@ -813,3 +813,38 @@ void run(const float* x, float* y) {{
     assert launch(data)["arguments"][2:] == [{"fields": members}, {"fields": ["shift_x", "shift_y"]}]
     assert [int(values[f"view_{one}"]) for one in more] == ([3, 4] if more else [])
     assert launch(data)["grid"][1] == "view_rows"
+
+
+def test_a_kernel_in_a_header_of_the_program_is_read(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    """With what the program declares before it, and the structs of other headers."""
+    (here / "parts").mkdir()
+    (here / "parts" / "span.h").write_text("#pragma once\nstruct Span { int n; float by; };\n")
+    (here / "parts" / "scale.cuh").write_text(
+        """\
+#ifndef SCALE_CUH
+#define SCALE_CUH 1
+#include "span.h"
+template <int TILE> __global__ void scale(const float* x, float* y, Span span) {
+    const int first = (blockIdx.x * blockDim.x + threadIdx.x) * TILE;
+    for (int t = 0; t < TILE; ++t) if (first + t < span.n) y[first + t] = span.by * twice(x[first + t]);
+}
+#endif
+"""
+    )
+    data, said = init(
+        capsys,
+        """\
+#include <vector>
+__device__ float twice(float x) { return 2 * x; }
+#include "parts/scale.cuh"
+int main() {
+    Span span = {4096, 1.5f};
+    scale<4><<<span.n / 1024, 256>>>(x, y, span);
+}
+""",
+    )
+    assert (launch(data)["template"], launch(data)["entry"]) == ("kernel.cu", "scale<{{ TILE }}>")
+    assert list(data["variants"]["main"]["parameters"]) == ["TILE", "block_size"], said.out
+    assert (data["problem"]["sizes"], data["scalars"]["span_by"]["value"]) == ({"span_n": 4096}, 1.5)
+    source = said_by(capsys, "render", "kernel.toml").out
+    assert "float twice" in source and "main()" not in source and "#define TILE" not in source

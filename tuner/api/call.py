@@ -207,7 +207,7 @@ def _require_settable(call: Call, entry: str) -> None:
         r"(?:^|\s)(?:-D|--define-macro[= ])\s*(\w+)", " ".join(sequence(call.compile_options))
     )
     plain = preprocessed(text, {*call.params, *by_option})
-    for name in [one for one in call.params if one not in declared_by(call.source, entry)]:
+    for name in [one for one in call.params if one not in declared_by(text, entry)]:
         if (macro := plain.macros.get(name)) is not None:
             problem = f"params has {name}, and the source sets it by #define {name} {macro.value}"
             raise UsageError(problem, f"write #ifndef {name} before that line, and #endif behind it")

@@ -29,7 +29,8 @@ from tuner.core.model import Value, digest
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Draft, LaunchDraft, ParameterDraft, TensorDraft, free_role
 from tuner.kernel.headers import own_headers, read_source
-from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
+from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.device_part import read_whole
 from tuner.kernel.source.tree import entry_name
 
 # A name, unless it is called or an attribute.
@@ -75,7 +76,7 @@ def described(call: Call) -> Described:
         UsageError: an argument does not fit; the text says which, and what to pass instead.
         KernelError: the source has no such kernel.
     """
-    source = read_declarations(call.source)
+    source = read_whole(call.source, call.file)
     signature = source.kernel(entry_name(call.entry))
     entry = call.entry_of(signature)
     return _Reader(call, source, signature, entry).described()

@@ -10,9 +10,9 @@ from tuner.cli.commands.inspection import InitArguments
 from tuner.core.errors import KernelError, UsageError
 from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.kernel.draft import GAP
-from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.headers import read_source
 from tuner.kernel.load import read_kernel
-from tuner.kernel.source.declarations import read_declarations
+from tuner.kernel.source.device_part import read_whole
 from tuner.kernel.source.drafting import draft_of
 from tuner.kernel.source.sequence import draft_of_sequence
 from tuner.report.tables import say, show_line
@@ -38,16 +38,11 @@ def init(asked: InitArguments) -> None:
     refuse_missing_parent(output)
     text = read_source(source)
     try:
-        read = read_declarations(text)
-        headers = [read_source(path) for path in own_headers([text], [source.parent])]
-        several = (
-            draft_of_sequence(read, str(source), headers)
-            if not asked.entry and len(read.kernels) > 1
-            else None
-        )
+        read = read_whole(text, source)
+        several = draft_of_sequence(read, str(source)) if not asked.entry and len(read.kernels) > 1 else None
         draft, names = several or (None, [read.kernel(asked.entry).short_name])
         if draft is None:
-            draft = draft_of(read, read.kernel(asked.entry), str(source), headers)
+            draft = draft_of(read, read.kernel(asked.entry), str(source))
     except KernelError as error:
         remedy = error.remedy.replace("name one by entry: ", "name one with --entry: ")
         where = "" if error.problem.startswith(f"{source}:") else f"{source}: "

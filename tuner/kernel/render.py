@@ -192,7 +192,7 @@ def _with_defines(
     lines, sizes = [], size_macros(kernel, launch.template)
     text = _without_defines(kernel, launch.template, sizes)
     passed = {argument.name for argument in launch.arguments} | set(re.findall(r"\w+", launch.entry))
-    declared = declared_by(text, entry) & passed
+    declared = declared_by(text, entry, (launch.template.parent, *kernel.include)) & passed
     for name, value in (*problem.options.items(), *configuration.parameters):
         if name in kernel.elements:
             arguments = kernel.elements[name]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from tuner.kernel.source.declarations import read_declarations
-from tuner.kernel.source.preprocessor import blank, preprocessed, uncommented
+from tuner.kernel.headers import with_own_headers
+from tuner.kernel.source.declarations import Source, read_declarations
+from tuner.kernel.source.preprocessor import MAX_SOURCE_BYTES, blank, preprocessed, uncommented
 from tuner.kernel.source.tree import entry_name
 
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
@@ -30,7 +34,8 @@ def needed_part(text: str, entry: str = "") -> str:
         KernelError: the text is too large.
     """
     source = read_declarations(text)
-    kept, _ = source.reached(entry_name(entry), source.skipped)
+    in_header = not any(one.kernel for one in source.items)  # whose names are not known here
+    kept, _ = source.reached(entry_name(entry), source.names if in_header else source.skipped)
     at, parts = 0, list[str]()
     plain = preprocessed(text).text.encode()
     for item in source.items:
@@ -41,9 +46,36 @@ def needed_part(text: str, entry: str = "") -> str:
     return "".join([*parts, text[at:]])
 
 
-def declared_by(text: str, entry: str) -> frozenset[str]:
-    """Return the names that an entry's kernels declare: of their templates' parameters and of arguments."""
+def declared_by(text: str, entry: str, folders: Sequence[Path] = ()) -> frozenset[str]:
+    """Return the names that an entry's kernels declare: of their templates' parameters and of arguments.
+
+    Args:
+        text: the source.
+        entry: names the kernels.
+        folders: where its own headers are, one of which may have the kernel.
+    """
     name = entry_name(entry)
     found = [one for one in read_declarations(text).kernels if name in (one.name, one.short_name)]
+    if not found and folders and "#" in text and (whole := with_own_headers(text, folders, "")) != text:
+        return declared_by(whole, entry)
     of_templates = (name for one in found for _, name in one.template)
     return frozenset((*of_templates, *(argument.name for one in found for argument in one.parameters)))
+
+
+def read_whole(text: str, file: Path | None) -> Source:
+    """Return what a source declares with its own headers; kernels of headers only where it has none itself.
+
+    Args:
+        text: the source.
+        file: where it was read from; None for nowhere, then it has no headers of its own.
+
+    Raises:
+        KernelError: it is too large, or a header is.
+    """
+    own = read_declarations(text)
+    whole = with_own_headers(text, [file.resolve().parent], file.name) if file is not None else text
+    if whole == text or len(whole) > MAX_SOURCE_BYTES:
+        return own
+    lines, read = {one.name: one.line for one in own.kernels}, read_declarations(whole)
+    kernels = [replace(one, line=lines[one.name]) for one in read.kernels if one.name in lines]
+    return replace(read, kernels=tuple(kernels)) if kernels else read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +38,6 @@ def draft_of(
     source: Source,
     kernel: KernelSignature,
     file: str,
-    headers: Iterable[str] = (),
     called: WrittenLaunch | None = None,
     renamed: Mapping[str, str] = MappingProxyType({}),
     taken: Collection[str] = (),
@@ -46,16 +45,15 @@ def draft_of(
     """Return the draft of a kernel's file.
 
     Args:
-        source: what the kernel's source declares.
+        source: what the kernel's source declares, with its own headers.
         kernel: one of its kernels.
         file: the source's name, in the folder of the file to be written.
-        headers: texts of the source's own headers.
         called, renamed, taken: see :class:`tuner.kernel.source.names.SourceNames`.
 
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
-    undefined = undefined_names(source.text, kernel.name, tuple(headers))
+    undefined = undefined_names(source.text, kernel.name)
     names = SourceNames(source, kernel, file, undefined, called, renamed, taken)
     use = CodeUse(source, kernel, names.of_problem)
     for one in names.numbers:

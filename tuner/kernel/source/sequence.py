@@ -19,9 +19,7 @@ MOST_NAMED = 3
 """Kernels whose names the file's has; of more the first and the last."""
 
 
-def draft_of_sequence(
-    source: Source, file: str, headers: Iterable[str] = ()
-) -> tuple[Draft, list[str]] | None:
+def draft_of_sequence(source: Source, file: str) -> tuple[Draft, list[str]] | None:
     """Return the draft of kernels that one function launches in order, and their names; None if no single one does.
 
     Each reads what one before it has written: kernels that a benchmark compares do not. Arrays and numbers have the
@@ -30,7 +28,6 @@ def draft_of_sequence(
     Args:
         source: what their source declares.
         file: the source's name, in the folder of the file to be written.
-        headers: texts of the source's own headers.
 
     Raises:
         KernelError: a parameter has a type that no launch can pass.
@@ -38,15 +35,11 @@ def draft_of_sequence(
     functions: dict[str, list[WrittenLaunch]] = {}
     for launch in source.launches:
         functions.setdefault(launch.function, []).append(launch)
-    found = [
-        merged for launches in functions.values() if (merged := _merged(source, launches, file, headers))
-    ]
+    found = [merged for launches in functions.values() if (merged := _merged(source, launches, file))]
     return found[0] if len(found) == 1 else None
 
 
-def _merged(
-    source: Source, launches: Sequence[WrittenLaunch], file: str, headers: Iterable[str]
-) -> tuple[Draft, list[str]] | None:
+def _merged(source: Source, launches: Sequence[WrittenLaunch], file: str) -> tuple[Draft, list[str]] | None:
     names = [launch.kernel for launch in launches]
     of = {one.short_name: one for one in source.kernels}
     one_each = (
@@ -60,7 +53,7 @@ def _merged(
         kernel = of[launch.kernel]
         renamed = _renamed(kernel, launch, taken)
         taken |= set(renamed.values())
-        one = draft_of(source, kernel, file, headers, called=launch, renamed=renamed, taken=taken)
+        one = draft_of(source, kernel, file, called=launch, renamed=renamed, taken=taken)
         taken |= one.parameters.keys()
         drafts.append(one)
     merged = _joined(drafts)
