@@ -78,8 +78,7 @@ def described(call: Call) -> Described:
     """
     source = read_whole(call.source, call.file)
     signature = source.kernel(entry_name(call.entry))
-    entry = call.entry_of(signature)
-    return _Reader(call, source, signature, entry).described()
+    return _Reader(call, source, signature, call.entry_of(signature)).described()
 
 
 class _Reader:
