@@ -186,3 +186,33 @@ def test_programs_are_told_the_format(judge: Judge) -> None:
     assert json.loads("{" + schema)["$defs"]["Verdict"]["properties"]["format"]
     for word in (*Status, *OTHER_REASONS):
         assert f"`{word}`" in page or word in ("ok", "slow", "crashed", "inaccurate"), word
+
+
+def test_a_task_limits_what_a_call_may_take(judge: Judge, tmp_path: Path) -> None:
+    file = task(tmp_path / "task", "[judge]\nlimit_s = 1e-5\nbaselines = ['none']\npresets = ['small']\n")
+    verdict = verdict_of(judge(file, cuda(tmp_path), "--json"))
+    assert (verdict["judged"], verdict["reason"]) == ("refused", "too_slow")
+    assert verdict["problems"][0]["problem"]["sizes"] == {"n": 64}
+
+
+def test_equal_tasks_have_equal_digests(judge: Judge, tmp_path: Path) -> None:
+    def digest(file: Path, *more: str) -> str:
+        found = verdict_of(judge(file, "bad.py", "--json", *more))
+        return str(found["task"]["digest"])
+
+    (tmp_path / "bad.py").write_text("=")
+    first, other = task(tmp_path / "a"), task(tmp_path / "b")
+    assert digest(first) == digest(other)
+    digests = {digest(first), digest(first, "--against", "none"), digest(first, "--size", "n=8")}
+    other.write_text(other.read_text().replace("2 * x", "x * 2 + 0"))
+    assert len({*digests, digest(other)}) == 4
+
+
+def test_a_measuring_process_that_cannot_be_had_is_no_verdict_on_the_candidate(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SETUP", "refuse")
+    said = judge(task(tmp_path / "task"), cuda(tmp_path), "--json")
+    verdict = verdict_of(said)
+    assert (said.code, verdict["judged"], verdict["reason"]) == (1, "failed", "failed")
+    assert "does not fit on the GPU" in verdict["message"]

@@ -31,7 +31,7 @@ from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.report.tables import say, show_json, show_line
+from tuner.report.tables import say, show_line
 
 
 def judge(asked: JudgeArguments) -> None:
@@ -80,7 +80,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
         show_line("no candidate was right")
         sys.exit(EXIT_REFUSED)
     if asked.as_json:
-        show_json(verdict.to_json())
+        click.echo(verdict.to_json().decode(), nl=False)
     else:
         show_verdict(verdict)
     if verdict.exit_code:

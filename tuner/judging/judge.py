@@ -43,10 +43,14 @@ from tuner.studies import interleaved
 from tuner.studies.bench import DEFAULT, Against, choose_against
 from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, Confirmation, confirm, is_wrong
 
-ROUNDS = 30
+ROUNDS, FEWEST_ROUNDS = 30, 11
+ROUNDS_NS = 3e9
+"""For a candidate's calls in all rounds; for slow ones these are fewer."""
+KNOWN_SHARE = 20.0
+"""A call may take so many times as long as a first one that is taken for a hang after 10 s."""
 CONFIDENCE = 0.999
 """Of the intervals: there are several baselines, modes and problems, and of a thousand judgements of equal kernels none
-may have a winner. From 11 rounds on there is one."""
+may have a winner. :data:`FEWEST_ROUNDS` give one."""
 COLLECT_S = 1.0
 NAME, INCUMBENT = "candidate", "best so far"
 SPEEDS = {
@@ -93,6 +97,7 @@ class Task:
             [problem.key for problem in self.problems],
             compared,
             kernel.judge.any_size,
+            kernel.judge.limit_s,
             str(self.mode),
         ]
         return TaskRecord(kernel.name, self.file or str(kernel.file), digest(frozen))
@@ -120,7 +125,6 @@ class Judgement:
     task: Task
     seed: int
     say: Callable[[str], None]
-    rounds: int = ROUNDS
     record: TaskRecord = field(init=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +234,8 @@ class _AtProblem:
     def _first(self, configuration: Configuration) -> Trial:
         """Compile, verify, time and verify again."""
         device, trials = self._device, list[Trial]()
-        device.submit(0, configuration)
+        limit_ns = 1e9 * self._task.kernel.judge.limit_s
+        device.submit(0, configuration, lambda: limit_ns / KNOWN_SHARE)
         while not trials:
             trials = device.collect(COLLECT_S)
         (trial,) = trials
@@ -239,6 +244,9 @@ class _AtProblem:
             self.note(mismatches=verification.mismatches, worst_error=worst if verification.checked else None)
         if not trial.status.ranked:
             raise CandidateRefused(trial.status, trial.error)
+        if (trial.time_ns or 0.0) > limit_ns:
+            text = f"a call takes {(trial.time_ns or 0.0) / 1e9:.1f} s, and the limit is {limit_ns / 1e9:g} s"
+            raise CandidateRefused("too_slow", text)
         return trial
 
     def _race(self, configuration: Configuration, time_ns: float, conditions: Conditions) -> float:
@@ -262,7 +270,7 @@ class _AtProblem:
             self._candidate,
             self._problem,
             [first, *self._others()],
-            judgement.rounds,
+            max(FEWEST_ROUNDS, min(ROUNDS, int(ROUNDS_NS / time_ns))),
             judgement.seed,
             mode=mode,
             failing=failing,

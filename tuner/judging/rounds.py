@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
-from tuner.core.errors import DeviceError, KernelError, TunerError, UsageError
+from tuner.core.errors import KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.judging.judge import INCUMBENT, Judgement, candidate_record
 from tuner.judging.report import headline
@@ -47,7 +46,7 @@ class Rounds:
     Args:
         folder: of the candidates.
         judgement: judges them.
-        reopened: returns the same on a new device, when this one cannot be used any more.
+        reopened: returns the same on a new device, after a judgement that failed.
     """
 
     folder: Path
@@ -108,11 +107,10 @@ class Rounds:
     def _judged(self, record: CandidateRecord, kernel: KernelSpec, incumbent: KernelSpec | None) -> Verdict:
         try:
             verdict = self.judgement.judge(kernel, record.name, incumbent)
-        except DeviceError as error:
-            self.judgement = self.reopened()
-            return self.judgement.refusal(record, "failed", str(error))
         except TunerError as error:
-            return self.judgement.refusal(record, "failed", str(error))
+            verdict = self.judgement.refusal(record, "failed", str(error))
+        if verdict.judged is Judged.FAILED:  # the next candidate has a device that nothing has touched
+            self.judgement = self.reopened()
         return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
 
     def _is_better(self, verdict: Verdict) -> bool:
@@ -169,7 +167,7 @@ class Rounds:
 
     def _log(self, verdict: Verdict) -> None:
         with (self.folder / LOG).open("ab") as log:
-            log.write(msgspec.json.encode(verdict) + b"\n")
+            log.write(verdict.to_json(indent=-1))
 
 
 def files_of(path: Path) -> list[Path]:
@@ -202,4 +200,4 @@ def content_digest(path: Path) -> str:
 
 def _write(path: Path, verdict: Verdict) -> None:
     with whole_file(path, replace=True) as partial:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+        partial.write_bytes(verdict.to_json())

@@ -42,6 +42,7 @@ class Speed(StrEnum):
 OTHER_REASONS = {
     "wrong_at_other_size": "right at the problem, wrong at another size",
     "wrong_with_other_inputs": "right with the usual inputs, wrong with others",
+    "too_slow": "one call takes longer than the task allows",
     "unreadable": "its launch line, file or function cannot be read",
     "failed": "nothing is known of it: the GPU, the reference or a process failed",
     "interrupted": "the time was over before it was judged",
@@ -178,9 +179,9 @@ class Verdict(Record, frozen=True):
             return EXIT_SLOWER if self.speed is Speed.SLOWER else EXIT_RIGHT
         return EXIT_FAILED if self.judged is Judged.FAILED else EXIT_REFUSED
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return dict(msgspec.to_builtins(self))
+    def to_json(self, indent: int = 2) -> bytes:
+        """Return it as JSON with a line end; an indent below 0 gives one line."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=indent) + b"\n"
 
 
 def overall(speeds: list[Speed]) -> Speed | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -194,7 +195,11 @@ def _judge(table: Table, presets: Mapping[str, Any]) -> JudgeSpec:
     baselines = table.get("baselines", list, [])
     if not all(isinstance(name, str) and name for name in baselines):
         table.fail(f"baselines = {baselines!r}", 'list their names, such as ["default", "torch"]')
-    return table.done(JudgeSpec(tuple(named), tuple(baselines), table.get("any_size", bool, True)))
+    limit_s = float(table.get("limit_s", (int, float), JudgeSpec.limit_s))
+    if not 0 < limit_s < math.inf:
+        table.fail(f"limit_s = {limit_s}", "give seconds above 0")
+    any_size = table.get("any_size", bool, True)
+    return table.done(JudgeSpec(tuple(named), tuple(baselines), any_size, limit_s))
 
 
 def _digest(data: Mapping[str, Any]) -> str:

@@ -114,6 +114,8 @@ class JudgeSpec:
     """What candidates are compared with, as ``--against`` names it; the usual ones when empty."""
     any_size: bool = True
     """Whether candidates must be right at other sizes, too."""
+    limit_s: float = 2.0
+    """Seconds that a call may take."""
 
 
 @dataclass(frozen=True)

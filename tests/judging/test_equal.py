@@ -1,0 +1,77 @@
+"""Equal kernels have no winner, however often they are judged; kernels that differ beyond the noise have one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.faults.bench_device import GPU
+from tuner.core.conditions import Calibration, Conditions
+from tuner.devices.base import Contestant
+from tuner.judging.judge import ROUNDS, _versus
+from tuner.judging.verdict import Judged, Speed, judged_for, overall
+from tuner.kernel.load import load_kernel
+from tuner.kernel.roofline import roof_of
+from tuner.studies.interleaved import Comparison, Timing
+
+KERNEL = load_kernel("vector_add")
+CALIBRATION = Calibration({"cold, rested": 0.002})
+
+
+def speed(
+    draw: np.random.Generator, time_ns: float, noise: float, offset: float, slower: float
+) -> Speed | None:
+    """Return the speed of two kernels of which the other is slower, in rounds that drift by up to a fifth.
+
+    Args:
+        draw: draws times.
+        time_ns: of both.
+        noise: of a group's median, as a share.
+        offset: what a module's place adds to all rounds or takes away, at most, in nanoseconds.
+        slower: by which share the other is.
+    """
+    drift = 1.0 + 0.2 * draw.random(ROUNDS)
+    own, other = (
+        (time_ns * factor + draw.uniform(-offset, offset)) * drift * (1 + draw.normal(0.0, noise, ROUNDS))
+        for factor in (1.0, 1.0 + slower)
+    )
+    timings = [
+        Timing([[time] for time in times], contestant=Contestant(None, name=name))
+        for name, times in (("candidate", own), ("other", other))
+    ]
+    problem = KERNEL.problem()
+    where = KERNEL, problem, GPU, Conditions(), roof_of(KERNEL, problem, GPU), CALIBRATION
+    return _versus(Comparison(*where, tuple(timings)), *timings).verdict
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contestant, "text", property(lambda self: self.name))
+
+
+@pytest.mark.parametrize(("time_ns", "offset"), [(4e3, 40.0), (4e4, 40.0), (4e5, 40.0)])
+def test_no_equal_pair_has_a_winner(time_ns: float, offset: float) -> None:
+    draw = np.random.default_rng(0)
+    found = [speed(draw, time_ns, 0.004, offset, 0.0) for _ in range(1000)]
+    assert {Speed.FASTER, Speed.SLOWER} & set(found) == set()
+
+
+def test_a_gain_beyond_the_noise_is_seen_and_a_smaller_one_is_not() -> None:
+    draw = np.random.default_rng(0)
+    assert {speed(draw, 4e4, 0.004, 0.0, 0.02) for _ in range(100)} == {Speed.FASTER}
+    assert Speed.FASTER not in {speed(draw, 4e4, 0.004, 0.0, 0.001) for _ in range(100)}
+    assert Speed.FASTER not in {speed(draw, 2e3, 0.001, 0.0, 0.03) for _ in range(100)}, "60 ns of 2 us"
+
+
+def test_several_baselines() -> None:
+    faster, tied, slower, unknown = Speed.FASTER, Speed.TIED, Speed.SLOWER, Speed.AMBIGUOUS
+    assert overall([faster, faster]) is faster
+    assert overall([faster, tied]) is tied and overall([faster, unknown, tied]) is unknown
+    assert overall([faster, unknown, slower]) is slower and overall([]) is None
+
+
+def test_reasons_are_wrong_or_refused_or_say_nothing() -> None:
+    assert judged_for("") is Judged.RIGHT
+    assert judged_for("wrong_at_other_size") is judged_for("wrong_result") is Judged.WRONG
+    assert judged_for("repeats") is judged_for("too_slow") is judged_for("unreadable") is Judged.REFUSED
+    assert judged_for("unverified") is judged_for("failed") is Judged.FAILED
