@@ -189,7 +189,7 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
         KernelError: a header is too large.
     """
     cuda = header_folders()
-    texts, names = _included(source, include)
+    texts, names = included(source, include)
     defined = filter(None, map(_DEFINES.match, options))
     texts.append("".join((*(f"#define {one[1]} {one[2] or ''}\n" for one in defined), entry)))
     if all(map(_ALONE.fullmatch, names)) and not any(
@@ -223,13 +223,13 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
 
 def hosts_of_cuda(source: str, include: Sequence[Path]) -> list[str]:
     """Return the headers that a source includes and a compiler of the host gets empty: its kernels need none."""
-    texts, names = _included(source, include)
+    texts, names = included(source, include)
     unused = "thrust/" if not any("thrust::" in text for text in texts) else "cub/device/"
     return [name for name in names if _HOSTS_OF_CUDA.fullmatch(name) or name.startswith(unused)]
 
 
-def _included(source: str, include: Sequence[Path]) -> tuple[list[str], list[str]]:
-    """Return a source with its own headers, and the names of other headers that these include for NVRTC."""
+def included(source: str, include: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """Return the texts of a source and its own headers, and the names of other headers that these include for NVRTC."""
     own = own_headers([source], include) if "#" in source else []
     texts = [source, *map(read_source, own)]
     names = included_names(_NOT_FOR_NVRTC.sub("", text) for text in texts)

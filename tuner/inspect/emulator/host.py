@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.cubin import function_name
-from tuner.children.headers import hosts_of_cuda
+from tuner.children.headers import hosts_of_cuda, included
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
@@ -61,6 +61,8 @@ UNSEEN = "-fno-sanitize=thread"
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
+_OURS = re.compile(r"cub/|cuda/|cooperative_groups")
+"""Headers that have other names than a kernel's own."""
 _NOT_FOUND = re.compile(r"undefined symbol: (\w+)")
 
 
@@ -190,8 +192,11 @@ class HostKernel:
             f'extern "C" EMULATOR_SEEN unsigned long bytes_{number}() {{ return sizeof({name}); }}\n'
             for number, name in enumerate(map(function_name, variables))
         )
+        # As when they are compiled for a GPU, they come before the macros of parameters.
+        ours = [name for name in included(source, include)[1] if _OURS.match(name)]
+        before = "".join(f"#include <{one}>\n" for one in ours if (machine() / "include" / one).is_file())
         text = (
-            f'#include "cuda.hpp"\n{BESIDE}{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
+            f'#include "cuda.hpp"\n{before}{BESIDE}{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
             f'#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
@@ -335,7 +340,7 @@ def machine() -> Path:
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
     folder = Path(__file__).parent
-    files = [path for ending in ("hpp", "cpp", "h") for path in sorted(folder.rglob(f"*.{ending}"))]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".py" not in path.suffix]
     kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *(path.read_text() for path in files)])
     if not refusal(kept.parent):
         if (kept / "machine.so").is_file():
