@@ -60,7 +60,7 @@ Scan(room.scan).InclusiveSum(t > 9, out); right &= out == (t > 9 ? t - 9 : 0);
 Scan(room.scan).InclusiveScan(x[t], out, cub::Max()); right &= out == t;
 Scan(room.scan).ExclusiveScan(x[t], out, 5, cub::Max(), total); right &= out == max(5, t - 1) && total == 63;
 Scan(room.scan).ExclusiveScan(x[t], out, cub::Sum()); right &= t == 0 || out == t * (t - 1) / 2;
-pair[0] = 2 * t, pair[1] = 1; Scan(room.scan).ExclusiveSum(pair, pair); right &= pair[0] == t * t && pair[1] == t * (t + 2);
+pair[0] = pair[1] = t; Scan(room.scan).ExclusiveSum(pair, pair); right &= pair[0] == t * (t - 1) && pair[1] == t * t;
 After after{100}; Scan(room.scan).ExclusiveSum(1, out, after); right &= out == 100 + t && (t > 0 || after.begin == 164);
 out = cub::WarpReduce<int, 16>(halves[t / 16]).Sum(x[t]); right &= t % 16 != 0 || out == 16 * t + 120;
 cub::WarpScan<int>(warps[t / 32]).InclusiveSum(1, out); right &= out == t % 32 + 1;
