@@ -17,7 +17,7 @@ from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Configuration, Problem, Status, Trial, digest
-from tuner.core.stats import Verdict as Compared
+from tuner.core.stats import Ratio
 from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.judging.verdict import (
@@ -53,12 +53,6 @@ CONFIDENCE = 0.999
 may have a winner. :data:`FEWEST_ROUNDS` give one."""
 COLLECT_S = 1.0
 NAME, INCUMBENT = "candidate", "best so far"
-SPEEDS = {
-    Compared.FASTER: Speed.FASTER,
-    Compared.SLOWER: Speed.SLOWER,
-    Compared.SAME: Speed.TIED,
-    Compared.AMBIGUOUS: Speed.AMBIGUOUS,
-}
 
 
 class CandidateRefused(Exception):  # noqa: N818 - a verdict
@@ -343,13 +337,27 @@ class _AtProblem:
 
 
 def _versus(compared: interleaved.Comparison, own: interleaved.Timing, other: interleaved.Timing) -> Versus:
-    least = BATCH_RESOLUTION_NS / own.time_ns  # where its code lies moves a kernel by so much
-    result = compared.against(own, other, CONFIDENCE, least)
-    ratio = result.ratio
+    ratio = compared.against(own, other, CONFIDENCE).ratio
+    floor = max(
+        compared.noise_floor(own), BATCH_RESOLUTION_NS / own.time_ns
+    )  # where its code lies counts, too
     return Versus(
         other.name, other.contestant.text, other.time_ns, ratio.median, ratio.low, ratio.high,
-        SPEEDS[result.verdict], other.verified,
+        speed_of(ratio, floor), other.verified,
     )  # fmt: skip
+
+
+def speed_of(speedup: Ratio, floor: float) -> Speed:
+    """Return the speed that a speedup shows: it is decided only where the whole interval is beyond the noise floor.
+
+    What lies within it, such as the place of the code, is the same in all rounds, and does not average out.
+    """
+    if speedup.low > 1.0 + floor:
+        return Speed.FASTER
+    if speedup.high < 1.0 - floor:
+        return Speed.SLOWER
+    within = speedup.low >= 1.0 - floor and speedup.high <= 1.0 + floor
+    return Speed.TIED if within else Speed.AMBIGUOUS
 
 
 def candidate_record(name: str, content: str) -> CandidateRecord:

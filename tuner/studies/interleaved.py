@@ -118,22 +118,13 @@ class Comparison:
             return DEFAULT_NOISE_FLOOR
         return self.calibration.noise_floor(self.conditions, timing.time_ns)
 
-    def against(
-        self, timing: Timing, other: Timing, confidence: float = 0.95, least: float = 0.0
-    ) -> Compared:
-        """Compare two contestants, by the ratio within each round.
-
-        Args:
-            timing: the one.
-            other: the other.
-            confidence: of the interval, where they were timed in turn.
-            least: below which a difference is noise, as a share, whatever the noise floor.
-        """
+    def against(self, timing: Timing, other: Timing, confidence: float = 0.95) -> Compared:
+        """Compare two contestants, by the ratio within each round, with an interval of this confidence."""
         if timing.on_host or other.on_host:  # timed alone: no pairs
             ratio = unpaired(other, timing)
         else:
             ratio = paired_ratio(other.medians_ns, timing.medians_ns, confidence)
-        return Compared(ratio, reference_verdict(ratio, max(least, self.noise_floor(timing))))
+        return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
 
 
 def compare(
