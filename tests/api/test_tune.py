@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -306,6 +307,23 @@ def test_what_a_struct_is_given_is_said() -> None:
     span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
     with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
         tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"),
+    [
+        ("float2 w[3]", np.ones(3, np.complex64)),
+        ("float w[2][3]", np.ones(6, np.float32)),
+        ("float w[T]", np.ones(5, np.float32)),  # which is tuned
+        ("float w", 0.5),
+        ("int w[1 << 2]", np.arange(4, dtype=np.int32)),
+    ],
+)
+def test_constant_memory_is_filled_as_it_is_declared(declared: str, given: Any) -> None:
+    source = f"__constant__ {declared};\n" + STENCIL.replace("TILE", "T").replace("0.5f *", "sizeof(w) *")
+    tuner.Kernel(
+        source, [X, X, len(X)], {"BLOCK": [64], "T": [1, 2]}, grid="n", block="BLOCK", constants={"w": given}
+    )
 
 
 def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:

@@ -253,8 +253,10 @@ def filled(
             else [None]
         )
         count = math.prod(extent or 0 for extent in extents) * kind.lanes
-        if None not in extents and fitting[-1][0].size != count:
-            problem = f"{name} has {array.size} numbers, and the __constant__ memory has {count}"
+        array, dtype = fitting[-1]
+        numbers = array.size * (2 if array.dtype.kind == "c" and kind.dtype != dtype else 1)
+        if None not in extents and numbers != count:
+            problem = f"{name} has {numbers} numbers, and the __constant__ memory has {count}"
             raise UsageError(problem, "pass as many, zeros for those that the kernel does not read")
     return fitting
 

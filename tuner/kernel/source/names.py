@@ -228,6 +228,8 @@ class SourceNames:
             declared = tuple(Parameter("xyzw"[i : i + 1] or str(i), part) for i in range(one.type.lanes))
         members = [replace(member, name=f"{one.name}_{member.name}") for member in declared]
         self.short |= {member.name: of.name for member, of in zip(members, declared, strict=True)}
+        if (new := self.renamed.get(one.name)) is not None:
+            self.renamed |= {member.name: f"{new}_{self.short[member.name]}" for member in members}
         return members
 
     def _take_numbers(self) -> None:

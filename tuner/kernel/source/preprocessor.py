@@ -92,10 +92,16 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     plain = _PIECE.sub(piece, text)
     words = re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped))  # a called name is a piece a letter
     macros = branches.macros
-    used = {*re.findall(r"\w+", " ".join([plain, *(one.value for one in macros.values())])), *branches.asked}
+    code = "\n".join([plain, *(one.value for one in macros.values()), *branches.asked])
+    marks = {
+        name
+        for one in macros.values()
+        for name in one.unless
+        if name in macros and name in macros[name].unless
+    }
+    defaults = {name for name in marks if re.search(rf"\b{re.escape(name)}\b", code)}  # not those of headers
     for name, macro in macros.items():
-        defaults = (one for one in macro.unless & used if one in macros and one in macros[one].unless)
-        macros[name] = replace(macro, guarded=name in macro.unless or any(defaults))
+        macros[name] = replace(macro, guarded=name in macro.unless or not defaults.isdisjoint(macro.unless))
     return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
 
 

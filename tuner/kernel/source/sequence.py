@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,10 +52,10 @@ def _merged(source: Source, launches: Sequence[WrittenLaunch], file: str) -> tup
     taken = {text_of(node) for launch in launches for node in launch.arguments}
     for launch in launches:
         kernel = of[launch.kernel]
-        renamed = _renamed(kernel, launch, taken)
+        renamed = _renamed(kernel, launch, taken, source.macros)
         taken |= set(renamed.values())
         one = draft_of(source, kernel, file, called=launch, renamed=renamed, taken=taken)
-        taken |= one.parameters.keys()
+        taken |= {*one.parameters, *one.sizes, *one.scalars, *one.tensors}
         drafts.append(one)
     merged = _joined(drafts)
     if merged is None:
@@ -65,12 +66,14 @@ def _merged(source: Source, launches: Sequence[WrittenLaunch], file: str) -> tup
     ), names
 
 
-def _renamed(kernel: KernelSignature, launch: WrittenLaunch, taken: Iterable[str]) -> dict[str, str]:
+def _renamed(
+    kernel: KernelSignature, launch: WrittenLaunch, taken: Collection[str], macros: Collection[str]
+) -> dict[str, str]:
     """Return what the file calls a kernel's parameters: as the calling function does, where that has a name."""
     renamed = {}
     for one, node in zip(kernel.parameters, launch.arguments, strict=False):
         text = text_of(node)
-        if node.type == "identifier":
+        if node.type == "identifier" and text not in macros:
             renamed[one.name] = text if is_name(text) else name_for(text)
         elif one.name in taken:
             renamed[one.name] = f"{kernel.short_name}_{one.name}"
@@ -111,9 +114,11 @@ def _joined(drafts: Sequence[Draft]) -> Draft | None:
     launches = [_passing(one.launches[0], tables["sizes"], one.scalars) for one in drafts]
     launches = [replace(one, more=loops[0] if loops else {}) for one in launches]
     scalars = {name: given for name, given in tables["scalars"].items() if name not in tables["sizes"]}
+    used_names = set(re.findall(r"\w+", str([tensors, launches, constraints, scalars])))
+    sizes = {name: size for name, size in tables["sizes"].items() if name in used_names}
     return replace(
         drafts[0],
-        sizes=tables["sizes"],
+        sizes=sizes,
         tensors=tensors,
         launches=launches,
         parameters=tables["parameters"],
