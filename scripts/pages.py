@@ -92,6 +92,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "triton": tuners.triton,
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
+    "search-lone": search.lone,
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,

@@ -68,8 +68,8 @@ def median(name: str, sampler: str = DEFAULT) -> str:
     return f"{load(name)['samplers'][sampler]['headline']:.1f}"
 
 
-def stopping(*patience: str) -> str:
-    """Return what stopping costs and saves, for some numbers of proposals in a row."""
+def stopping(name: str, *patience: str) -> str:
+    """Return what stopping costs and saves by one file of the evidence, for some numbers of proposals in a row."""
     head = [
         "in a row",
         "saved",
@@ -80,14 +80,14 @@ def stopping(*patience: str) -> str:
     ]
     rows: Rows = [head]
     for count in patience:
-        _, _, _, saved, same, beyond_noise, mean, _, worst = _stopped(count)["all runs"]
+        _, _, _, saved, same, beyond_noise, mean, _, worst = _stopped(name, count)["all runs"]
         rows.append([count, saved, same, beyond_noise, mean, worst])
     return table(rows)
 
 
-def _stopped(patience: str) -> dict[str, list[str]]:
-    """Return the first table of ``search-stop.txt`` for a patience: cells by space."""
-    printed = text("search-stop.txt")
+def _stopped(name: str, patience: str) -> dict[str, list[str]]:
+    """Return a file's first table for a patience: cells by space."""
+    printed = text(f"{name}.txt")
     block = printed.split(f"noise floor 0.2 %, {patience} proposals in a row\n")[1].split("\n\n")[0]
     tidy = {"%": " %", "/": " of "}
     cells = {}
@@ -95,6 +95,12 @@ def _stopped(patience: str) -> dict[str, list[str]]:
         words = line.replace(" %", "%").split()
         cells[space] = [re.sub("[%/]", lambda found: tidy[found[0]], word) for word in words]
     return cells
+
+
+def lone(which: str) -> str:
+    """Return after how many evaluations nine of ten runs come within 1 %, with or without neighbours of the best."""
+    without, with_ = re.findall(r"9 of 10 runs: (\d+)", text("search-lone.txt"))
+    return {"with": with_, "without": without}[which]
 
 
 def from_initial() -> str:
