@@ -99,8 +99,8 @@ def _stopped(name: str, patience: str) -> dict[str, list[str]]:
 
 def lone(which: str) -> str:
     """Return after how many evaluations nine of ten runs come within 1 %, with or without neighbours of the best."""
-    without, with_ = re.findall(r"9 of 10 runs: (\d+)", text("search-lone.txt"))
-    return {"with": with_, "without": without}[which]
+    found = re.findall(r"9 of 10 runs: (\d+)", text("search-lone.txt"))
+    return str(found[which == "with"])
 
 
 def from_initial() -> str:

@@ -57,6 +57,23 @@ def test_the_same_seed_gives_the_same_run_whatever_is_known(tune: Tune, tmp_path
     assert first == second != other
 
 
+def test_files_teach_the_search_of_another_and_the_best_of_each_is_tried_first(
+    tune: Tune, tmp_path: Path
+) -> None:
+    recorded = cache()
+    path = written(tmp_path / "a.json", recorded)
+    taught, files = [], list[str]()
+    for name, (bx, by) in [("x.json", (16, 4)), ("y_T4.json.gz", (128, 1))]:
+        for row in recorded["cache"].values():
+            row["time"] = 0.5 if (row["bx"], row["by"]) == (bx, by) else 1.0
+            row["times"] = [row["time"]]
+        files += ["--learn-from", str(written(tmp_path / name, t4(recorded) if "T4" in name else recorded))]
+        taught.append({"bx": bx, "by": by, "fast": 1})
+    code, out, said = tune("--device", f"replay:{path}", "--trials", 3, "--json", *files)
+    assert code == 0 and "28 results of other tools are transferred" in said
+    assert [step["configuration"] for step in trajectory((code, out, said))[1:]] == taught
+
+
 def test_what_is_not_recorded_is_a_failure_and_said(tune: Tune, tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", cache(without=((16, 1), (64, 2))))
     space = written(tmp_path / "a.T1.json", t1(("bx * by <= 512", "bx > 16 or by == 1")))

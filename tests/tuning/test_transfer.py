@@ -151,9 +151,8 @@ def test_files_teach_a_run_from_scratch_too(database: Database, kernel: KernelSp
     cache = cache_of(tmp_path / "a100.json", "another_name", odd)
     with Database.open(tmp_path / "other.db") as other:
         best = fastest(other, at(kernel, other, 512, trials=20))
-    own = write_synthetic_recording(
-        tmp_path / "scale-H200.json.gz", kernel, [kernel.problem(sizes={"n": 64})]
-    )
+    problems = [kernel.problem(sizes={"n": 64})]
+    own = write_synthetic_recording(tmp_path / "scale-H200.json.gz", kernel, problems, limit=20)
     for file, winner in [
         (cache, {"block_size": 64, "items": 3}),
         (tmp_path / "other.db", best.values),

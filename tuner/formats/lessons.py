@@ -53,7 +53,8 @@ def _of_results(file: Path, kernel: KernelSpec) -> Source:
         raise UsageError(f"{file} is a folder", "name each file with --learn-from")
     read = _recorded(file) if JsonResults(file).head.get("format") == FORMAT else _foreign(file)
     ours = {name for variant in kernel.variants.values() for name in variant.parameters}
-    theirs = dict.fromkeys(name for _, trials in read for name in trials[0].configuration.values)
+    every = (trial.configuration for _, trials in read for trial in trials)
+    theirs = dict.fromkeys(name for one in every for name in one.values)
     if not ours & theirs.keys():
         raise UsageError(
             f"{file}: none of its parameters ({', '.join(theirs)}) is one of {kernel.name}",
