@@ -48,7 +48,8 @@ def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_agai
         cuda(folder, fault)
     (folder / "bad.py").write_text("def")
     (folder / "notes.txt").write_text("not a candidate")
-    until(monkeypatch, folder, 7)
+    (folder / "link.cu").symlink_to(right[0])
+    until(monkeypatch, folder, 8)
     said = judge(
         task(tmp_path / "task"),
         "--rounds",
@@ -72,13 +73,15 @@ def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_agai
         "die.cu": "worker_died",
         "wrong.cu": "wrong_result",
         "bad.py": "unreadable",
+        "link.cu": "unreadable",
     }
+    assert "no plain file" in verdicts["link.cu"]["message"]
     times = {path.name: verdicts[path.name]["problems"][0]["modes"][0]["time_ns"] for path in right}
     best = json.loads((folder / "best.json").read_text())
     assert best["candidate"]["name"] == min(times, key=times.__getitem__)
     assert (best["seed"], said.code) == (6, 0) and json.loads(said.out) == best
     lines = log(folder)
-    assert len(lines) == 8 and lines[-1] == best
+    assert len(lines) == 9 and lines[-1] == best
     assert len({line["task"]["digest"] for line in lines}) == 1
 
 
@@ -113,3 +116,37 @@ def test_without_a_right_candidate(judge: Judge, folder: Path, tmp_path: Path) -
     said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "0.05s")
     assert (said.code, said.out) == (3, "no candidate was right\n")
     assert not (folder / "best.json").exists()
+
+
+def test_only_what_has_changed_is_judged_again(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = cuda(folder, name="mine.cu")
+    judged = Rounds._judge
+    texts = iter([mine.read_text(), CUDA.format(fault="wrong", block=64)])
+
+    def judge_and_edit(self: Rounds, path: Path) -> None:
+        judged(self, path)
+        if (text := next(texts, None)) is None:
+            monkeypatch.setattr(
+                rounds, "time", SimpleNamespace(monotonic=lambda: float("inf"), sleep=time.sleep)
+            )
+        else:
+            mine.write_text(text)
+
+    monkeypatch.setattr(Rounds, "_judge", judge_and_edit)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    assert [line["reason"] for line in log(folder)] == ["", "wrong_result", ""]
+
+
+def test_after_a_judgement_that_failed_there_is_a_new_device(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda(folder, "unverified", name="a.cu")
+    cuda(folder, name="b.cu")
+    until(monkeypatch, folder, 2)
+    said = judge(
+        task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--json"
+    )
+    assert said.code == 0 and json.loads(said.out)["candidate"]["name"] == "b.cu"
+    assert [line["judged"] for line in log(folder)] == ["failed", "right", "right"]

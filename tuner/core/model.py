@@ -74,7 +74,7 @@ def canonical_json(value: Any) -> str:
     return _CANONICAL.encode(value)
 
 
-def ascii_json(value: Any, indent: int) -> str:
+def ascii_json(value: Any, indent: int | None) -> str:
     """Return JSON of printable ASCII, so that no text in it can act on a terminal."""
     return json.dumps(value, indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
 

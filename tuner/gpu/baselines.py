@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.measuring import BaselineContestant, PythonCall
-from tuner.core.errors import UsageError
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import LibraryCall
@@ -27,7 +27,7 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.captured import PYTHON, Call, Captured, capture
 from tuner.gpu.driver import Context
-from tuner.kernel.functions import BaselineKind, arguments_for, load_function
+from tuner.kernel.functions import BaselineKind, arguments_for, first_line, load_function
 from tuner.kernel.modules import on_gpu
 
 
@@ -131,8 +131,13 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
     function = call.function
     if call.model is None:
         return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers)
-    import_library("torch")
-    module = on_gpu(function.name, function.file, call.model)
+    set_precision(import_library("torch"), tf32=False)
+    try:
+        module = on_gpu(function.name, function.file, call.model)
+    except TunerError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a user's module throws
+        raise TunerError(f"{function.text}: {first_line(error)}", "correct the module") from None
     calls = []
     for copy in range(data.copies):
         views = _views(data, copy)

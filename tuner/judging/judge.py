@@ -6,6 +6,7 @@ beside repeated ones, shuffled rounds), the fresh process with other inputs, edg
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -235,7 +236,8 @@ class _AtProblem:
         (trial,) = trials
         if (verification := trial.verification) is not None:
             worst = verification.worst_ratio
-            self.note(mismatches=verification.mismatches, worst_error=worst if verification.checked else None)
+            known = verification.checked and math.isfinite(worst)
+            self.note(mismatches=verification.mismatches, worst_error=worst if known else None)
         if not trial.status.ranked:
             raise CandidateRefused(trial.status, trial.error)
         if (trial.time_ns or 0.0) > limit_ns:

@@ -8,7 +8,9 @@ less than the noise does not take its place. In the end it is judged once more, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +57,8 @@ class Rounds:
     bests: list[Best] = field(default_factory=list)
     """Each was faster than the one before it."""
     _seen: dict[str, str] = field(default_factory=dict)
-    """Digests of what was judged or refused, by name."""
+    """What was judged or refused, by name: the state of its files."""
+    _judged_contents: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> Verdict | None:
         """Judge until the deadline, then the best once more; return the verdict about it, None where none was right.
@@ -67,12 +70,12 @@ class Rounds:
         ends = time.monotonic() + deadline_s
         waiting: dict[str, str] = {}
         while time.monotonic() < ends and not stop():
-            arrived = {path.name: content_digest(path) for path in self._candidates()}
-            for name, content in arrived.items():
+            arrived = {path.name: state_of(path) for path in self._candidates()}
+            for name, state in arrived.items():
                 # What is still being written differs from one look to the next.
-                if content and content == waiting.get(name) and content != self._seen.get(name):
-                    self._seen[name] = content
-                    self._judge(self.folder / name, content)
+                if state == waiting.get(name) and state != self._seen.get(name):
+                    self._seen[name] = state
+                    self._judge(self.folder / name)
                     if time.monotonic() >= ends or stop():
                         break
             waiting = arrived
@@ -89,17 +92,26 @@ class Rounds:
                     ages.append((path.stat().st_mtime_ns, path.name, path))
         yield from (path for _, _, path in sorted(ages))
 
-    def _judge(self, path: Path, content: str) -> None:
+    def _judge(self, path: Path) -> None:
         """Judge one candidate; whatever it does costs its own verdict alone."""
-        name, copy = path.name, f"{COPIES}/{content[:16]}"
-        record = structs.replace(candidate_record(name, content), copy=copy)
+        name, content, refused = path.name, "", ""
         try:
+            content = content_digest(path)
+            if (name, content) in self._judged_contents:
+                return
+            self._judged_contents.add((name, content))
+            copy = f"{COPIES}/{content[:16]}"
             kernel = candidate_kernel(self.judgement.task.kernel, str(self._copied(path, self.folder / copy)))
-        except (KernelError, UsageError, OSError) as error:
-            self._answer(path, self.judgement.refusal(record, "unreadable", str(error)))
+        except (KernelError, UsageError) as error:
+            refused = str(error)
+        except OSError as error:
+            refused = error.strerror or str(error)
+        record = candidate_record(name, content)
+        if refused:
+            self._answer(path, self.judgement.refusal(record, "unreadable", refused))
             return
-        incumbent = self.bests[-1].kernel if self.bests else None
-        verdict = self._judged(record, kernel, incumbent)
+        record = structs.replace(record, copy=copy)
+        verdict = self._judged(record, kernel, self.bests[-1].kernel if self.bests else None)
         self._answer(path, verdict)
         if verdict.judged is Judged.RIGHT and self._is_better(verdict):
             self.bests.append(Best(kernel, record))
@@ -114,7 +126,7 @@ class Rounds:
         return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
 
     def _is_better(self, verdict: Verdict) -> bool:
-        """Return whether a candidate is faster than the best so far, at one problem at least, and slower at none."""
+        """Return whether a candidate is alone, or faster than the best so far at a problem and slower at none."""
         against = [
             one.verdict
             for problem in verdict.problems
@@ -122,7 +134,7 @@ class Rounds:
             for one in times.versus
             if one.baseline == INCUMBENT
         ]
-        return not self.bests or (Speed.FASTER in against and Speed.SLOWER not in against)
+        return not against or (Speed.FASTER in against and Speed.SLOWER not in against)
 
     def _copied(self, path: Path, copy: Path) -> Path:
         """Return the candidate's file, of a copy: it may be overwritten while it is judged.
@@ -167,7 +179,7 @@ class Rounds:
 
     def _log(self, verdict: Verdict) -> None:
         with (self.folder / LOG).open("ab") as log:
-            log.write(verdict.to_json(indent=-1))
+            log.write(verdict.to_json(None))
 
 
 def files_of(path: Path) -> list[Path]:
@@ -180,21 +192,30 @@ def files_of(path: Path) -> list[Path]:
     files = sorted(path.rglob("*")) if path.is_dir() else [path, *([beside] if beside.is_file() else [])]
     files = [file for file in files if file.is_file() and not file.is_symlink()]
     if not files or len(files) > MOST_FILES or sum(file.stat().st_size for file in files) > MOST_BYTES:
-        raise OSError(
-            f"{path.name} has no files, more than {MOST_FILES}, or more than {MOST_BYTES >> 20} MiB"
-        )
+        limits = f"{MOST_FILES} files and {MOST_BYTES >> 20} MiB are allowed"
+        raise OSError(errno.EINVAL, f"it has no plain file, or too much: {limits}")
     return files
 
 
-def content_digest(path: Path) -> str:
-    """Return the digest of a candidate's files with their names; empty where they cannot be read."""
-    found = hashlib.sha256()
+def state_of(path: Path) -> str:
+    """Return what changes when a candidate does: names, sizes and times of its files, or why it has none."""
     try:
-        for file in files_of(path):
-            found.update(f"{file.name}\0".encode())
-            found.update(file.read_bytes())
-    except OSError:
-        return ""
+        stats = [(file.name, file.stat()) for file in files_of(path)]
+    except OSError as error:
+        return str(error)
+    return " ".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of a candidate's files with their names.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    found = hashlib.sha256()
+    for file in files_of(path):
+        found.update(f"{os.fsencode(file.name)!r}\0".encode())
+        found.update(file.read_bytes())
     return found.hexdigest()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tuner.core.messages import Record
-from tuner.core.model import Status, Value
+from tuner.core.model import Status, Value, ascii_json
 
 FORMAT = 1
 """Grows when a field changes its meaning or goes; new fields do not change it."""
@@ -179,9 +179,9 @@ class Verdict(Record, frozen=True):
             return EXIT_SLOWER if self.speed is Speed.SLOWER else EXIT_RIGHT
         return EXIT_FAILED if self.judged is Judged.FAILED else EXIT_REFUSED
 
-    def to_json(self, indent: int = 2) -> bytes:
-        """Return it as JSON with a line end; an indent below 0 gives one line."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=indent) + b"\n"
+    def to_json(self, indent: int | None = 2) -> bytes:
+        """Return it as JSON in printable ASCII with a line end; without an indent it is one line."""
+        return f"{ascii_json(msgspec.to_builtins(self), indent)}\n".encode()
 
 
 def overall(speeds: list[Speed]) -> Speed | None:
