@@ -298,7 +298,14 @@ def test_what_a_struct_is_given_is_said() -> None:
         ),
         (np.array((1, 2), [("count", "i4"), ("factor", "f8")])[()], "float64 factor; and Range int count"),
         (np.array((1, 2), [("factor", "i4"), ("count", "f4")])[()], "int32 factor, float32 count; and"),
-        (np.array((1, [2, 3]), [("a", "i4"), ("b", "f4", 2)])[()], "pass members that are numbers"),
+        (
+            np.array((1, [2, 3]), [("a", "i4"), ("b", "f4", 2)])[()],
+            "int32 a, float32 b_0, float32 b_1; and Range",
+        ),
+        (
+            np.array((1, 2j), [("count", "i4"), ("factor", "c8")])[()],
+            "complex64; pass members that are numbers",
+        ),
     ):
         with pytest.raises(UsageError, match=re.escape(said)):
             tuner.Kernel(
@@ -307,6 +314,18 @@ def test_what_a_struct_is_given_is_said() -> None:
     span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
     with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
         tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")
+
+
+def test_arrays_and_truths_in_a_struct_are_numbers(tmp_path: Path) -> None:
+    source = "struct Taps { float w[3]; bool mirrored; };\n" + STENCIL.replace("int n)", "int n, Taps taps)")
+    taps = np.array(([0.25, 0.5, 0.25], True), [("w", "f4", 3), ("mirrored", "?")])[()]
+    call = {name: given for name, given in STENCIL_CALL.items() if name != "trials"}
+    data = tomllib.loads(
+        tuner.Kernel(source, **{**call, "args": [X, X, len(X), taps]}).save(tmp_path / "k.toml").read_text()
+    )
+    assert {name: one["value"] for name, one in data["scalars"].items()} == {
+        "taps_w_0": 0.25, "taps_w_1": 0.5, "taps_w_2": 0.25, "taps_mirrored": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,14 @@ def pointed_to(name: str, array: NDArray[Any], dtype: str, of: CType) -> tuple[N
 
 
 def struct_of(name: str, value: Any) -> dict[str, Any]:
-    """Return the members of a struct of NumPy's, or the numbers of a vector, by the names that the file has."""
+    """Return the numbers of a struct of NumPy's, those of arrays one by one, or of a vector, by names in the file."""
     if isinstance(value, np.void) and value.dtype.names:
-        return {f"{name}_{member}": value[member] for member in value.dtype.names}
+        parts = {f"{name}_{member}": np.ravel(value[member]) for member in value.dtype.names}
+        return {
+            f"{member}_{place}" if len(part) > 1 else member: one
+            for member, part in parts.items()
+            for place, one in enumerate(part)
+        }
     if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1:
         return {f"{name}_{_LETTERS[place : place + 1] or place}": one for place, one in enumerate(value)}
     return {}
@@ -127,11 +132,11 @@ def members(
     if isinstance(value, np.void) and value.dtype.names:
         found = {}
         for member, one in struct_of(name, value).items():
-            dtype = one.dtype.name if isinstance(one, np.generic) else "an array"
+            dtype = one.dtype.name
             if dtype not in ITEMSIZE or DTYPES[dtype].kind == "complex":
                 raise UsageError(f"{member} is {dtype}", "pass members that are numbers")
-            found[member] = (dtype, one.item())
-        pairs = list(zip(value.dtype.names, (dtype for dtype, _ in found.values()), strict=True))
+            found[member] = (dtype, int(one) if dtype == "bool" else one.item())
+        pairs = [(member.removeprefix(f"{name}_"), dtype) for member, (dtype, _) in found.items()]
         if declared and not _same_members(pairs, declared):
             has = ", ".join(f"{kind} {one}" for one, kind in pairs)
             wants = ", ".join(f"{one.type.text} {one.name}" for one in declared)
