@@ -251,4 +251,4 @@ def test_a_number_after_trials_is_one_trial(tmp_path: Path) -> None:
     assert isinstance(missing.exception, TunerError)
     as_printed = CliRunner().invoke(cli, ["trials", "#3", "--db", str(tmp_path / "no.db")])
     assert str(as_printed.exception) == str(missing.exception)
-    assert "--source-dir" in CliRunner().invoke(cli, ["trials", "3", "--help"]).output
+    assert "--again" in CliRunner().invoke(cli, ["trials", "3", "--help"]).output

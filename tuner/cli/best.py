@@ -90,7 +90,7 @@ def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:
             f"a file has the problems of one kernel, and here are those of {', '.join(kernels)}",
             "name one: tune best gemm --agreement",
         )
-    without = [row.stored.run for row in rows if not row.has_majority]
+    without = [row.stored.run for row in rows if 2 * len(row.chosen.winners) <= len(row.every)]
     problems = {run.problem.key: run.problem for run in without}
     for key, problem in problems.items():
         if len({(run.gpu.name, run.conditions) for run in without if run.problem.key == key}) > 1:

@@ -59,8 +59,9 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
         "ladder": [picked(step, "name variant parameters dtypes options doc") for step in kernel.ladder],
         "seeds": _initial(kernel, problem, gpu) if space["valid"] else [],
         "variants": [
-            _variant(variant, sizes[variant.name], _default_refused(kernel, problem, gpu, variant))
-            for variant in kernel.variants.values()
+            _variant(one, sizes[one.name], invalid_reason(kernel, problem, gpu, default))
+            for one in kernel.variants.values()
+            for default in [Configuration.of(one.name, one.defaults)]
         ],
         "definitions": dict(kernel.definitions),
         "space": space,
@@ -109,11 +110,6 @@ def _references(kernel: KernelSpec) -> list[str]:
         "default": reference.default,
     }
     return [kind for kind, is_there in kinds.items() if is_there]
-
-
-def _default_refused(kernel: KernelSpec, problem: Problem, gpu: Gpu, variant: VariantSpec) -> str:
-    """Return why a variant's default configuration cannot be run; empty if it can."""
-    return invalid_reason(kernel, problem, gpu, Configuration.of(variant.name, variant.defaults))
 
 
 def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:

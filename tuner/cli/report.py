@@ -37,7 +37,8 @@ def report(asked: ReportArguments) -> None:
     with Database.open(asked.db, write=False) as database:
         if asked.everything or filters != Filters():
             refuse_unknown(database, filters)
-            subjects, what = read_all(database, filters), _title(filters)
+            named = ", ".join(filter(None, (filters.kernel, filters.dtype, filters.gpu)))
+            subjects, what = read_all(database, filters), named or "All that was tuned"
         else:
             ids = [asked.run_id] if asked.run_id else database.run_ids()
             if not ids:
@@ -75,7 +76,3 @@ def _advice(asked: ReportArguments, subjects: Subjects) -> dict[str, Advice]:
             won.run.id: [(str(verdict), " ".join(map(str, about)), str(why)) for verdict, *about, why in rows]
         }
     return {}
-
-
-def _title(filters: Filters) -> str:
-    return ", ".join(filter(None, (filters.kernel, filters.dtype, filters.gpu))) or "All that was tuned"

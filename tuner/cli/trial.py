@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
@@ -15,7 +14,6 @@ from tuner.cli.configuration import choose
 from tuner.cli.options import ConfigurationArguments
 from tuner.core import paths
 from tuner.core.errors import TunerError, UsageError
-from tuner.core.files import whole_folder
 from tuner.core.model import Trial, Verification
 from tuner.database.database import Database
 from tuner.database.records import StoredTrial
@@ -38,8 +36,8 @@ POLL_S = 0.1
 
 def trial(asked: TrialArguments) -> None:
     """Print a trial, a part of it, or its time then and now."""
-    if asked.as_json + asked.only_source + asked.only_log + (asked.source_dir is not None) > 1:
-        raise UsageError("--json, --source, --source-dir and --log exclude each other", "give one of them")
+    if asked.as_json + asked.only_source + asked.only_log > 1:
+        raise UsageError("--json, --source and --log exclude each other", "give one of them")
     if asked.launch is not None and not asked.only_source:
         raise UsageError("--launch chooses a source", "add --source")
     with Database.open(asked.db, write=False) as database:
@@ -52,8 +50,6 @@ def trial(asked: TrialArguments) -> None:
         tables.show_json(_as_json(stored, _recomputed(stored, asked.db)))
     elif asked.only_source:
         _print_source(asked.number, stored.trial.sources, asked.launch)
-    elif asked.source_dir is not None:
-        _write_sources(asked.number, stored.trial.sources, asked.source_dir)
     elif asked.only_log and not stored.trial.compile_log.strip():
         click.echo(f"tune: the compiler said nothing about trial {asked.number}", err=True)
     elif asked.only_log:
@@ -65,37 +61,16 @@ def trial(asked: TrialArguments) -> None:
 def _print_source(number: int, sources: Sequence[str], launch: int | None) -> None:
     """Print the source of one launch exactly; sources of several are no source that compiles."""
     if not sources:
-        click.echo(f"tune: {_no_source(number)}", err=True)
+        click.echo(f"tune: no source is kept of trial {number}", err=True)
     if launch is None and len(sources) > 1:
         raise UsageError(
             f"trial {number} has {len(sources)} launches with a source each",
-            "add --launch 1, or write all with --source-dir DIR",
+            "add --launch 1; --json has all",
         )
     if launch is not None and launch > len(sources):
         raise UsageError(f"trial {number} has no source of a launch {launch}", f"it has {len(sources)}")
     if sources:
         print_exactly(sources[(launch or 1) - 1])
-
-
-def _write_sources(number: int, sources: Sequence[str], folder: Path) -> None:
-    """Write the source of each launch to a file in a new folder."""
-    if os.path.lexists(folder):
-        raise UsageError(f"{printable(str(folder))} exists already", "name a new folder")
-    if not sources:
-        raise UsageError(_no_source(number), "tune trials lists others")
-    files = {f"trial-{number}-launch-{i}.cu": source for i, source in enumerate(sources, 1)}
-    try:
-        with whole_folder(folder.absolute()) as partial:
-            for name, source in files.items():
-                (partial / name).write_text(source, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror or error}", "name another folder") from error
-    for name in files:
-        click.echo(f"wrote {printable(str(folder / name))}")
-
-
-def _no_source(number: int) -> str:
-    return f"no source is kept of trial {number}"
 
 
 def _timed_again(stored: StoredTrial, device: str) -> Trial:

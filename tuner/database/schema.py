@@ -80,7 +80,8 @@ def connect(path: Path, *, write: bool, create: bool = True) -> Connection:
         refuse_foreign(path, may_create=write and create)
         refuse_neighbours(path, f"delete it, or {OTHER}")
         if write:
-            refuse_unwritable(path)
+            if path.exists() and not _writable(path):  # before SQLite finds out halfway
+                raise DatabaseError(f"{path} is read-only", WRITABLE)
             refuse_network(path)
             path.parent.mkdir(parents=True, exist_ok=True)
         connection = _opened(path, "rwc" if write else ("rw" if _writable(path) else "ro"))
@@ -260,12 +261,6 @@ def _writable(path: Path) -> bool:
         return bool(bits) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     except OSError:
         return False
-
-
-def refuse_unwritable(path: Path) -> None:
-    """Refuse a read-only file or folder before SQLite finds out halfway."""
-    if path.exists() and not _writable(path):
-        raise DatabaseError(f"{path} is read-only", WRITABLE)
 
 
 def refuse_network(path: Path) -> None:

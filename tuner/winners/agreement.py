@@ -68,11 +68,6 @@ class AgreedWinner:
         return tuple(stored for one in (self.chosen, *self.others) for stored in one.winners)
 
     @property
-    def has_majority(self) -> bool:
-        """Whether more than half of the runs chose it."""
-        return 2 * len(self.chosen.winners) > len(self.every)
-
-    @property
     def stored(self) -> StoredWinner:
         """The newest of the winners with the chosen configuration."""
         return max(self.chosen.winners, key=lambda stored: stored.id)

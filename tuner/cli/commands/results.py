@@ -107,7 +107,6 @@ class TrialArguments:
     Examples:
       tune trials 12
       tune trials 12 --source --launch 1 > kernel.cu
-      tune trials 12 --source-dir sources
       tune trials 12 --again
     """
 
@@ -117,12 +116,6 @@ class TrialArguments:
     only_source: bool = flag("--source", help_="Print only the rendered source.")
     launch: int | None = option(
         "--launch", type=shared.Count(min=1), metavar="I", help="With --source: only of launch I."
-    )
-    source_dir: Path | None = option(
-        "--source-dir",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Write the rendered source of each launch to a file in DIR, a new folder.",
     )
     only_log: bool = flag("--log", help_="Print only the compiler's log.")
     again: bool = flag("--again", help_="Run it again, alone, and compare.")

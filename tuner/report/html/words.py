@@ -133,7 +133,7 @@ def trials(problem: TunedProblem) -> list[dict[str, Any]]:
     columns: dict[str, list[Any]] = {
         "trial": [one.id for one in every],
         f"time ({unit})": [one.time_ns / size if one.time_ns else None for one in every],
-        "status": [_status(one) for one in every],
+        "status": [f"{one.status}{', suspect' if one.suspect else ''}" for one in every],
         "variant": [_cell(one.configuration.variant) for one in every],
         **{printable(name): [_cell(one.get(name)) for one in values] for name in names},
         "+- %": [_spread(one) for one in every],
@@ -156,10 +156,6 @@ def _spread(trial: Trial) -> float | None:
     if not trial.time_ns or ends[0] is None or ends[1] is None:
         return None
     return 50 * (ends[1] - ends[0]) / trial.time_ns
-
-
-def _status(trial: Trial) -> str:
-    return f"{trial.status}{', suspect' if trial.suspect else ''}"
 
 
 def _cell(value: Value | None) -> Value | None:
