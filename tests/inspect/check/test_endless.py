@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tuner.core.model import Problem
 from tuner.core.processes import ChildDied
+from tuner.inspect.check import host_worker
 from tuner.inspect.check.host_children import HostChildren, Run
 from tuner.inspect.check.host_worker import HostRequest, HostResult
 from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
@@ -81,3 +85,21 @@ def test_behind_a_size_that_takes_too_long_smaller_ones_are_run(monkeypatch: pyt
     asked.clear()
     children.ask(Run(("variants", "plain"), "plain block=32", request))
     assert asked == [[7, 90, 80, 70]]
+
+
+def test_what_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand elements take 10 s."""
+    kernel, now, begun, told = load_kernel("vector_add"), [0.0], list[int](), list[HostResult]()
+    monkeypatch.setattr(host_worker, "limit_cpu", lambda: None)
+    monkeypatch.setattr(host_worker, "time", SimpleNamespace(process_time=lambda: now[0]))
+
+    def result(problem: Problem) -> HostResult:
+        begun.append(problem.sizes["n"])
+        now[0] += problem.sizes["n"] / 100
+        return HostResult()
+
+    problems = tuple(kernel.problem({"n": n}) for n in (1000, 3000, 1500))
+    request = HostRequest(kernel.file, ARCHITECTURES[90], problems, Path(), wanted=2)
+    pipe: Any = SimpleNamespace(send=told.append)
+    host_worker._answer(pipe, request, SimpleNamespace(result=result))  # type: ignore[arg-type]
+    assert begun == [1000, 1500] and told[1].undecided == "it would take more than 20 s on the CPU"

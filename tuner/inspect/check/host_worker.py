@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,8 @@ from tuner.runtime.launches import Launch
 
 CPU_S = 20
 """For each problem, and each content of its inputs: the built-in kernels take about a second."""
+SLOW_S = 2.0
+"""What took so long says which larger problems would take more than :data:`CPU_S`."""
 LEAST_BYTES = 3 << 30
 """Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
 RESIDENT = 4
@@ -314,15 +318,8 @@ class _Runner:
         schedule = Schedule(resident=1 << 20) if together else Schedule(0, RESIDENT, shuffled=True)
         arguments = launch_arguments(launch, memory)
         others = in_structs(launch, memory)
-        compiled(
-            launch.grid,
-            launch.block,
-            launch.shared_bytes,
-            schedule,
-            *arguments,
-            others=others,
-            most=self._request.most,
-        )
+        shape = launch.grid, launch.block, launch.shared_bytes
+        compiled(*shape, schedule, *arguments, others=others, most=self._request.most)
         if self._request.most:
             self._patterns.setdefault(launch.code, tuple(compiled.told.patterns(launch.threads)))
         if self._unset is None and compiled.told.reads_unset:
@@ -382,10 +379,16 @@ def limit_cpu() -> None:
 
 
 def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
-    answered = 0
+    answered, slowest_s = 0, 0.0
     for problem in request.problems:
         limit_cpu()
-        result = runner.result(problem)
+        elements, began = math.prod(problem.sizes.values()), time.process_time()
+        if slowest_s * elements < CPU_S:
+            result = runner.result(problem)
+            took_s = time.process_time() - began
+            slowest_s = max(slowest_s, took_s / elements if took_s > SLOW_S else 0.0)
+        else:
+            result = HostResult(undecided=f"it would take more than {CPU_S} s on the CPU")
         pipe.send(result)
         answered += not result.undecided
         if answered == request.wanted or (not request.reference_only and (result.fault or result.unsuitable)):
