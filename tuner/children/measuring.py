@@ -243,6 +243,8 @@ class Calibrated(Message, frozen=True):
     """The result of a calibration."""
 
     calibration: Calibration
+    alone: bool = True
+    """Whether no other process had a context on the GPU at its end."""
 
 
 class Released(Message, frozen=True):

@@ -176,12 +176,12 @@ class LocalDevice(Device):
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         began = time.monotonic()
         match self._guard.call(Calibrate(compiled_ceilings(self._pool, self.gpu), short)):
-            case Calibrated(calibration=calibration):
+            case Calibrated(calibration=calibration, alone=alone):
                 self.calibration = calibration
                 self.phases.note("calibration", began)
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(error)
-        if self._alone:  # what others did to the noise would be believed for ever
+        if self._alone and alone:  # what others did to the noise would be believed for ever
             self._calibrations.write(self.gpu, calibration)
         return calibration
 

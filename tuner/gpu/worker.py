@@ -113,7 +113,7 @@ class Worker:
         with self._turn():  # a new context disturbs what others time
             self._context = Context(index)
             self._helpers = Helpers(self._context, self.gpu.arch, cache)
-        self._timer = Timer(self._context, clocks)
+        self._clocks, self._timer = clocks, Timer(self._context, clocks)
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
@@ -187,7 +187,8 @@ class Worker:
 
         calibrator = Calibrator(self.gpu, self._helpers, self._timer, set_deadline, request.ceilings)
         try:
-            return Calibrated(calibrator.measure(short=request.short))
+            calibration = calibrator.measure(short=request.short)
+            return Calibrated(calibration, alone=self._clocks.processes() <= 1)  # its own
         except (DriverFailure, ClockMismatchError, TunerError) as error:
             dying = isinstance(error, DriverFailure) and error.sticky
             return Failed(f"this GPU cannot be calibrated: {error}", dying)
