@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -150,11 +151,11 @@ class Told:
             return []
         block, lane = np.divmod(told["thread"], threads)
         warp = block * -(-threads // LANES) + lane // LANES
-        order = np.lexsort((told["thread"], told["line"]))
-        _, begins, counts = np.unique(told[["line", "thread"]][order], return_index=True, return_counts=True)
+        _, own = _groups(told["line"], told["thread"])
+        counts = np.bincount(own)
         turn = np.empty(len(told), np.int64)
-        turn[order] = np.arange(len(told)) - np.repeat(begins, counts)
-        _, request = np.unique(np.rec.fromarrays((told["line"], warp, turn)), return_inverse=True)
+        turn[np.argsort(own, kind="stable")] = np.arange(len(told)) - np.repeat(np.cumsum(counts) - counts, counts)
+        _, request = _groups(told["line"], warp, turn)
         shared = told["array"] < 0
         size = np.maximum(told["bytes"], 4).astype(
             np.int64
@@ -169,9 +170,7 @@ class Told:
             address // size % (LANES * 4 // size),
             address // size,
         )
-        _, first, number = np.unique(
-            np.rec.fromarrays((told["line"], told["array"])), return_index=True, return_inverse=True
-        )
+        first, number = _groups(told["line"], told["array"])
         lines = self.symbols.lines([int(told["line"][row]) - self.seen.base for row in first])
         found = []
         for place, row in enumerate(first):
@@ -203,10 +202,23 @@ class Told:
 Numbers = npt.NDArray[np.int64]
 
 
+def _groups(*columns: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
+    """Return the first row of each group of rows that are equal in all columns, and each row's group.
+
+    Groups are numbered in the columns' order. ``np.unique`` of records takes 20 times as long.
+    """
+    order = np.lexsort(columns[::-1])
+    begins = np.ones(len(order), bool)
+    begins[1:] = np.any([np.diff(column[order]) != 0 for column in columns], axis=0)
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.cumsum(begins) - 1
+    return order[begins], groups
+
+
 def _distinct(group: Numbers, values: Numbers) -> Numbers:
     """Return how many distinct values each group has."""
-    pairs = np.unique(np.rec.fromarrays((group, values)))
-    return np.bincount(pairs["f0"])
+    first, _ = _groups(group, values)
+    return np.bincount(group[first])
 
 
 def _largest(group: Numbers, values: Numbers) -> Numbers:
@@ -218,8 +230,9 @@ def _largest(group: Numbers, values: Numbers) -> Numbers:
 
 def _distinct_by(group: Numbers, turn: Numbers, bank: Numbers, values: Numbers) -> npt.NDArray[np.float64]:
     """Return for each group the most distinct values of a bank, added up over its turns."""
-    places = np.unique(np.rec.fromarrays((group, turn, bank, values)))
-    ways, counts = np.unique(places[["f0", "f1", "f2"]], return_counts=True)
-    turns, number = np.unique(ways[["f0", "f1"]], return_inverse=True)
-    ways_of = np.bincount(turns["f0"], _largest(number, counts).astype(np.float64))
-    return np.asarray(ways_of / np.bincount(turns["f0"]), np.float64)
+    first, _ = _groups(group, turn, bank, values)
+    ways, way = _groups(group[first], turn[first], bank[first])
+    of, turns = group[first][ways], turn[first][ways]
+    first, number = _groups(of, turns)
+    ways_of = np.bincount(of[first], _largest(number, np.bincount(way)).astype(np.float64))
+    return np.asarray(ways_of / np.bincount(of[first]), np.float64)
