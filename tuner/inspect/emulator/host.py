@@ -380,5 +380,5 @@ def _build_machine(folder: Path) -> Path:
     (folder / "behind.cpp").write_text(BESIDE)
     _compile("-c", "-o", folder / "behind.o", folder / "behind.cpp")
     _compile("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
-    _compile("-shared", UNSEEN, "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")
+    _compile("-shared", UNSEEN, "-O2", "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")
     return folder

@@ -22,7 +22,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -49,10 +48,10 @@ using Copies = std::vector<std::shared_ptr<Copy>>;
 
 struct Groups {
     Copies open;
-    std::deque<Copies> committed;  // oldest first
+    std::vector<Copies> committed;  // oldest first
     void commit() { committed.push_back(std::exchange(open, {})); }
     void finish_all_but(std::size_t newest) {
-        for (; committed.size() > newest; committed.pop_front()) {
+        for (; committed.size() > newest; committed.erase(committed.begin())) {
             for (auto& copy : committed.front()) {
                 copy->finish();
             }
@@ -106,15 +105,20 @@ struct Block {
     Meeting all;
     std::map<int, Meeting> groups;
     std::vector<Shown> lanes;
+    std::vector<unsigned int> alive;  // of each warp, the lanes that have not ended
     std::map<const void*, Barrier> barriers;
     Copies under_way;
 };
 
-struct Thread {
+struct Fiber {  // runs a thread to its end, and then another one: a beginning asks the kernel for the signal mask
     static constexpr std::size_t STACK = 256 << 10;
     jmp_buf goes_on_at;
     bool started = false;
-    std::unique_ptr<char[]> stack;
+    std::unique_ptr<char[]> stack{new char[STACK]};  // not cleared
+};
+
+struct Thread {
+    std::unique_ptr<Fiber> fiber;
     Block* block;
     unsigned int number;
     dim3 index;
@@ -132,7 +136,7 @@ struct Thread {
 };
 
 static std::vector<std::unique_ptr<Block>> running;
-static std::vector<std::unique_ptr<char[]>> spare_stacks;
+static std::vector<std::unique_ptr<Fiber>> spare_fibers;
 static unsigned char* section[2];  // where the kernel's shared variables lie: from the first address to the second
 static unsigned char* dynamic[3];  // among them dynamic shared memory: its beginning, its end, that of the room for it
 static Seen* seen_here;
@@ -203,7 +207,7 @@ __attribute__((noinline)) static unsigned long state() {
     std::memset(&here, 0, sizeof(here));
     _setjmp(here);
     unsigned long number = 0, word;
-    const char* const end = current->stack.get() + Thread::STACK;
+    const char* const end = current->fiber->stack.get() + Fiber::STACK;
     for (const char* at = reinterpret_cast<const char*>(&here); at + sizeof(word) <= end; at += sizeof(word)) {
         std::memcpy(&word, at, sizeof(word));
         number = (number ^ word) * 0x9e3779b97f4a7c15;
@@ -287,7 +291,7 @@ static bool toss() { return random_bits() % 2; }
 // Fibers change by jumps: swapcontext would ask the kernel for the signal mask, twice each time. A context is for the
 // beginning of a fiber alone.
 static void switch_to_scheduler() {
-    if (_setjmp(current->goes_on_at) == 0) {
+    if (_setjmp(current->fiber->goes_on_at) == 0) {
         _longjmp(scheduler, 1);
     }
 }
@@ -332,6 +336,9 @@ static void let_lanes_meet(unsigned int lane) {
     const auto& threads = current->block->threads;
     const unsigned int first = current->number / 32 * 32, alive = lanes_alive();
     const unsigned int meeting = threads[first + lane]->waits_for & alive;
+    if (meeting == 0) {
+        return;
+    }
     const auto each = [&](auto holds) {
         for (unsigned int other = 0; other < 32; ++other) {
             if (meeting >> other & 1 && !holds(*threads[first + other])) {
@@ -345,9 +352,9 @@ static void let_lanes_meet(unsigned int lane) {
     }
 }
 
-static void start_fiber() {
-    body(body_arguments);
+static void end_thread() {
     current->done = true;
+    current->block->alive[current->number / 32] &= ~(1u << lane());
     leave(current->block->all);
     for (unsigned int lane = 0, alive = lanes_alive(); lane < 32; ++lane) {
         if (alive >> lane & 1) {
@@ -362,7 +369,13 @@ static void start_fiber() {
         fail("a thread has ended before its bulk stores have read shared memory");
     }
     ++happened;
-    give_way();
+}
+
+static void start_fiber() {
+    for (;; switch_to_scheduler()) {
+        body(body_arguments);
+        end_thread();
+    }
 }
 
 static std::shared_ptr<Copy> start_copy(std::function<void()> move) {
@@ -458,16 +471,20 @@ static void begin_block(unsigned int number) {
     block->set.resize(section[1] - section[0]);
     block->all.alive = static_cast<int>(threads);
     block->lanes.resize(threads);
+    block->alive.assign((threads + 31) / 32, ~0u);
+    if (threads % 32 != 0) {
+        block->alive.back() = (1u << threads % 32) - 1;
+    }
     for (unsigned int i = 0; i < threads; ++i) {
         auto thread = std::make_unique<Thread>();
         thread->block = block.get();
         thread->number = i;
         thread->index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-        if (spare_stacks.empty()) {
-            spare_stacks.emplace_back(new char[Thread::STACK]);  // not cleared
+        if (spare_fibers.empty()) {
+            spare_fibers.push_back(std::make_unique<Fiber>());
         }
-        thread->stack = std::move(spare_stacks.back());
-        spare_stacks.pop_back();
+        thread->fiber = std::move(spare_fibers.back());
+        spare_fibers.pop_back();
         block->threads.push_back(std::move(thread));
     }
     running.push_back(std::move(block));
@@ -476,7 +493,7 @@ static void begin_block(unsigned int number) {
 static void end_block(std::size_t number) {
     Block& block = *running[number];
     for (auto& thread : block.threads) {
-        spare_stacks.push_back(std::move(thread->stack));
+        spare_fibers.push_back(std::move(thread->fiber));
     }
     loaded = loaded == &block ? nullptr : loaded;
     running.erase(running.begin() + static_cast<long>(number));
@@ -486,14 +503,15 @@ static void go_on(Thread* thread) {
     if (_setjmp(scheduler) != 0) {
         return;
     }
-    if (thread->started) {
-        _longjmp(thread->goes_on_at, 1);
+    Fiber& fiber = *thread->fiber;
+    if (fiber.started) {
+        _longjmp(fiber.goes_on_at, 1);
     }
-    thread->started = true;
+    fiber.started = true;
     static ucontext_t context;
     getcontext(&context);
-    context.uc_stack.ss_sp = thread->stack.get();
-    context.uc_stack.ss_size = Thread::STACK;
+    context.uc_stack.ss_sp = fiber.stack.get();
+    context.uc_stack.ss_size = Fiber::STACK;
     context.uc_link = nullptr;
     makecontext(&context, start_fiber, 0);
     setcontext(&context);
@@ -612,7 +630,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     running.clear();
     current = nullptr;
     atomic = false;
-    spare_stacks.clear();
+    spare_fibers.clear();
     loaded = nullptr;
     return fault;
 }
@@ -666,14 +684,7 @@ void emulator::end_atomic(bool changed) {
     give_way();
 }
 
-unsigned int emulator::lanes_alive() {
-    unsigned int alive = 0;
-    const unsigned int first = current->number / 32 * 32;
-    for (unsigned int lane = 0; lane < 32 && first + lane < current->block->threads.size(); ++lane) {
-        alive |= static_cast<unsigned int>(!current->block->threads[first + lane]->done) << lane;
-    }
-    return alive;
-}
+unsigned int emulator::lanes_alive() { return current->block->alive[current->number / 32]; }
 unsigned int emulator::lane() { return current->number % 32; }
 
 unsigned char* emulator::dynamic_shared() { return dynamic[0]; }
