@@ -1,0 +1,181 @@
+"""What ``tune init`` makes of several kernels, and of loops around a launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.init_sources import STENCIL, TOTAL, init, launch, shapes
+from tests.commands import assert_refused, said_by
+from tuner.expressions.arithmetic import parse
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+
+def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text(f"{STENCIL}{TOTAL}{TOTAL.replace('float*', 'double*')}")
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "3 kernels", "--entry: stencil5, total")
+    assert_refused(said_by(capsys, "init", "kernel.cu", "--entry", "total"), 2, "total is overloaded")
+    assert_refused(
+        said_by(capsys, "init", "kernel.cu", "--entry", "x"), 2, "no kernel 'x'", "stencil5, total"
+    )
+    assert said_by(capsys, "init", "kernel.cu", "--entry", "stencil5").code == 0
+
+
+SMOOTH = """
+__global__ void smooth(const float* in, float* out, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) out[i] = 0.5f * (in[i] + in[i > 0 ? i - 1 : 0]);
+}
+__global__ void scale(const float* x, float* y, long n, float in) {
+    long i = (blockIdx.x * blockDim.x + threadIdx.x) * TILE;
+    for (int t = 0; t < TILE; ++t) if (i + t < n) y[i + t] = in * x[i + t];
+}
+"""
+
+
+def test_kernels_that_follow_on_each_other_are_one_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Arrays have the names that the calling function has for them; each kernel has a block of its own."""
+    run = """void run(const float* first, float* kept, float* last, int n) {
+        smooth<<<n / 256, 256>>>(first, kept, n);
+        scale<<<n / 1024, 256>>>(kept, last, n, 3.0f);
+    }"""
+    data, said = init(capsys, f"{SMOOTH}{run}__global__ void other(float* x) {{ x[0] = 1; }}")
+    assert "smooth(in, out, count), then scale(x, y, n, in)" in said.out and "left out: other" in said.err
+    assert shapes(data) == {"first": "n input", "kept": "n output", "last": "n output"}
+    first, second = data["variants"]["main"]["launches"]
+    assert first["arguments"] == ["first", "kept", "n"]
+    assert second["arguments"] == ["kept", "last", {"value": "n", "dtype": "int64"}, "in_"]
+    assert (first["entry"], second["entry"], data["scalars"]["in_"]["value"]) == ("smooth", "scale", 3.0)
+    assert (
+        first["block"] != second["block"]
+        and {*first["block"], *second["block"]} < data["variants"]["main"]["parameters"].keys()
+    )
+    assert said_by(capsys, "check", "kernel.toml", "--configurations", "0").code == 0
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "smooth<<<n / 256, 256>>>(a, b, n); scale<<<n / 256, 256>>>(a, b, n, 2);",  # compared with each other
+        "smooth<<<n / 256, 256>>>(a, b, n); if (n > 9) scale<<<n / 256, 256>>>(b, a, n, 2);",
+        "smooth<<<n / 256, 256>>>(a, b, n); for (int t = 0; t < 9; ++t) scale<<<n / 256, 256>>>(b, a, n, t);",
+        "smooth<<<1, 256>>>(a, b, n); scale<<<1, 256>>>(b, a, n, 2); smooth<<<1, 256>>>(a, b, n);",
+    ],
+)
+def test_other_kernels_of_a_file_are_named(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text(f"{SMOOTH}void run(float* a, float* b, int n) {{ {run} }}")
+    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "2 kernels", "--entry: smooth, scale")
+
+
+def test_what_a_loop_around_the_launch_changes_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+__global__ void sort_step(float* keys, int n, int j, int k) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, other = i ^ j;
+    if (other > i && i < n && (keys[i] > keys[other]) == ((i & k) == 0)) {
+        float kept = keys[i];
+        keys[i] = keys[other];
+        keys[other] = kept;
+    }
+}
+void sort(float* keys, int n) {
+    for (int k = 2; k <= n; k *= 2)
+        for (int j = k / 2; j > 0; j /= 2) sort_step<<<n / 256, 256>>>(keys, n, j, k);
+}
+""",
+    )
+    assert set(data["problem"]["sizes"]) == {"n"} and "scalars" not in data
+    outer, inner = launch(data)["repeat"]
+    for n in (2, 512, 4096):
+        seen = []
+        for first in range(int(parse(outer["count"]).evaluate({"n": n}))):
+            names = {"n": n, outer["name"]: first}
+            for second in range(int(parse(inner["count"]).evaluate(names))):
+                passes = {**names, inner["name"]: second}
+                seen.append(
+                    [int(parse(one["value"]).evaluate(passes)) for one in launch(data)["arguments"][2:]]
+                )
+        level = [2**exponent for exponent in range(1, n.bit_length())]
+        assert seen == [[k >> by, k] for k in level for by in range(1, k.bit_length())]
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps", "count"),
+    [
+        ("for (int t = 0; t < steps; ++t) { CALL; std::swap(a, b); }", "TODO", "steps"),
+        ("int t; for (t = 9; t >= 1; t--) { CALL; float* c = a; a = b; b = c; }", None, "passes"),
+        ("const int steps = 5; for (int t = 1; t <= steps; t += 1) { CALL; swap(a, b); }", 5, "steps"),
+        (
+            "for (int run = 0; run < 3; run++) for (int t = 0; t != LAPS; ++t) { CALL; swap(a, b); }",
+            4,
+            "LAPS",
+        ),
+    ],
+)
+def test_buffers_that_a_loop_exchanges_take_turns(
+    loop: str, steps: object, count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loops that repeat the same are a benchmark's."""
+    data, said = init(
+        capsys,
+        f"""\
+#define LAPS 4
+__global__ void heat(const float* u, float* v, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > 0 && i < n - 1) v[i] = 0.5f * (u[i - 1] + u[i + 1]);
+}}
+void run(float* a, float* b, int n, int steps) {{ {loop.replace("CALL", "heat<<<n / 64, 64>>>(a, b, n)")} }}
+""",
+    )
+    ((repeat),) = launch(data)["repeat"]
+    assert repeat["count"] == count
+    assert (steps == "TODO") == ("passes of a loop" in said.err)
+    assert steps in (None, "TODO", data["problem"]["sizes"][count])
+    assert [(one["one_of"], one["index"]) for one in launch(data)["arguments"][:2]] == [
+        (["u", "v"], f"{repeat['name']} % 2"),
+        (["v", "u"], f"{repeat['name']} % 2"),
+    ]
+    assert {one["role"] for one in data["tensors"].values()} == {"inout"}
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while (far > 0) { shift<<<n / 64, 64>>>(x, n, far); far /= 2; }",
+        "for (int i = 0; i < 9; ++i) { shift<<<n / 64, 64>>>(x, n, far); far = next(far); }",
+        "for (int i = 0; i < 9; ++i) if (i != 3) shift<<<n / 64, 64>>>(x, n, i);",
+        "for (int i = 1; i < 99; i *= 3) shift<<<n / 64, 64>>>(x, n, i);",
+    ],
+)
+def test_other_loops_are_left_to_the_user(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        f"""\
+__global__ void shift(float* x, int n, int far) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += far;
+}}
+void run(float* x, int n, int far) {{ {loop} }}
+""",
+    )
+    assert "repeat" not in launch(data) and "describe the loop by repeat" in said.err
+    assert "far" in data["scalars"]
+
+
+def test_a_loop_over_sizes_leaves_them_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+__global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+void measure(const float* x, float* y) {
+    for (int n = 1024; n <= 1 << 20; n *= 2) twice<<<n / 256, 256>>>(x, y, n);
+}
+""",
+    )
+    assert list(data["problem"]["sizes"]) == ["n"] and "scalars" not in data
