@@ -148,6 +148,7 @@ void run(float* a, float* b, int n, int steps) {{ {loop.replace("CALL", "heat<<<
         "for (int i = 0; i < 9; ++i) { shift<<<n / 64, 64>>>(x, n, far); far = next(far); }",
         "for (int i = 0; i < 9; ++i) if (i != 3) shift<<<n / 64, 64>>>(x, n, i);",
         "for (int i = 1; i < 99; i *= 3) shift<<<n / 64, 64>>>(x, n, i);",
+        "for (int i = 0; i < 99; ++i) shift<<<n / 64, 64>>>(x + i, n, i);",
     ],
 )
 def test_other_loops_are_left_to_the_user(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,3 +180,30 @@ void measure(const float* x, float* y) {
 """,
     )
     assert list(data["problem"]["sizes"]) == ["n"] and "scalars" not in data
+
+
+def test_what_kernels_of_a_file_share_is_what_they_are_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+struct View { int rows, columns; };
+__global__ void first(const float* x, float* y, View v, float by) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < v.rows) y[i] = by * x[i];
+}
+__global__ void second(const float* x, float* y, View w, float by) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < w.rows) y[i] = by + x[i];
+}
+int main() {
+    View view{64, 32};
+    first<<<1, 256>>>(a, b, view, 2.0f);
+    second<<<1, 256>>>(b, a, view, 3.0f);
+}
+""",
+    )
+    assert data["problem"]["sizes"] == {"view_rows": 64, "view_columns": 32}
+    assert shapes(data) == {"a": "view_rows inout", "b": "view_rows output"}
+    passed = [one["arguments"] for one in data["variants"]["main"]["launches"]]
+    assert passed[0][2] == passed[1][2] == {"fields": ["view_rows", "view_columns"]}
+    assert [data["scalars"][arguments[3]]["value"] for arguments in passed] == [2.0, 3.0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_init import GATHER, STENCIL, TILED, VOLUME, WARPS
+from tests.cli.init_sources import GATHER, STENCIL, TILED, VOLUME, WARPS
 
 PROGRAM = """
 #include <cstdio>

@@ -1,0 +1,167 @@
+"""What ``tune init`` makes a parameter of, and the conditions that keep its values valid."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.init_sources import SELECTED, SPARSE, VOLUME, init, launch
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+
+PRODUCT = """
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    __shared__ float rows[TILE * 16][DEPTH + 1], columns[DEPTH][16];
+    const int row = blockIdx.y * 16 * TILE + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+    for (int k = 0; k < n; k += DEPTH) {
+        for (int d = 0; d < DEPTH; ++d) rows[threadIdx.y][d] = a[row * n + k + d];
+    }
+    if (row < n && column < n) c[row * n + column] = rows[0][0];
+}
+"""
+
+
+def test_what_the_code_chooses_is_a_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, PRODUCT)
+    parameters = data["variants"]["main"]["parameters"]
+    assert parameters["DEPTH"] == {"values": [8, 16, 32], "default": 16}
+    assert "options" not in data["problem"] and "TODO:" not in Path("kernel.toml").read_text()
+    assert data["problem"]["sizes"] == {"n": 1024}
+    unrolled = SELECTED.replace("for (int k", "#pragma unroll COUNT\n    for (int k")
+    data, _ = init(capsys, unrolled, "--force")
+    assert data["variants"]["main"]["parameters"]["COUNT"] == {"values": [1, 2, 4, 8], "default": 1}
+
+
+def test_a_template_is_called_with_a_role_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    namespace image {
+    template <typename T, int BLOCK, unsigned VEC = 4>
+    __global__ void __launch_bounds__(BLOCK) scale(const T* x, T* y, T alpha, size_t count) {
+        size_t i = (size_t)blockIdx.x * BLOCK * VEC + threadIdx.x;
+        for (int v = 0; v < VEC; ++v, i += BLOCK) if (i < count) y[i] = alpha * x[i];
+    }
+    }
+    void run(double* x, double* y) { image::scale<double, 128><<<1, 128>>>(x, y, 2.0, 1 << 20); }
+    """
+    data, _ = init(capsys, text)
+    assert launch(data)["entry"] == "image::scale<input_type, {{ BLOCK }}, {{ VEC }}>"
+    assert launch(data)["arguments"] == ["x", "y", "alpha", {"value": "count", "dtype": "int64"}]
+    assert launch(data)["grid"] == ["ceil_div(count, BLOCK * VEC)"]
+    assert data["problem"] == {"sizes": {"count": 2**20}, "dtypes": {"input": ["float64"]}}
+    assert data["variants"]["main"]["parameters"]["BLOCK"]["default"] == 128
+
+
+def test_macros_are_sizes_types_switches_or_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #define PER_BLOCK (threads * 2)
+    #if use_shared
+    #endif
+    __global__ void add(const real_type* x, real_type* y) {
+        int i = blockIdx.x * threads + threadIdx.x;
+        #pragma unroll unroll
+        #pragma nv_diag_suppress 177
+        for (int u = 0; u < 4; u++) { if (i < width) y[i] = x[i] + PER_BLOCK; }
+    }
+    """
+    data, said = init(capsys, text)
+    assert data["problem"]["options"] == {"width": [1024]}
+    assert data["problem"]["dtypes"] == {"real": ["float32"]}
+    parameters = data["variants"]["main"]["parameters"]
+    assert {name: one["values"][:2] for name, one in parameters.items()} == {
+        "threads": [32, 64],
+        "unroll": [1, 2],
+        "use_shared": [0, 1],
+    }
+    assert re.search(r"kernel.toml:\d+: a size that is a macro: a guess", said.err)
+
+
+@pytest.mark.parametrize(("bound", "defaults"), [("512", (32, 8)), ("2 * 64", (32, 4)), ("16", (16, 1))])
+def test_a_block_keeps_within_the_launch_bounds(
+    bound: str, defaults: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, _ = init(capsys, VOLUME.replace("void scale", f"void __launch_bounds__({bound}) scale"))
+    (limit,) = data["variants"]["main"]["constraints"].values()
+    assert limit == f"block_x * block_y <= {128 if '*' in bound else bound}"
+    parameters = data["variants"]["main"]["parameters"]
+    assert (parameters["block_x"]["default"], parameters["block_y"]["default"]) == defaults
+
+
+TURNED = """
+__global__ void turned(const float* x, float* y, int width, int height) {
+    __shared__ float tile[TILE_DIM][TILE_DIM + 1];
+    const int i = blockIdx.x * TILE_DIM + threadIdx.x, j = blockIdx.y * TILE_DIM + threadIdx.y;
+    for (int r = 0; r < TILE_DIM; r += BLOCK_ROWS)
+        if (i < width && j + r < height) y[(j + r) * width + i] = x[(j + r) * width + i];
+}
+"""
+
+
+def test_static_shared_memory_keeps_within_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, TURNED)
+    limits = list(data["variants"]["main"]["constraints"].values())
+    assert "4 * TILE_DIM * TILE_DIM + 4 * TILE_DIM <= 49152" in limits
+    assert "TILE_DIM % BLOCK_ROWS == 0" in limits
+
+
+def test_threads_of_a_block_are_told_from_steps_and_widths(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, TURNED)
+    assert launch(data)["block"] == ["TILE_DIM", "BLOCK_ROWS"]
+    data, _ = init(capsys, SPARSE, "--force")
+    assert launch(data)["block"] == ["block_size"]
+    assert launch(data)["grid"] == ["ceil_div(THREADS_PER_ROW * rows, block_size)"]
+    assert max(data["variants"]["main"]["parameters"]["THREADS_PER_ROW"]["values"]) == 32
+
+
+def test_a_block_that_the_code_does_not_ask_for_stays_as_it_is_launched(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, said = init(
+        capsys,
+        """\
+#define THREADS 128
+__global__ void row_max(const float* x, float* y, int rows, int columns) {
+    __shared__ float most[THREADS];
+    float m = -1e30f;
+    for (int c = threadIdx.x; c < columns; c += THREADS) m = fmaxf(m, x[blockIdx.x * columns + c]);
+    most[threadIdx.x] = m;
+    __syncthreads();
+    for (int s = THREADS / 2; s > 0; s /= 2) {
+        if (threadIdx.x < s) most[threadIdx.x] = fmaxf(most[threadIdx.x], most[threadIdx.x + s]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = most[0];
+}
+void run(const float* x, float* y, int rows, int columns) {
+    row_max<<<rows, THREADS>>>(x, y, rows, columns);
+}
+""",
+    )
+    assert (launch(data)["grid"], launch(data)["block"]) == (["rows"], ["128"])
+    assert "parameters" not in data["variants"]["main"]
+    assert "tuned: nothing yet" in said.out and "#ifndef" in said.out
+
+
+def test_tiles_of_cooperative_groups_are_lanes(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+template <int TILE>
+__global__ void row_sums(const float* x, float* sums, int rows, int columns) {
+    auto tile = cg::tiled_partition<TILE>(cg::this_thread_block());
+    int row = blockIdx.x * (blockDim.x / TILE) + tile.meta_group_rank();
+    if (row >= rows) return;
+    float sum = 0;
+    for (int c = tile.thread_rank(); c < columns; c += TILE) sum += x[row * columns + c];
+    sum = cg::reduce(tile, sum, cg::plus<float>());
+    if (tile.thread_rank() == 0) sums[row] = sum;
+}
+""",
+    )
+    assert launch(data)["entry"] == "row_sums<{{ TILE }}>"
+    assert data["variants"]["main"]["parameters"]["TILE"]["values"] == [1, 2, 4, 8, 16, 32]
