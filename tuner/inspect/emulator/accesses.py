@@ -154,7 +154,9 @@ class Told:
         _, own = _groups(told["line"], told["thread"])
         counts = np.bincount(own)
         turn = np.empty(len(told), np.int64)
-        turn[np.argsort(own, kind="stable")] = np.arange(len(told)) - np.repeat(np.cumsum(counts) - counts, counts)
+        turn[np.argsort(own, kind="stable")] = np.arange(len(told)) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
         _, request = _groups(told["line"], warp, turn)
         shared = told["array"] < 0
         size = np.maximum(told["bytes"], 4).astype(
