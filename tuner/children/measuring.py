@@ -164,6 +164,10 @@ MeasuringRequest = Setup | Measure | Race | Calibrate | Release
 # -- from the measuring process ---------------------------------------------------------------------------------------
 
 
+NOT_ISOLATED = "not isolated: "
+"""Begins a note of what a process could not be locked out of."""
+
+
 class Hello(Message, frozen=True):
     """The first message of a process that has a GPU."""
 

@@ -55,6 +55,8 @@ class Status(StrEnum):
     """Correct when verified before timing, wrong afterwards."""
     REPEATS = "repeats"
     """Right, but slower where nothing of its earlier launches is left: it leans on them."""
+    TAMPERS = "tampers"
+    """It changes what times or compares it, or works elsewhere than in what is timed."""
     UNSTABLE = "unstable"
     """A finalist whose time a fresh process could not reproduce."""
     INACCURATE = "inaccurate"

@@ -77,10 +77,10 @@ class LocalDevice(Device):
         processes: Processes | None = None,
     ) -> None:
         super().__init__(say)
-        self._processes = processes or Processes(index, jobs, cache, worker, pool)
-        self._processes.tell(say)
-        self._guard, self._pool = self._processes.guard, self._processes.pool
-        cache = self._processes.cache
+        self.processes = processes or Processes(index, jobs, cache, worker, pool)
+        self.processes.tell(say)
+        self._guard, self._pool = self.processes.guard, self.processes.pool
+        cache = self.processes.cache
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some prefetched so that the GPU never waits.
@@ -200,7 +200,7 @@ class LocalDevice(Device):
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(f"{problem}: {error}")
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Make room on the GPU: a large problem does not fit twice."""
         if not self._released:
             self._guard.call(Release())
@@ -270,10 +270,10 @@ class LocalDevice(Device):
         """Measure thoroughly in a fresh process on other inputs."""
         for variant, name in self._submissions.idle():
             self.say(f"{name} of {variant} changed neither machine code nor launches: tune check says more")
-        self._release()
+        self.release()
         problem = self._submissions.problem
         try:
-            guard = self._processes.fresh()
+            guard = self.processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
             match set_up(guard, setup, problem, self.say):
                 case Failed(error=error):
@@ -292,12 +292,12 @@ class LocalDevice(Device):
         self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
     ) -> Measurement | None:
         """Check one configuration at another size, in the process that has confirmed it, if one has."""
-        self._release()
+        self.release()
         if not self.fits(problem, configuration):
             return None
         candidate, compilation = self._requests.compile(problem, configuration)
         try:
-            guard = self._processes.fresh(again=True)
+            guard = self.processes.fresh(again=True)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
         except KernelError:  # a tensor of nothing, for example
             return None
@@ -317,11 +317,11 @@ class LocalDevice(Device):
 
     def expect_confirmation(self) -> None:
         """Start the process that :meth:`confirm` will need."""
-        self._processes.expect_fresh()
+        self.processes.expect_fresh()
 
     def end_confirmation(self) -> None:
         """End it."""
-        self._processes.end_fresh()
+        self.processes.end_fresh()
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether the configuration claims to work at another size; golden files are of one."""
@@ -332,7 +332,7 @@ class LocalDevice(Device):
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""
-        self._processes.close()
+        self.processes.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------
 

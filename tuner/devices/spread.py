@@ -84,7 +84,7 @@ class SpreadDevice(LocalDevice):
         try:
             for index in indices[1:]:
                 self._members.append(
-                    _Member(f"cuda:{index}", Guard(worker, [str(index), *self._processes.arguments[1:]], say))
+                    _Member(f"cuda:{index}", Guard(worker, [str(index), *self.processes.arguments[1:]], say))
                 )
             for member in self._members:
                 self._refuse_other_model(member)
@@ -177,13 +177,13 @@ class SpreadDevice(LocalDevice):
         tags = (*measurement.tags, f"on {member.name}")
         return structs.replace(answer, measurement=replace(measurement, samples_ns=samples, tags=tags))
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Make room on the first card, where the race was; the others have nothing more to do."""
         if not self._released:
             for member in self._members:
                 if not member.failed:
                     member.guard.call(Release())
-        super()._release()
+        super().release()
 
     def close(self) -> None:
         """Kill compilers and the measuring processes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,8 @@ class Processes:
         cache: folder of the cubin cache; None for none.
         worker: module of the measuring process.
         pool: of compilers, closed with the others; None for one of its own.
+        jail: the folder that measuring processes may write to, and files that they may read, where they are locked in;
+            the pool is then another's.
     """
 
     def __init__(
@@ -38,20 +40,38 @@ class Processes:
         cache: Path | None,
         worker: str = "tuner.gpu.worker",
         pool: CompilePool | None = None,
+        jail: Sequence[str] = (),
     ) -> None:
+        self._worker, self._jail = worker, jail
         self._said: list[str] = []
         self._say: Callable[[str], None] = self._said.append
         self.cache = usable(cache, self._said.append)
         self._folder = ExitStack()
         self.arguments = [str(index), str(self.cache or "-"), "-"]
-        with suppress(TunerError):  # without it, slow references are asked again
-            self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
+        if jail:  # which must not read what others found to be right
+            self.arguments += jail
+        else:
+            self._share_answers()
         self._new_guard = partial(Guard, worker, self.arguments, lambda text: self._say(text))
         self.guard = self._new_guard()
         """Of the process that measures candidates."""
         self._fresh: Guard | None = None
         self._next: Guard | None = None
         self.pool = pool or CompilePool(jobs, self.cache)
+
+    def _share_answers(self) -> None:
+        with suppress(TunerError):  # without it, slow references are asked again
+            self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
+
+    def jailed(self, own: Path, readable: Iterable[Path]) -> Processes:
+        """Return others for the same GPU, with the same compilers, that are locked in (:mod:`tuner.core.jail`).
+
+        Args:
+            own: the folder that they may write to.
+            readable: files that they may read.
+        """
+        jail = [str(path.resolve()) for path in (own, *readable)]
+        return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say from now on, and now what there was to say before."""
@@ -86,7 +106,8 @@ class Processes:
         """Kill all of them."""
         self.guard.close()
         self.end_fresh()
-        self.pool.close()
+        if not self._jail:
+            self.pool.close()
         self._folder.close()
 
 

@@ -21,6 +21,11 @@ SAY_EVERY_S = 1.0
 """While it waits: the guard takes a process that is silent for longer for a dead one."""
 
 
+def lock_files() -> list[Path]:
+    """Return the files of the locks that there are."""
+    return sorted(_folder().glob("kernel-tune-*.lock"))
+
+
 class Turns:
     """The turns of the tuners on one GPU.
 

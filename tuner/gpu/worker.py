@@ -18,10 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
     MEASURING,
+    NOT_ISOLATED,
     Answer,
     Calibrate,
     Calibrated,
@@ -45,6 +47,7 @@ from tuner.children.measuring import (
     SetupDone,
     Started,
 )
+from tuner.core import jail
 from tuner.core.conditions import Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
@@ -58,8 +61,9 @@ from tuner.gpu.contents import FurtherContents
 from tuner.gpu.driver import Context, described, find_device, status_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
+from tuner.gpu.seal import Seal, broken
 from tuner.gpu.timing import ClockMismatchError, Timer
-from tuner.gpu.turns import Turns
+from tuner.gpu.turns import Turns, lock_files
 from tuner.kernel.answers import Answers
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import DriverFailure
@@ -91,6 +95,7 @@ class Worker:
         requests: where they arrive.
         cache: of cubins.
         answers: of references on the host.
+        jailed: whether this process is locked in, because it runs calls that others wrote.
 
     Raises:
         DriverFailure: there can be no context.
@@ -105,8 +110,10 @@ class Worker:
         requests: RequestQueue,
         cache: CubinCache | None,
         answers: Answers,
+        *,
+        jailed: bool = False,
     ) -> None:
-        self._pipe, self._requests = pipe, requests
+        self._pipe, self._requests, self._jailed = pipe, requests, jailed
         self.gpu = hello.gpu
         self._answers = answers
         self._turns = Turns(self.gpu.uuid)
@@ -118,6 +125,7 @@ class Worker:
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
         self._seed = 0
+        self._seal: Seal | None = None  # From before the first call of others.
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
@@ -220,6 +228,8 @@ class Worker:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))
         except TunerError as error:  # of a call
             measurement = Measurement(Status.LAUNCH_ERROR, error=str(error))
+        if tampers := broken(self._seal):
+            measurement = Measurement(Status.TAMPERS, error=tampers)
         end = time.monotonic()
         if candidate is not None and not dying:
             candidate.close()
@@ -237,6 +247,8 @@ class Worker:
         if candidate.call is None:
             return load(session.data, candidate)
         self._set_deadline(LIBRARY_S)
+        if self._jailed:
+            self._seal = self._seal or Seal()
         return open_call(self._context, session.data, candidate.call)
 
     def _has_drifted(self) -> bool:
@@ -264,12 +276,16 @@ class Worker:
                 for contestant in race.contestants:
                     timing.current = len(contestants)
                     contestants.append(self._load_contestant(contestant, session, loaded))
-                return timing.run(contestants, race.rounds, race.samples, race.seed)
+                raced = timing.run(contestants, race.rounds, race.samples, race.seed)
+                tampers = broken(self._seal)
+                return RaceFailed(tampers, 0, status=Status.TAMPERS) if tampers else raced
             except (DriverFailure, ClockMismatchError, ContestantFailed, TunerError) as failure:
                 dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
                 status = failure.status if isinstance(failure, ContestantFailed) else Status.UNSTABLE
+                if tampers := broken(self._seal):  # whatever it has led to
+                    return RaceFailed(tampers, 0, dying, Status.TAMPERS)
                 return RaceFailed(str(failure), timing.current, dying, status)
 
     def _load_contestant(
@@ -339,8 +355,15 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
 
 
 def main() -> None:
-    """Serve until the guard closes the pipe. Arguments: GPU number; folders of the cache and of answers, or ``-``."""
+    """Serve until the guard closes the pipe.
+
+    Arguments: GPU number; folders of the cache and of answers, or ``-``; to be locked in: its folder, files to read.
+    """
     pipe: Pipe = ParentPipe(MEASURING)
+    jailed, missing = sys.argv[4:], tuple[str, ...]()
+    if jailed:
+        own, *readable = map(Path, jailed)
+        missing = jail.enter(own, readable, [Path(sys.argv[2]), *lock_files()])
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     index, requests = int(sys.argv[1]), RequestQueue()
     try:
@@ -348,12 +371,12 @@ def main() -> None:
     except (TunerError, DriverFailure) as error:
         pipe.send(Failed(str(error)))
         return
-    pipe.send(hello)
+    notes = tuple(f"{NOT_ISOLATED}{what}" for what in missing)
+    pipe.send(structs.replace(hello, notes=(*hello.notes, *notes)))
     threading.Thread(target=_read_requests, args=(pipe, requests), daemon=True).start()
     try:
-        worker = Worker(
-            pipe, index, hello, clocks, requests, CubinCache(cache) if cache else None, Answers(kept)
-        )
+        cubins = CubinCache(cache) if cache else None
+        worker = Worker(pipe, index, hello, clocks, requests, cubins, Answers(kept), jailed=bool(jailed))
     except (TunerError, DriverFailure) as error:
         if requests.get() is not None:
             pipe.send(Started())

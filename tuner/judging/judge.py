@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from msgspec import structs
 
-from tuner.children.measuring import RaceFailed
+from tuner.children.measuring import NOT_ISOLATED, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Configuration, Problem, Status, Trial, digest
 from tuner.core.stats import Ratio
 from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
+from tuner.devices.isolated import isolated
+from tuner.judging.isolation import readable_for
 from tuner.judging.verdict import (
     FORMAT,
     CandidateRecord,
@@ -133,6 +135,16 @@ class Judgement:
             name: in the verdict.
             incumbent: another candidate, to compare it with.
         """
+        if not any(variant.call for variant in candidate.variants.values()):
+            return self._judged(candidate, name, incumbent)
+        with isolated(
+            self.device, readable_for(self.task.kernel, candidate, self.task.against.baselines)
+        ) as device:
+            verdict = replace(self, device=device)._judged(candidate, name, incumbent)
+            missing = [one.removeprefix(NOT_ISOLATED) for one in device.notes if one.startswith(NOT_ISOLATED)]
+            return structs.replace(verdict, not_isolated=tuple(missing))
+
+    def _judged(self, candidate: KernelSpec, name: str, incumbent: KernelSpec | None) -> Verdict:
         problems: list[ProblemVerdict] = []
         for problem in self.task.problems:
             problems.append(self._at(problem, candidate, incumbent))
@@ -325,6 +337,8 @@ class _AtProblem:
         """Return why a candidate was not confirmed, as a word."""
         if confirmed.no_process:
             return "failed"
+        if any(one.status is Status.TAMPERS for _, one in confirmed.edge_cases):
+            return str(Status.TAMPERS)
         if confirmed.wrong_at is not None:
             wrong = (
                 next(one for _, one in confirmed.edge_cases if is_wrong(one))

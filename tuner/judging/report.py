@@ -24,6 +24,8 @@ def show_verdict(verdict: Verdict) -> None:
         pairs += _lines(problem)
     task = verdict.task
     pairs.append(("  task", f"{task.kernel} {task.digest[:12]} on {verdict.gpu}, --seed {verdict.seed}"))
+    if verdict.not_isolated:
+        pairs.append(("  not isolated", ", ".join(verdict.not_isolated)))
     tables.show_pairs(pairs)
 
 

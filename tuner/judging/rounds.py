@@ -21,13 +21,14 @@ from msgspec import structs
 
 from tuner.core.errors import KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
+from tuner.judging.isolation import COPIES
 from tuner.judging.judge import INCUMBENT, Judgement, candidate_record
 from tuner.judging.report import headline
 from tuner.judging.verdict import CandidateRecord, Judged, Speed, Verdict
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
 
-LOG, COPIES, BEST, ENDING = "judge.jsonl", "judged", "best.json", ".verdict.json"
+LOG, BEST, ENDING = "judge.jsonl", "best.json", ".verdict.json"
 POLL_S = 0.2
 MOST_BYTES, MOST_FILES = 64 << 20, 256
 """Of one candidate."""

@@ -171,6 +171,8 @@ class Verdict(Record, frozen=True):
     versions: Mapping[str, str]
     at: str
     """When it was judged, in UTC."""
+    not_isolated: tuple[str, ...] = ()
+    """Of a Python candidate: what this system could not lock its process out of."""
 
     @property
     def exit_code(self) -> int:

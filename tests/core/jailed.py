@@ -1,0 +1,68 @@
+"""Enters a jail and tries to get out: prints what came of each attempt as JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.core import jail
+
+
+def udp() -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+
+
+def compiled(own: Path) -> int:
+    """Build a library with the C compiler and call it, as Triton does."""
+    (own / "a.c").write_text("int f(void) { return 3; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", own / "a.so", own / "a.c"], check=True)
+    return int(ctypes.CDLL(str(own / "a.so")).f())
+
+
+def main() -> None:
+    own, mine, secret = map(Path, sys.argv[1:])
+    missing = jail.enter(own, [mine], [secret.parent / "known"])
+    parent = os.getppid()
+    attempts: dict[str, Callable[[], object]] = {
+        "read its file": mine.read_text,
+        "write in its folder": lambda: (own / "x").write_text("x"),
+        "look up a file": (secret.parent / "known" / "key").read_text,
+        "list the folder of it": lambda: list((secret.parent / "known").iterdir()),
+        "read a secret": secret.read_text,
+        "list other folders": lambda: list(secret.parent.iterdir()),
+        "write beside": lambda: secret.with_name("new").write_text("x"),
+        "change its file": lambda: mine.write_text("x"),
+        "remove a file": secret.unlink,
+        "TCP": lambda: socket.create_connection(("127.0.0.1", 9), 0.1),
+        "UDP": udp,
+        "connect to a socket": lambda: socket.socket(socket.AF_UNIX).connect(str(own / "x")),
+        "fork": os.fork,
+        "leave the group": os.setsid,
+        "signal the parent": lambda: os.kill(parent, 0),
+        "environment of the parent": Path(f"/proc/{parent}/environ").read_bytes,
+        "memory of the parent": lambda: os.open(f"/proc/{parent}/mem", os.O_RDONLY),
+        "take all memory": lambda: len(bytearray(3 * os.sysconf("SC_PHYS_PAGES") * 1024)),
+        "write a file of 4 GiB": lambda: os.truncate(own / "x", 1 << 32),
+        "run a program": lambda: subprocess.run(["/bin/echo"], check=True, capture_output=True).returncode,
+        "caches": lambda: {os.environ[name] for name in jail.CACHES} == {str(own)},
+    }
+    if "cc" in sys.argv[0] or any((Path(one) / "cc").is_file() for one in ("/usr/bin", "/bin")):
+        attempts["compile"] = lambda: compiled(own)
+    found = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+            found[name] = "ok"
+        except (OSError, MemoryError, subprocess.CalledProcessError) as error:
+            found[name] = type(error).__name__
+    json.dump({"missing": missing, "found": found}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What code of others can do in a jail, and what it cannot; nothing of it needs a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ALLOWED = (
+    "read its file", "write in its folder", "look up a file", "run a program", "compile", "caches",
+)  # fmt: skip
+BY = {
+    "files": ("list the folder of it", "read a secret", "list other folders", "write beside", "change its file",
+              "remove a file", "environment of the parent", "memory of the parent", "signal the parent"),
+    "network": ("TCP", "UDP", "connect to a socket", "fork", "leave the group"),
+    "memory": ("take all memory", "write a file of 4 GiB"),
+}  # fmt: skip
+"""What bars an attempt, by the first word of what is said where the system lacks it."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_what_a_jail_leaves(tmp_path: Path) -> None:
+    own, mine, secret = tmp_path / "own", tmp_path / "mine.py", tmp_path / "others" / "secret"
+    for folder in (own, secret.parent / "known"):
+        folder.mkdir(parents=True)
+    for file in (mine, secret, secret.parent / "known" / "key"):
+        file.write_text("text")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.core.jailed", own, mine, secret],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    said = json.loads(done.stdout)
+    for name, answer in said["found"].items():
+        if name in ALLOWED:
+            assert answer == "ok", name
+            continue
+        (barrier,) = (word for word, names in BY.items() if name in names)
+        lacks = any(what.split()[0] in (barrier, "signals") for what in said["missing"])
+        assert answer != "ok" or lacks, (name, said["missing"])
+    assert secret.read_text() == mine.read_text() == "text"

@@ -1,0 +1,78 @@
+"""What foreign code changes in a measuring process is found, and what libraries do themselves is no change."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tuner.core import stats
+from tuner.gpu.seal import Seal
+from tuner.gpu.timing import Timer
+
+
+@pytest.fixture(scope="module")
+def seal() -> Iterator[Seal]:
+    seal = Seal()
+    assert seal.broken() == ""
+    yield seal
+    assert seal.broken() == ""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "said"),
+    [
+        (time, "monotonic", "time.monotonic"),
+        (math, "fsum", "math.fsum"),
+        (Timer, "group", "Timer.group"),
+        (np, "allclose", "numpy.allclose"),
+        (stats, "median_interval", "stats.median_interval"),
+    ],
+)
+def test_a_replaced_function(
+    seal: Seal, owner: object, name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, lambda *_: 0.0)
+    assert said in seal.broken()
+
+
+def test_a_replaced_constant_and_code(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("tuner.gpu.timing.GROUP_NS", 1e9)
+        assert "GROUP_NS" in seal.broken()
+    monkeypatch.setattr(Timer.measure_gap, "__code__", (lambda self, data, stamps, mode: 0.0).__code__)
+    assert "Timer.measure_gap" in seal.broken()
+
+
+def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "add", torch.sub)
+        assert "torch.add" in seal.broken()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert "deterministic" in seal.broken()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_thread(seal: Seal) -> None:
+    ends = threading.Event()
+
+    def works() -> None:
+        ends.wait()
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    assert seal.broken() == "works runs in a thread of its own"
+    ends.set()
+    thread.join()
+    idle = threading.Timer(1000.0, print)  # a library's own
+    idle.start()
+    assert seal.broken() == ""
+    idle.cancel()
+    idle.join()

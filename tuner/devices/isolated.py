@@ -1,0 +1,35 @@
+"""Lends a device for calls that others wrote: its processes are new, and locked in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tuner.core.errors import DeviceError
+from tuner.core.files import temporary_folder
+from tuner.devices.base import Device
+from tuner.devices.local import LocalDevice
+
+
+@contextmanager
+def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
+    """Return a device for the same GPU; what its processes could not be locked out of is in its notes.
+
+    Args:
+        device: which gives its room on the GPU up for so long.
+        readable: files that the calls and the task need.
+    """
+    if not isinstance(device, LocalDevice):
+        yield device
+        return
+    device.release()
+    device.calibration = device.calibration or device.known_calibration()
+    if device.calibration is None:
+        with suppress(DeviceError):
+            device.calibrate()
+    with temporary_folder() as own, ExitStack() as closing:
+        lent = LocalDevice(say=device.say, processes=device.processes.jailed(own, readable))
+        closing.callback(lent.close)
+        lent.name, lent.versions, lent.calibration = device.name, device.versions, device.calibration
+        yield lent

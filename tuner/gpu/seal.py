@@ -1,0 +1,135 @@
+"""Notes what the names of the harness and of libraries mean before foreign code is imported, and finds what it changed.
+
+What is timed is a graph, by the driver's functions; but code in this process can put others in their places, make a
+baseline slower, or have a thread do the work.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tuner.core import paths
+from tuner.gpu.arrays import library_version
+
+OURS = "tuner", "cuda.bindings", "msgspec"
+"""Packages of which every name counts."""
+STANDARD = (
+    "time",
+    "math",
+    "statistics",
+    "random",
+    "struct",
+    "os",
+    "gc",
+    "ctypes",
+    "builtins",
+    "json",
+    "threading",
+)
+LIBRARIES = "torch", "torch.cuda", "torch.nn.functional", "torch.testing", "torch.linalg", "numpy", "cupy"
+"""Of which the functions and classes count."""
+CLASSES = ("torch", "Tensor"), ("torch.cuda", "Event"), ("torch.cuda", "Stream"), ("torch.cuda", "CUDAGraph")
+EXEMPT = ("manual_seed",)
+"""torch.compile wraps it when it is first used."""
+SETTINGS = (
+    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled", "get_num_threads",
+    "get_default_dtype",
+)  # fmt: skip
+"""Of torch: functions whose answers must stay, since they make a baseline slower."""
+
+
+class Seal:
+    """What names mean now."""
+
+    def __init__(self) -> None:
+        for library in ("torch", "cupy"):
+            library_version(library)  # imports it
+        self._kept = [(where, owner, dict(_names(owner, every))) for where, owner, every in _owners()]
+        self._codes = [
+            (f"{where}.{name}", value, value.__code__, value.__defaults__)
+            for where, _, names in self._kept
+            for name, value in names.items()
+            if isinstance(value, FunctionType)
+        ]
+        self._settings = _settings()
+        self._threads = set(sys._current_frames())
+
+    def broken(self) -> str:
+        """Say what has changed since; empty if nothing has."""
+        for where, owner, names in self._kept:
+            now = vars(owner)
+            for name, value in names.items():
+                if now.get(name) is not value:
+                    return f"it replaces {where}.{name}"
+        for where, function, code, defaults in self._codes:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"it rewrites {where}"
+        for name, value in _settings().items():
+            if self._settings.get(name, value) != value:
+                return f"it changes torch's {name}"
+        return self._thread()
+
+    def _thread(self) -> str:
+        """Name a thread in which code runs that is of no library."""
+        for number, frame in sys._current_frames().items():
+            if number in self._threads or number == threading.get_ident():
+                continue
+            walked: Any = frame
+            while walked is not None:
+                if not _of_a_library(walked.f_code.co_filename):
+                    return f"{walked.f_code.co_name} runs in a thread of its own"
+                walked = walked.f_back
+        return ""
+
+
+def broken(seal: Seal | None) -> str:
+    """Say what has changed since a seal was made; empty if nothing has, or there is none."""
+    return seal.broken() if seal is not None else ""
+
+
+def _owners() -> Iterator[tuple[str, Any, bool]]:
+    """Yield modules and classes with their names, and whether everything in them counts."""
+    for name, module in list(sys.modules.items()):
+        ours = name.startswith(tuple(f"{one}." for one in OURS)) or name in OURS
+        if not isinstance(module, ModuleType) or not (ours or name in STANDARD or name in LIBRARIES):
+            continue
+        yield name, module, ours
+        if name.startswith("tuner."):
+            for text, value in vars(module).items():
+                if inspect.isclass(value) and value.__module__ == name:
+                    yield f"{name}.{text}", value, True
+    for name, text in CLASSES:
+        if name in sys.modules and (found := getattr(sys.modules[name], text, None)) is not None:
+            yield f"{name}.{text}", found, False
+    yield "builtins", builtins, False
+
+
+def _names(owner: Any, every: bool) -> Mapping[str, Any]:
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if name not in EXEMPT and (callable(value) or (every and not name.startswith("__")))
+    }
+
+
+def _settings() -> dict[str, object]:
+    torch = sys.modules.get("torch")
+    return {name: getattr(torch, name)() for name in SETTINGS if hasattr(torch, name)} if torch else {}
+
+
+_LIBRARIES = tuple(
+    str(Path(one).resolve())
+    for one in {*sysconfig.get_paths().values(), str(paths.package()), sys.base_prefix}
+)
+
+
+def _of_a_library(file: str) -> bool:
+    return file.startswith("<frozen") or str(Path(file).resolve()).startswith(_LIBRARIES)
