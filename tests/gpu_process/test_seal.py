@@ -53,11 +53,10 @@ def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patched:
         patched.setattr(torch, "add", torch.sub)
         assert "torch.add" in seal.broken()
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert "deterministic" in seal.broken()
-    finally:
-        torch.use_deterministic_algorithms(False)
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    assert "default_dtype" in seal.broken()
+    torch.set_default_dtype(dtype)
 
 
 def test_a_thread(seal: Seal) -> None:

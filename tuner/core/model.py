@@ -42,8 +42,7 @@ class Status(StrEnum):
     """The kernel destroyed its CUDA context: illegal or misaligned address, trap, illegal instruction."""
     HANG = "hang"
     WORKER_DIED = "worker_died"
-    CRASHED = "crashed"
-    """The tuner itself died on this configuration twice; it is not tried again."""
+    CRASHED = "crashed"  # The tuner itself died on this configuration twice; it is not tried again.
     WRONG_RESULT = "wrong_result"
     UNVERIFIED = "unverified"
     """Timed, but never best: there was no reference to compare the output with."""
@@ -55,8 +54,7 @@ class Status(StrEnum):
     """Correct when verified before timing, wrong afterwards."""
     REPEATS = "repeats"
     """Right, but slower where nothing of its earlier launches is left: it leans on them."""
-    TAMPERS = "tampers"
-    """It changes what times or compares it, or works elsewhere than in what is timed."""
+    TAMPERS = "tampers"  # It changes what times or compares it, or works elsewhere than in what is timed.
     UNSTABLE = "unstable"
     """A finalist whose time a fresh process could not reproduce."""
     INACCURATE = "inaccurate"
