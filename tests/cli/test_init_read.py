@@ -196,12 +196,13 @@ def test_rows_behind_each_other_have_offsets_that_are_in_order(capsys: pytest.Ca
     data, _ = init(
         capsys,
         """\
+#define LOAD(at) __ldg(at)
 __global__ void gather(const int* first, const int* edges, const double* in, double* out, int nodes, int nnz) {
     const int node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node >= nodes) return;
     const int begin = first[node], end = first[node + 1];
     double sum = 0;
-    for (int e = begin; e != end; ++e) sum += in[edges[e]];
+    for (int e = begin; e != end; ++e) sum += LOAD(in + edges[e]);
     out[node] = sum;
 }
 """,

@@ -65,6 +65,7 @@ class CodeUse:
     def __init__(self, source: Source, kernel: KernelSignature, sizes: Collection[str]) -> None:
         self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
         self.code = code(kernel.body)
+        self._loads = {name for name, one in source.macros.items() if re.match(r"__ld|\*", one.value)}
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         self._values = dict(variables_of(kernel.body))
@@ -224,11 +225,16 @@ class CodeUse:
             if (index := self.sum(around.named_children[-1])) is not None:
                 use.indices.append(plus([{one: lanes * n for one, n in index.items()}, offset]) or {})
             self._access(around, use)
-        elif around.type == "pointer_expression" and text_of(around)[0] == "*":
+            return
+        called = _called(node)
+        loads = called.startswith("__ld") or called in self._loads
+        if loads or (around.type == "pointer_expression" and text_of(around)[0] == "*"):
             of = self._alias(node)
             use.indices.append(dict(of[1] if of else offset))
-            self._access(around, use)
-        elif called := _called(node):
+            use.read |= loads
+            if not loads:
+                self._access(around, use)
+        elif called:
             if called.startswith("atomic"):
                 use.added = use.written = use.read = True
             else:
