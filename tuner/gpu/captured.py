@@ -19,6 +19,7 @@ from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView, cupy_stream, import_library, torch_stream
 from tuner.gpu.candidate import Timed, copy_all
 from tuner.gpu.driver import Context, Graph
+from tuner.gpu.freshness import COPIES
 from tuner.gpu.returned import Returned, returned
 from tuner.kernel.functions import first_line
 from tuner.runtime.driver import DriverFailure, check
@@ -144,7 +145,9 @@ class Captured(Timed):
     def take(self, outputs: Sequence[Sequence[Returned]]) -> None:
         """Take over outputs of each copy that are not in the problem's memory; they live from launch to launch."""
         self._returned = outputs
-        self.regions = self.results = [one.region for each in outputs for one in each]
+        self.results = [one.region for one in outputs[0]]
+        # Fresh launches are of the first copies alone.
+        self.regions = [one.region for each in outputs[:COPIES] for one in each]
 
     def deliver(self, copy: int) -> None:
         """Copy outputs that it has returned to where they are compared."""
