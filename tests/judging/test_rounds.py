@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.judging.judged import CUDA, Judge, cuda, in_toml, task
+from tuner.devices.base import Device
 from tuner.judging import rounds
 from tuner.judging.rounds import Rounds
 
@@ -150,3 +152,29 @@ def test_after_a_judgement_that_failed_there_is_a_new_device(
     )
     assert said.code == 0 and json.loads(said.out)["candidate"]["name"] == "b.cu"
     assert [line["judged"] for line in log(folder)] == ["failed", "right", "right"]
+
+
+def test_a_function_that_is_the_best_so_far_stays_locked_in(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.py").write_text("def candidate(x, y): y.copy_(2 * x)\n")
+    allowed: list[set[str]] = []
+
+    @contextmanager
+    def isolated(device: Device, readable: list[Path]) -> Iterator[Device]:
+        allowed.append({str(path.relative_to(folder)) for path in readable if path.is_relative_to(folder)})
+        yield device
+
+    monkeypatch.setattr("tuner.judging.judge.isolated", isolated)
+    until(monkeypatch, folder, 2)
+    looked = Rounds._candidates
+
+    def one_after_the_other(self: Rounds) -> Iterator[Path]:
+        if (folder / "a.py.verdict.json").exists() and not (folder / "b.cu").exists():
+            cuda(folder, name="b.cu")
+        return looked(self)
+
+    monkeypatch.setattr(Rounds, "_candidates", one_after_the_other)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    copies = {line["candidate"]["name"]: line["candidate"]["copy"] for line in log(folder)}
+    assert allowed[:2] == [{copies["a.py"]}, {copies["b.cu"], copies["a.py"]}]

@@ -135,11 +135,12 @@ class Judgement:
             name: in the verdict.
             incumbent: another candidate, to compare it with.
         """
-        if not any(variant.call for variant in candidate.variants.values()):
+        foreign = [candidate, *([incumbent] if incumbent is not None else [])]
+        if not any(variant.call for kernel in foreign for variant in kernel.variants.values()):
             return self._judged(candidate, name, incumbent)
-        with isolated(
-            self.device, readable_for(self.task.kernel, candidate, self.task.against.baselines)
-        ) as device:
+        task, baselines = self.task.kernel, self.task.against.baselines
+        readable = [file for kernel in foreign for file in readable_for(task, kernel, baselines)]
+        with isolated(self.device, readable) as device:
             verdict = replace(self, device=device)._judged(candidate, name, incumbent)
             missing = [one.removeprefix(NOT_ISOLATED) for one in device.notes if one.startswith(NOT_ISOLATED)]
             return structs.replace(verdict, not_isolated=tuple(missing))
