@@ -78,13 +78,13 @@ def test_behind_a_size_that_takes_too_long_smaller_ones_are_run(monkeypatch: pyt
     problems = tuple(kernel.problem({"n": n}) for n in (7, 1000, 900, 400, 90, 80, 70))
     request = HostRequest(kernel.file, ARCHITECTURES[90], problems, Path(), wanted=3)
     outcome = children.ask(Run(("variants", "plain"), "plain block=64", request))
-    assert asked == [[7, 1000, 900, 400, 90, 80, 70], [400, 90, 80, 70], [90, 80, 70]]
-    assert [problem.sizes["n"] for problem in outcome.right] == [7, 90, 80] and not outcome.faults
+    assert asked == [[7, 1000, 900, 400, 90, 80, 70], [70, 80, 90, 400]]
+    assert [problem.sizes["n"] for problem in outcome.right] == [7, 70, 80] and not outcome.faults
     assert "plain block=64 was given up after " in outcome.note
     assert outcome.note.endswith("at n=1000: it is slow, or does not end (3 smaller sizes right)")
     asked.clear()
     children.ask(Run(("variants", "plain"), "plain block=32", request))
-    assert asked == [[7, 90, 80, 70]]
+    assert asked == [[7, 400, 90, 80, 70], [70, 80, 90]]
 
 
 def test_what_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ class HostChildren:
                 raise
 
     def ask(self, run: Run) -> Outcome:
-        """Return what children say of a run; behind a problem that takes too long they are asked about smaller ones."""
+        """Return what children say of a run; behind a problem that takes too long of smaller ones, the smallest first."""
         most, left = self._too_long.get(run.key, math.inf), run.request.problems
         outcome, late = Outcome(), None
         while problems := [case for case in left if elements_of(case) < most]:
@@ -118,7 +118,7 @@ class HostChildren:
                 break
             late = late or outcome.late
             most = self._too_long[run.key] = elements_of(outcome.late) // 2 + 1
-            left = tuple(problems[problems.index(outcome.late) :])
+            left = tuple(sorted(problems[problems.index(outcome.late) :], key=elements_of))
         if late is not None and not outcome.faults:
             smaller = sum(elements_of(case) < elements_of(late) for case in outcome.right)
             others = f"{counted(smaller, 'smaller size')} right" if smaller else "no smaller size was run"
