@@ -105,7 +105,7 @@ class HostChildren:
                 raise
 
     def ask(self, run: Run) -> Outcome:
-        """Return what children say of a run; behind a problem that takes too long of smaller ones, the smallest first."""
+        """Return what children say of a run; behind a problem that takes too long of smaller ones, in order of size."""
         most, left = self._too_long.get(run.key, math.inf), run.request.problems
         outcome, late = Outcome(), None
         while problems := [case for case in left if elements_of(case) < most]:
