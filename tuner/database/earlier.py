@@ -95,19 +95,12 @@ class EarlierRuns(DatabaseFile):
     def _fastest_and_newest(self, run: Run, mark: Mark) -> Iterator[dict[str, Any]]:
         same = f"{_COMPARABLE} AND r.kernel_digest = ? AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ?"
         values = (*_comparable(run), run.kernel_digest, run.problem.key, run.gpu.name, run.id)
-        fastest = (
-            f"SELECT {_COLUMNS}, t.run_id, t.tags FROM trials t WHERE t.kernel = ? AND t.problem_key = ? "
-            "AND t.gpu_name = ? AND t.time_ns > 0 AND t.id <= ? ORDER BY t.time_ns LIMIT ?"
-        )
-        yield from self.select(
-            f"SELECT {_COLUMNS} FROM ({fastest}) t JOIN runs r ON r.id = t.run_id WHERE {same} AND {_NOT_SUSPECT}",
-            *(run.problem.kernel, run.problem.key, run.gpu.name, mark.trials, FASTEST_READ, *values),
-        )
+        yield from self._fastest(run, mark, f"{same} AND {_NOT_SUSPECT}", values, FASTEST_READ)
         left = NEWEST_READ
         for other in self.select(f"SELECT r.id FROM runs r WHERE {same} ORDER BY r.started_at DESC", *values):
             if left <= 0:
                 return
-            trials = self._newest_trials(other["id"], mark, left)
+            trials = self._rows_of_run(other["id"], mark, left)
             left -= len(trials)
             yield from trials
 
@@ -147,26 +140,50 @@ class EarlierRuns(DatabaseFile):
             if found == NEAREST_TASKS or apart == math.inf:
                 return
             of_task = f"{which} AND r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?"
-            values = (*related, other.problem.key, other.gpu.name, other.kernel_digest, mark.trials)
-            trials: dict[int, dict[str, Any]] = {}
-            for order, count in (("id", 1), ("time_ns", limit // 2), ("id DESC", limit - limit // 2 - 1)):
-                trials |= {
-                    row["id"]: row
-                    for row in self.select(
-                        f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id IN (SELECT r.id FROM runs r WHERE {of_task}) "
-                        f"AND t.id <= ? AND {_NOT_SUSPECT} AND t.time_ns > 0 ORDER BY t.{order} LIMIT ?",
-                        *values,
-                        count,
-                    )
-                }
-            if intact := self.intact(_decoded(trials.values())):
+            task = other.problem.key, other.gpu.name, other.kernel_digest
+            trials = self._first_fastest_and_newest(other, mark, limit, of_task, (*related, *task))
+            if intact := self.intact(_decoded(trials)):
                 found += 1
                 yield other, intact
 
-    def _newest_trials(self, run_id: str, mark: Mark, limit: int) -> list[dict[str, Any]]:
+    def _first_fastest_and_newest(
+        self, run: Run, mark: Mark, limit: int, which: str, values: tuple[Any, ...]
+    ) -> Iterable[dict[str, Any]]:
+        """Return some ranked trials of a run's task; the run is its newest."""
+        fastest = self._fastest(run, mark, f"{which} AND {_NOT_SUSPECT}", values, limit // 2)
+        trials = {
+            row["id"]: row
+            for row in (*self._rows_of_run(run.id, mark, 1, "t.time_ns > 0", "t.number"), *fastest)
+        }
+        left = limit - limit // 2 - 1
+        for one in self.select(f"SELECT r.id FROM runs r WHERE {which} ORDER BY r.started_at DESC", *values):
+            if left <= 0:
+                break
+            newest = self._rows_of_run(one["id"], mark, left, "t.time_ns > 0")
+            left -= len(newest)
+            trials |= {row["id"]: row for row in newest}
+        return trials.values()
+
+    def _fastest(
+        self, run: Run, mark: Mark, which: str, values: tuple[Any, ...], limit: int
+    ) -> list[dict[str, Any]]:
+        """Return trials of a run's problem on its GPU, the fastest first: of some runs, among the fastest of all."""
+        fastest = (
+            f"SELECT {_COLUMNS}, t.run_id, t.tags FROM trials t WHERE t.kernel = ? AND t.problem_key = ? "
+            "AND t.gpu_name = ? AND t.time_ns > 0 AND t.id <= ? ORDER BY t.time_ns LIMIT ?"
+        )
         return self.select(
-            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {_NOT_SUSPECT} "
-            "ORDER BY t.number DESC LIMIT ?",
+            f"SELECT {_COLUMNS} FROM ({fastest}) t JOIN runs r ON r.id = t.run_id WHERE {which} "
+            "ORDER BY t.time_ns LIMIT ?",
+            *(run.problem.kernel, run.problem.key, run.gpu.name, mark.trials, FASTEST_READ, *values, limit),
+        )
+
+    def _rows_of_run(
+        self, run_id: str, mark: Mark, limit: int, also: str = "1", order: str = "t.number DESC"
+    ) -> list[dict[str, Any]]:
+        return self.select(
+            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {_NOT_SUSPECT} AND {also} "
+            f"ORDER BY {order} LIMIT ?",
             *(run_id, mark.trials, limit),
         )
 
