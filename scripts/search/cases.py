@@ -23,6 +23,8 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_space import VariantSpace
 
+LIKE = 0.8
+"""Share of the parameters of one kernel, some of which a file may leave out."""
 NEAR = 1.05
 """A time within 5 % of the best recorded one counts as near."""
 
@@ -33,7 +35,7 @@ class Case:
 
     name: str
     kernel: str
-    """What has it in common with another can teach it: a kernel of ours, or names of parameters."""
+    """A kernel of ours; empty for other tools' files, whose names tell little."""
     run: Run
     """Its problem and GPU."""
     space: SearchSpace
@@ -49,12 +51,24 @@ class Case:
 
     def teachers(self, others: Sequence[Case], first: int) -> list[Case]:
         """Return the other cases that can teach this one, the nearest first; of equally near ones others each time."""
-        like = [other for other in others if other.kernel == self.kernel and other.name != self.name]
+        like = [other for other in others if other.name != self.name and self._is_like(other)]
         turned = like[first % len(like) :] + like[: first % len(like)] if like else []
         return sorted(
             (other for other in turned if distance(self.run, other.run) < math.inf),
             key=lambda other: distance(self.run, other.run),
         )
+
+    def _is_like(self, other: Case) -> bool:
+        """Return whether both are of one kernel: by its name (files are called KERNEL-GPU), and by most parameters."""
+        if self.kernel or other.kernel:
+            return self.kernel == other.kernel
+        (kernel, dash, _), (other_kernel, other_dash, _) = (
+            case.name.partition("-") for case in (self, other)
+        )
+        if dash and other_dash and kernel != other_kernel:
+            return False
+        ours, theirs = ({p.name for p in case.space.variants[0].parameters} for case in (self, other))
+        return len(ours & theirs) >= LIKE * min(len(ours), len(theirs))
 
     @property
     def best(self) -> float:
@@ -93,7 +107,7 @@ def cases_of(path: Path) -> list[Case]:
         foreign.name, Problem(foreign.kernel, foreign.sizes, {}, {}), gpu_named(foreign.gpu or foreign.name),
         f"replay:{foreign.name}",
     )  # fmt: skip
-    return [case_of(foreign.name, ",".join(foreign.parameters), run, space, times)]
+    return [case_of(foreign.name, "", run, space, times)]
 
 
 def _own_cases(path: Path) -> list[Case]:
