@@ -43,6 +43,7 @@ def test_kernels_that_follow_on_each_other_are_one_file(capsys: pytest.CaptureFi
     }"""
     data, said = init(capsys, f"{SMOOTH}{run}__global__ void other(float* x) {{ x[0] = 1; }}")
     assert "smooth(in, out, count), then scale(x, y, n, in)" in said.out and "left out: other" in said.err
+    assert data["kernel"]["name"] == "smooth_scale"
     assert shapes(data) == {"first": "n input", "kept": "n output", "last": "n output"}
     first, second = data["variants"]["main"]["launches"]
     assert first["arguments"] == ["first", "kept", "n"]

@@ -27,9 +27,48 @@ int main() {
     blend<<<(n + 255) / 256, 256>>>(x, y, n);
 }
 """
+ROWS = """
+__global__ void product(const int* first, const int* column, const float* value, const float* x, float* y, int rows) {
+    const int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0;
+    for (int j = first[row]; j < first[row + 1]; ++j) sum += value[j] * __ldg(x + column[j]);
+    y[row] = sum;
+}
+"""
+HEAT = """
+struct Grid { int width, height; float rate; };
+__global__ void heat(const float* u, float* v, Grid grid) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i < 1 || j < 1 || i >= grid.width - 1 || j >= grid.height - 1) return;
+    const int at = j * grid.width + i;
+    v[at] = u[at] + grid.rate * (u[at - 1] + u[at + 1] + u[at - grid.width] + u[at + grid.width] - 4 * u[at]);
+}
+void run(float* a, float* b) {
+    const Grid grid = {1024, 768, 0.1f};
+    for (int t = 0; t < 6; ++t) {
+        heat<<<dim3(grid.width / 32, grid.height / 8), dim3(32, 8)>>>(a, b, grid);
+        float* last = a; a = b; b = last;
+    }
+}
+"""
+IN_ORDER = """
+__global__ void halves(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 0.5f * x[i];
+}
+__global__ void sums(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + x[i > 0 ? i - 1 : 0];
+}
+void run(const float* given, float* kept, float* result, int n) {
+    halves<<<(n + 255) / 256, 256>>>(given, kept, n);
+    sums<<<(n + 255) / 256, 256>>>(kept, result, n);
+}
+"""
 
 
-@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, PROGRAM])
+@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, PROGRAM, ROWS, HEAT, IN_ORDER])
 def test_three_commands_lead_to_a_winner(text: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.cu").write_text(text)
     for words in (

@@ -60,10 +60,8 @@ def _merged(source: Source, launches: Sequence[WrittenLaunch], file: str) -> tup
     merged = _joined(drafts)
     if merged is None:
         return None
-    function = launches[0].function
-    return replace(
-        merged, name=function if is_name(function) and function != "main" else "_".join(names)
-    ), names
+    name = "_".join(names) if len(names) <= MOST_NAMED else f"{names[0]}_to_{names[-1]}"
+    return replace(merged, name=name), names
 
 
 def _renamed(
