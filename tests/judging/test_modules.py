@@ -107,6 +107,17 @@ def test_what_is_right_is_computed_in_float64_with_the_weights(tmp_path: Path) -
         np.testing.assert_allclose(one, other.detach().numpy(), atol=1e-5)
 
 
+def test_a_call_of_a_module_returns_what_can_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)  # there is no GPU
+    file = written(tmp_path)
+    file.write_text(file.read_text().replace("return torch.relu(self.first(x)),", "return self.first(x).T,"))
+    turned, sums = modules.on_gpu("Model", file, file)(torch.ones(6, 8), torch.ones(6))
+    assert turned.shape == (4, 6) and turned.is_contiguous() and not turned.requires_grad
+    assert sums.shape == (6,)
+
+
 def test_a_module_is_judged_beside_its_reference(judge: Judge, tmp_path: Path, in_process: None) -> None:
     written(tmp_path)
     (tmp_path / "new.py").write_text(NEW)

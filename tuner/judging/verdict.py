@@ -39,23 +39,11 @@ class Speed(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-OTHER_REASONS = {
-    "wrong_at_other_size": "right at the problem, wrong at another size",
-    "wrong_with_other_inputs": "right with the usual inputs, wrong with others",
-    "too_slow": "one call takes longer than the task allows",
-    "unreadable": "its launch line, file or function cannot be read",
-    "failed": "nothing is known of it: the GPU, the reference or a process failed",
-    "interrupted": "the time was over before it was judged",
-}
-"""Reasons beside those of :class:`tuner.core.model.Status`, with what each means."""
-WRONG = (
-    Status.WRONG_RESULT,
-    Status.WRONG_AFTER_TIMING,
-    "wrong_at_other_size",
-    "wrong_with_other_inputs",
-)
+OTHER_REASONS = "wrong_at_other_size", "wrong_with_other_inputs", "too_slow", "unreadable", "failed"
+"""Reasons beside those of :class:`tuner.core.model.Status`; ``docs/agents.md`` says what each means."""
+WRONG = Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING, "wrong_at_other_size", "wrong_with_other_inputs"
 """Reasons for which a candidate is wrong; for others it is refused, or the judgement failed."""
-FAILED = (Status.UNVERIFIED, "failed", "interrupted")
+FAILED = (Status.UNVERIFIED, "failed")
 EXIT_RIGHT, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_SLOWER = 0, 1, 2, 3, 4
 
 
