@@ -48,7 +48,7 @@ def test_best_says_how_sure_it_is(path: Path) -> None:
         "gemm",
         "190 us",
         "1.263x (1.250 .. 1.270)",
-        "190.3 us in a fresh process, right at its edges",
+        "190.3 us in a fresh process, right at edge-case sizes",
     ):
         assert part in line
     head, line = call(best).output.splitlines()

@@ -278,7 +278,7 @@ def test_it_says_where_each_figure_comes_from() -> None:
         "// cc 90, driver 580.95, 2026-11-21",
         "// 190 us, measured (cold, rested); in the search 190.1 us (189.8 us .. 190.4 us)",
         "// versus the default configuration (240 us): 1.263x (1.250 .. 1.270), faster",
-        "// confirmed: in a fresh process 190.3 us; right at sizes around its own tile",
+        "// confirmed: 190.3 us in a fresh process, right at edge-case sizes",
         f"// trial 12 of run {'f' * 32}",
         "// 190 us, replayed from a recording (replay:a100; cold, rested)",
     ):

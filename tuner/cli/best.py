@@ -18,12 +18,12 @@ from tuner.core.errors import DatabaseError, TunerError, UsageError, suggestion
 from tuner.core.files import refuse_missing_parent, write_csv
 from tuner.core.model import Problem, value_text
 from tuner.database.database import Database
-from tuner.database.records import RESERVATIONS, Filters, Record, Selection, StoredWinner, Winner
+from tuner.database.records import Filters, Record, Selection, StoredWinner
 from tuner.devices.replay import as_options
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, kernel_of_run
 from tuner.report import tables
-from tuner.report.configurations import StoredTexts
+from tuner.report.configurations import StoredTexts, confirmation_text
 from tuner.report.next_steps import database_option, show_next
 from tuner.report.terminal import printable
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
@@ -301,6 +301,7 @@ def _best(asked: BestArguments) -> None:
 def _row(best: BestWinner, texts: StoredTexts, *, full: bool) -> dict[str, object]:
     run, winner, figures = best.stored.run, best.stored.winner, best.stored.metrics
     ends = (winner.ratio_low, winner.ratio_high) if full else (None, None)
+    confirmed = confirmation_text(winner, replayed=run.replayed)
     return {
         "problem": run.problem,
         "gpu": run.gpu.name,
@@ -311,20 +312,7 @@ def _row(best: BestWinner, texts: StoredTexts, *, full: bool) -> dict[str, objec
         f"configuration{texts.note}": texts.of(run).cell(winner.configuration),
         "timed": run.conditions,
         "warm": tables.warm_text(winner.warm),
-        "confirmed": _confirmation(winner, run.replayed, best.state),
+        "confirmed": f"no: {best.state}" if best.state is KernelState.CHANGED else confirmed,
         "source": origin(run),
         "trial": tables.row_number(winner.trial_id),
     }
-
-
-def _confirmation(winner: Winner, replayed: bool, standing: KernelState) -> str:
-    if standing is KernelState.CHANGED:
-        return f"no: {standing}"
-    if replayed:
-        return "recorded samples only, not confirmed"
-    if not winner.exportable:
-        return f"no: {winner.reason}" if winner.reason else "no"
-    again = f"{tables.duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
-    edges = ", right at its edges" if winner.edges_verified else ", verified at no edge-case size"
-    only = RESERVATIONS.get(winner.checked_against)
-    return f"{again}{edges}{f', {only}' if only else ''}"

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Run, Value, value_text
-from tuner.database.records import Metrics
+from tuner.database.records import RESERVATIONS, Metrics, Winner
 from tuner.formats.results import ABSENT
 from tuner.kernel.load import builtin_kernels, kernel_of_run, load_kernel
 from tuner.kernel.space import SearchSpace
@@ -223,6 +223,22 @@ def launch_note(
     empty = duration(calibration.launch_ns[str(conditions.mode)])
     same = ", and the fastest are tied" if tied else ""
     return f"launch latency decides: {duration(time_ns)}, where a kernel that copies 512 bytes takes {empty}{same}"
+
+
+def edges_text(winner: Winner) -> str:
+    """Return whether a winner is right at edge-case sizes."""
+    return "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
+
+
+def confirmation_text(winner: Winner, *, replayed: bool) -> str:
+    """Return whether a winner was confirmed, and how."""
+    if replayed:
+        return "recorded samples only, not confirmed"
+    if not winner.exportable:
+        return ": ".join(filter(None, ("no", winner.reason)))
+    again = f"{duration(winner.confirmed_ns)} in a fresh process" if winner.confirmed_ns else "yes"
+    only = RESERVATIONS.get(winner.checked_against, "")
+    return ", ".join(filter(None, (again, edges_text(winner), only)))
 
 
 def timed_text(time_ns: float, metrics: Metrics, ends: str = "") -> str:

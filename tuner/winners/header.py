@@ -20,9 +20,10 @@ import jinja2
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError
 from tuner.core.model import Run, Value, digest
-from tuner.database.records import RESERVATIONS, StoredWinner
+from tuner.database.records import StoredWinner
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.table import CPP_KEYWORDS
+from tuner.report.configurations import confirmation_text
 from tuner.report.tables import duration, speedup, warm_text
 
 MARK = "// Written by tune export"
@@ -203,19 +204,10 @@ def _origin(stored: StoredWinner) -> list[str]:
         lines.append(f"versus the default configuration{default}: {versus}, {winner.verdict}")
     if warm := warm_text(winner.warm):
         lines.append(f"also chosen by its warm time: {warm}")
-    lines.append(_confirmation(stored))
+    confirmed = confirmation_text(winner, replayed=run.replayed)
+    lines.append(confirmed if run.replayed else f"confirmed: {confirmed}")
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines
-
-
-def _confirmation(stored: StoredWinner) -> str:
-    if stored.run.replayed:
-        return "recorded samples only, not confirmed"
-    confirmed_ns = stored.winner.confirmed_ns
-    again = f"in a fresh process {duration(confirmed_ns)}" if confirmed_ns else "no fresh process"
-    edges = "right" if stored.winner.edges_verified else "not verified"
-    only = RESERVATIONS.get(stored.winner.checked_against)
-    return f"confirmed: {again}; {edges} at sizes around its own tile{f'; {only}' if only else ''}"
 
 
 @functools.cache

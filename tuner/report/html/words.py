@@ -10,7 +10,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.model import Problem, Run, Trial, Value, value_text
 from tuner.database.records import RESERVATIONS
-from tuner.report.configurations import StoredTexts
+from tuner.report.configurations import StoredTexts, edges_text
 from tuner.report.html.drawing import is_number
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
@@ -76,8 +76,7 @@ def headline(problem: TunedProblem) -> list[tuple[str, str, str]]:
         said = f"100 % is {least}, the least time that the hardware allows"
         listed.append(("of the speed of light", percent(metrics.of_peak), said))
     if not problem.run.replayed:
-        edges = "right at edge-case sizes" if winner.edges_verified else "verified at no edge-case size"
-        said = f"in a fresh process; {edges}" if winner.exportable else winner.reason
+        said = f"in a fresh process; {edges_text(winner)}" if winner.exportable else winner.reason
         again = duration(winner.confirmed_ns) if winner.confirmed_ns else "yes"
         listed.append(("confirmed", again if winner.exportable else "no", said))
     return listed
