@@ -80,7 +80,7 @@ def test_wheel_holds_what_the_checkout_holds(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 assert f"{inside}/{path.relative_to(ROOT / folder)}" in names
-    assert "tuner/py.typed" in names
+    assert "tuner/py.typed" in names and "tuner/data/docs/agents.md" in names
     assert f"kernel_tune-{__version__}.dist-info/licenses/LICENSE" in names
     assert not [name for name in names if name.endswith((".pyc", ".db", ".tmp.md"))]
 
@@ -95,7 +95,7 @@ def test_source_distribution_gives_the_same_wheel(wheel: Path, tmp_path: Path) -
 def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) -> None:
     # The target comes first on the path; the dependencies are those of this environment.
     path = os.pathsep.join([str(installed), sysconfig.get_paths()["purelib"]])
-    places = "tuner.__file__, p.templates(), p.search_spaces(), p.recordings()"
+    places = "tuner.__file__, p.templates(), p.search_spaces(), p.recordings(), p.agents_page()"
     where = f"import tuner, tuner.core.paths as p; print({places}, sep='\\n')"
     for line in command("-c", where, cwd=tmp_path, path=path).splitlines():
         assert Path(line).is_relative_to(installed), line

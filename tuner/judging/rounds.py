@@ -69,6 +69,7 @@ class Rounds:
             stop: called often; once it returns true nothing is begun any more.
         """
         ends = time.monotonic() + deadline_s
+        (self.folder / BEST).unlink(missing_ok=True)  # of earlier rounds
         waiting: dict[str, str] = {}
         while time.monotonic() < ends and not stop():
             arrived = {path.name: state_of(path) for path in self._candidates()}
