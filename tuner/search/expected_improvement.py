@@ -110,6 +110,8 @@ class GPEISampler(SpaceSampler):
         self._based_on = 0
         """Results that there were then; what came later is learnt, too."""
         self._fitted_at = -1
+        self._fruitless = 0
+        """Results in a row that were no better than the best."""
         self._teachers = Teachers()
         self._outside = np.inf
         """The expected improvement of the last nomination."""
@@ -124,6 +126,8 @@ class GPEISampler(SpaceSampler):
         if code is None:
             code = self._nominees.pop(location, None)
         if code is not None:
+            gain = objective is not None and objective < min(self._times.values(), default=np.inf)
+            self._fruitless = 0 if gain else self._fruitless + 1
             self._observe(location, code, objective)
 
     def _added(self, location: Location, objective: float | None) -> None:
@@ -267,10 +271,10 @@ class GPEISampler(SpaceSampler):
         for number in np.unique(numbers):
             of_variant = numbers == number
             taken[of_variant] = self._candidates.penalty(int(number), rows[of_variant], good)
-        found = int(np.nanargmin(self._objectives))
-        if len(self._objectives) - found > self.settings.stalled:
-            of_variant = numbers == self._locations[found][0]
-            beside = self._candidates.apart(self._locations[found])[rows[of_variant]] == 1
+        if self._fruitless >= self.settings.stalled:
+            found = min(self._times, key=lambda location: self._times[location])
+            of_variant = numbers == found[0]
+            beside = self._candidates.apart(found)[rows[of_variant]] == 1
             taken[of_variant] -= np.where(beside, BESIDE, 0.0)
         return taken
 
