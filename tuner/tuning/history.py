@@ -120,12 +120,12 @@ def teach_other_tasks(search: Search, run: Run, lessons: Sequence[tuple[Run, Res
     Of the nearest of them the winners are proposed first, before what the search chooses itself.
 
     Args:
-        search: is taught, if its sampler learns from other tasks.
+        search: is taught; its sampler learns from other tasks, if there are any.
         run: that of the search.
         lessons: results of other tasks, those first that are to be learnt first.
     """
     taught = Taught()
-    for other, results in lessons if isinstance(search.sampler, Transferring) else ():
+    for other, results in lessons:
         if len(taught.winners) == MAX_TASKS:
             break
         apart = distance(run, other)

@@ -18,7 +18,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import ceiling_of, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.search.base import Expecting, SpaceSampler
+from tuner.search.base import Expecting, SpaceSampler, Transferring
 from tuner.search.initial import gather, refuse
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
@@ -68,7 +68,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     known = (
         dict(store.known_winners(run, mark)) if learns else {}
     )  # also of a text of before, with other parameters
-    lessons = gather_lessons(store, run, mark, space)
+    lessons = gather_lessons(store, run, mark, space) if isinstance(sampler, Transferring) else []
     winners = filter(None, (winner_of(results, space) for _, results in lessons))
     if (candidates := device.restrict(space).including([*known, *winners])) is not space:
         space, sampler = candidates, _sampler(run, candidates)
