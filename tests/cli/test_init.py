@@ -89,6 +89,20 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
 
 
+@pytest.mark.parametrize("defined", ["#define width 4096", "#ifndef width\n#define width 4096\n#endif", ""])
+def test_a_size_that_is_a_macro_is_a_size(defined: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the source gives it a number: the problem's takes its place."""
+    data, _ = init(
+        capsys,
+        f"{defined}\n__global__ void k(const float* x, float* y, int rows) {{\n"
+        "    const int i = blockIdx.x * BLOCK + threadIdx.x;\n"
+        "    if (i < rows * width) y[i] = 2 * x[i];\n}\n",
+    )
+    assert set(data["problem"]["sizes"]) == {"rows", "width"} and "options" not in data["problem"]
+    assert data["problem"]["sizes"]["width"] == (4096 if defined else 1024)
+    assert data["variants"]["main"]["launches"][0]["grid"] == ["ceil_div(rows * width, BLOCK)"]
+
+
 def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the text is: a file or one line."""
     for cut in range(0, len(TILED), 7):

@@ -67,7 +67,7 @@ def test_macros_are_sizes_types_switches_or_parameters(capsys: pytest.CaptureFix
     }
     """
     data, said = init(capsys, text)
-    assert data["problem"]["options"] == {"width": [1024]}
+    assert data["problem"]["sizes"] == {"width": 1024} and "options" not in data["problem"]
     assert data["problem"]["dtypes"] == {"real": ["float32"]}
     parameters = data["variants"]["main"]["parameters"]
     assert {name: one["values"][:2] for name, one in parameters.items()} == {

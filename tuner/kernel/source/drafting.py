@@ -65,8 +65,8 @@ def draft_of(
     for name in list(names.options):
         if (choice := _chosen(use, name)) is not False and is_name(name):
             names.make_parameter(name, certain=choice is True)
-    of_macros = set(names.found) - set(names.renamed.values())
-    names.doubtful |= {name for name in of_macros if not is_choice(name) and _chosen(use, name) is False}
+    found = set(names.found) - set(names.renamed.values())
+    names.doubtful |= {name for name in found if not is_choice(name) and _chosen(use, name) is False}
     use = CodeUse(source, kernel, names.of_problem)
     read = _Tensors(names, use)
     tensors = read.all()
@@ -99,15 +99,16 @@ def draft_of(
     if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
+    of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
     return Draft(
         name=names.named(kernel.short_name),
-        sizes=names.sizes,
+        sizes=names.sizes | {name: replace(one, value=one.value[0]) for name, one in of_macros.items()},
         tensors=tensors | {constants[name]: tensor for name, tensor in filled.items()},
         launches=[launch],
         parameters=parameters,
         constraints=constraints,
         dtypes=names.dtypes or {names.role(*tensors): [next(iter(tensors.values())).dtype]},
-        options=names.options,
+        options={name: one for name, one in names.options.items() if name not in of_macros},
         scalars=names.scalars,
         head=_notes(names, filled),
         reference=Given(

@@ -161,6 +161,7 @@ class SourceNames:
     def _take_macros(self, undefined: Mapping[str, bool]) -> None:
         """Tell apart what nothing defines, or what may be defined before: parameters, sizes, types."""
         types = {one.type.base for one in self.kernel.parameters}
+        _, of_kernel = self.source.reached(self.kernel.name)
         for name, is_type in undefined.items():
             if name.endswith("_type"):
                 self.dtypes[name.removesuffix("_type")] = ["float32"]
@@ -175,7 +176,7 @@ class SourceNames:
             if not (used and macro.parameters is None and re.fullmatch(r"\(?\d+[uU]?\)?", macro.value)):
                 continue
             value = int(macro.value.strip("()uU"))
-            if macro.guarded:
+            if macro.guarded or (value >= LEAST_SIZE and is_size(name) and name in of_kernel):
                 self._take_macro(name, value)
             elif value >= LEAST_SIZE and not is_block(name):
                 self.renamed[name] = str(value)
