@@ -105,10 +105,11 @@ def test_a_size_that_is_a_macro_is_a_size(defined: str, capsys: pytest.CaptureFi
 
 def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the text is: a file or one line."""
-    for cut in range(0, len(TILED), 7):
-        Path("kernel.cu").write_text(TILED[:cut] + '"' + TILED[cut + 3 :])
+    cuts = [TILED[:cut] + '"' + TILED[cut + 3 :] for cut in range(0, len(TILED), 11)]
+    for text in [*cuts, STENCIL.replace("blockIdx.x * BLOCK", "blockIdx.xthreadIdx.x"), f"for {STENCIL}"]:
+        Path("kernel.cu").write_text(text)
         said = said_by(capsys, "init", "kernel.cu", "--force")
-        assert said.code in (0, 2), TILED[:cut]
+        assert said.code in (0, 2), text
 
 
 def test_a_kernel_without_an_array_has_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:

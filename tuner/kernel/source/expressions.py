@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tuner.core.errors import KernelError
 from tuner.kernel.source.tree import expression, text_of, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
 from tuner.runtime.dtypes import ITEMSIZE
@@ -50,8 +51,17 @@ def python_of(node: Node | str | None) -> ast.expr | None:
 
 
 def python_text(text: str) -> ast.expr:
-    """Return the tree of an expression of Python's."""
-    return ast.parse(text, mode="eval").body
+    """Return the tree of an expression of Python's.
+
+    Raises:
+        KernelError: it is none, as of damaged text.
+    """
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise KernelError(
+            f"the source has {text!r} where a name or a number is expected", "correct it"
+        ) from None
 
 
 def _tree(node: Node | None) -> ast.expr:

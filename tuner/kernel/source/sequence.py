@@ -48,6 +48,8 @@ def _merged(source: Source, launches: Sequence[WrittenLaunch], file: str) -> tup
     )
     if not one_each or any(one.conditional or one.loops != launches[0].loops for one in launches):
         return None
+    if any(len(one.arguments) != len(of[one.kernel].parameters) for one in launches):
+        return None
     drafts: list[Draft] = []
     taken = {text_of(node) for launch in launches for node in launch.arguments}
     for launch in launches:
