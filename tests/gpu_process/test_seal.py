@@ -53,10 +53,11 @@ def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patched:
         patched.setattr(torch, "add", torch.sub)
         assert "torch.add" in seal.broken()
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    assert "default_dtype" in seal.broken()
-    torch.set_default_dtype(dtype)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    said = seal.broken()
+    torch.set_num_threads(threads)
+    assert "num_threads" in said
 
 
 def test_a_thread(seal: Seal) -> None:
@@ -65,13 +66,9 @@ def test_a_thread(seal: Seal) -> None:
     def works() -> None:
         ends.wait()
 
-    thread = threading.Thread(target=works)
+    thread = threading.Thread(target=works, daemon=True)
     thread.start()
-    assert seal.broken() == "works runs in a thread of its own"
+    said = seal.broken()
     ends.set()
     thread.join()
-    idle = threading.Timer(1000.0, print)  # a library's own
-    idle.start()
-    assert seal.broken() == ""
-    idle.cancel()
-    idle.join()
+    assert said == "works runs in a thread of its own"

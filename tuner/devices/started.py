@@ -40,6 +40,7 @@ class Processes:
         cache: Path | None,
         worker: str = "tuner.gpu.worker",
         pool: CompilePool | None = None,
+        *,
         jail: Sequence[str] = (),
     ) -> None:
         self._worker, self._jail = worker, jail
@@ -71,7 +72,7 @@ class Processes:
             readable: files that they may read.
         """
         jail = [str(path.resolve()) for path in (own, *readable)]
-        return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail)
+        return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say from now on, and now what there was to say before."""

@@ -37,11 +37,10 @@ STANDARD = (
 LIBRARIES = "torch", "torch.cuda", "torch.nn.functional", "torch.testing", "torch.linalg", "numpy", "cupy"
 """Of which the functions and classes count."""
 CLASSES = ("torch", "Tensor"), ("torch.cuda", "Event"), ("torch.cuda", "Stream"), ("torch.cuda", "CUDAGraph")
-EXEMPT = ("manual_seed",)
-"""torch.compile wraps it when it is first used."""
+EXEMPT = "manual_seed", "Storage"
+"""torch.compile wraps the first when it is first used; the other follows the default dtype."""
 SETTINGS = (
     "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled", "get_num_threads",
-    "get_default_dtype",
 )  # fmt: skip
 """Of torch: functions whose answers must stay, since they make a baseline slower."""
 
