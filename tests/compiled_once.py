@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,13 +30,30 @@ if KEPT.stat().st_uid != os.getuid():
 UNREAD_S = 7 * 86400.0
 
 _compile_source, _compile, COMPILER = nvrtc.compile_source, host._compile, host.COMPILER
+_machine = host.machine
 
 
 def delete_unread() -> None:
     """Delete what has not been read for a week."""
     for path in KEPT.glob("*"):
-        if time.time() - path.stat().st_mtime > UNREAD_S:
+        if path.is_file() and time.time() - path.stat().st_mtime > UNREAD_S:
             path.unlink(missing_ok=True)
+
+
+def share_machine(caches: Path) -> None:
+    """Let a folder of caches have the emulator's own part, whose path is in what is kept, where the others have it."""
+    ours = caches / "kernel-tune" / "emulator"
+    ours.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (KEPT / "emulator").mkdir(mode=0o700, exist_ok=True)
+    if not ours.is_symlink():
+        shutil.rmtree(ours, ignore_errors=True)
+        ours.symlink_to(KEPT / "emulator")
+
+
+@functools.cache
+def machine() -> Path:
+    """Return what the function of this name in :mod:`tuner.inspect.emulator.host` does, by the path for all checkouts."""
+    return _machine().resolve()
 
 
 def compile_source(
@@ -104,8 +122,7 @@ def compile_kernel(*words: object) -> None:
         _compile(*words)
         return output.read_bytes()
 
-    # The machine's folder is named by the compiler's version, its options, and its headers. The library names
-    # its path, too: each checkout has its own.
+    # The machine's folder is named by the compiler's version, its options, and its headers; the library names it.
     key = _key(str(host.machine()), *map(str, sorted(read.items())), *parts)
     library = _kept(key, compiled)
     output.unlink(missing_ok=True)  # one that is loaded stays as it is
@@ -142,4 +159,4 @@ def _kept(key: str, compile: Callable[[], bytes]) -> bytes:
 
 
 nvrtc.compile_source = compile_source
-host._compile = compile_kernel
+host._compile, host.machine = compile_kernel, machine
