@@ -70,8 +70,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: where Python writes no bytecode, each of some thousand children would, for 0.2 s.
 
-    Caches are the checkout's own, for all workers and from run to run: the user's are left alone. Compilers' results are
-    kept for all checkouts (:mod:`tests.compiled_once`).
+    Caches are the checkout's own, for all workers and from run to run: the user's are left alone. What compilers
+    give is kept for all checkouts (:mod:`tests.compiled_once`).
     """
     if not hasattr(config, "workerinput"):
         caches = config.rootpath / ".pytest_cache" / "d" / "caches"  # `--cache-clear` empties d
@@ -79,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XDG_CACHE_HOME"] = str(caches)
         compiled_once.delete_unread()
         compiled_once.share_machine(caches)
+        compiled_once.keep_listings(caches / "bin")
         compileall.compile_dir(Path(__file__).parent.parent / "tuner", quiet=2)
 
 

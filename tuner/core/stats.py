@@ -32,7 +32,8 @@ EQUIVALENT = 0.0075
 
 
 def median(samples: Sequence[float]) -> float:
-    """Return the middle value, or the mean of the two; NaN of none. NumPy takes 50 times as long for tens of samples."""
+    """Return the middle value, or the mean of the two; NaN of none."""
+    # NumPy takes 50 times as long for tens of samples.
     return float(statistics.median(samples)) if len(samples) else math.nan
 
 
