@@ -103,6 +103,47 @@ def lone(which: str) -> str:
     return str(found[which == "with"])
 
 
+def _blocks(name: str) -> dict[str, str]:
+    """Return what a file says of each sampler, taught or not, by the line above it."""
+    return dict(re.findall(r"^(\S.*)\n(space  .*(?:\n.+)+)", text(name), re.MULTILINE))
+
+
+def taught() -> str:
+    """Return the evaluations that problems of gemm take, taught by none, one and three of the others."""
+    arms = [
+        dict(re.findall(r"^gemm-H200:gemm,(\S+) +([\d.]+)", b, re.MULTILINE))
+        for b in _blocks("search-taught.txt").values()
+    ]
+    rows: Rows = [["problem", "untaught", "taught by one", "taught by three"]]
+    for problem in arms[0]:
+        rows.append([problem.replace(",", ", "), *(f"{float(arm[problem]):g}" for arm in arms)])
+    return table(rows)
+
+
+def rivals() -> str:
+    """Return how the default sampler and Kernel Tuner's strategies do on the six spaces."""
+    rows: Rows = [["strategy", "to 5 %", "to 1 %", "hit", "score"]]
+    for sampler, block in _blocks("search-kernel-tuner.txt").items():
+        found = re.search(
+            r"^all runs.*?(\d+)%.*to 5 %: (\S+)\n.*to 1 %: (\S+);.*score: (\S+)",
+            block,
+            re.MULTILINE | re.DOTALL,
+        )
+        assert found is not None
+        hit, near, nearest, score = found.groups()
+        name = "`gp-ei`" if sampler == DEFAULT else sampler.replace("Kernel Tuner: ", "Kernel Tuner, ")
+        rows.append(
+            [
+                name,
+                near.replace("-", "> 200"),
+                nearest.replace("-", "> 200"),
+                f"{hit} %",
+                score.replace("-", "\u2212"),
+            ]
+        )
+    return table(rows)
+
+
 def from_initial() -> str:
     """Return what searches from scratch reach with the kernel's initial configurations, and without."""
     first_run = text("search-seeded.txt").split("The second run")[0]
