@@ -99,12 +99,30 @@ def test_what_is_right_is_computed_in_float64_with_the_weights(tmp_path: Path) -
     file, new = written(tmp_path), tmp_path / "new.py"
     new.write_text(NEW)
     x, labels = np.random.default_rng(0).standard_normal((6, 8)), np.arange(6)
-    wide = modules.expected(file, x, labels)
+    wide = [value for value, _ in modules.expected(file, x, labels).values()]
     assert all(one.dtype == np.float64 for one in wide)
     model = modules.build("ModelNew", new, file)  # which draws its weights in another order
     narrow = model(torch.from_numpy(x).float(), torch.from_numpy(labels))
     for one, other in zip(wide, narrow, strict=True):
         np.testing.assert_allclose(one, other.detach().numpy(), atol=1e-5)
+
+
+def test_float32_is_within_the_magnitudes_and_a_lower_precision_is_not(tmp_path: Path) -> None:
+    """Also where a layer cancels what the one before has rounded, which inputs do not show."""
+    file = tmp_path / "gelu.py"
+    file.write_text(
+        "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        y = torch.nn.functional.gelu(x)\n        return y, y - y.mean(0)\n"
+        "def get_init_inputs(): return []\n"
+    )
+    x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32) * 2
+    found = modules.expected(file, x.astype(np.float64))
+    model = modules.build("Model", file, file)
+    narrow, half = model(torch.from_numpy(x)), model(torch.from_numpy(x).half())
+    for number, (value, magnitude) in enumerate(found.values()):
+        allowed = 300 * modules.UNIT * magnitude
+        assert (np.abs(narrow[number].numpy() - value) < 0.05 * allowed).all()
+        assert (np.abs(half[number].float().numpy() - value) > allowed).any()
 
 
 def test_a_call_of_a_module_returns_what_can_be_compared(

@@ -11,7 +11,7 @@ from tuner.children.module_worker import LOOKING, ModuleFile, Port, Ports
 from tuner.core.errors import UsageError
 from tuner.core.processes import ChildDied, ask_once
 from tuner.kernel.draft import key, toml_value
-from tuner.kernel.modules import FILE
+from tuner.kernel.modules import FILE, REDUCTION, TOLERANCE
 
 LOOKING_S = 120.0
 """For running a module's file once: torch's import takes seconds, large inputs some more."""
@@ -86,7 +86,8 @@ def _lines(file: Path, inputs: dict[str, Port], outputs: dict[str, Port]) -> Ite
         yield f"{key(one)} = {toml_value(tensor)}"
     yield "[reference]"
     yield 'python = "functions.py:reference"'
-    yield 'tolerance = "4"  # a module rounds more than once'
+    yield f'reduction = "{REDUCTION}"'
+    yield f'tolerance = "{TOLERANCE}"'
     yield "[variants.torch]"
     yield f'call = "{FILE}:Model"'
     yield ""
