@@ -150,6 +150,7 @@ void run(float* a, float* b, int n, int steps) {{ {loop.replace("CALL", "heat<<<
         "for (int i = 0; i < 9; ++i) if (i != 3) shift<<<n / 64, 64>>>(x, n, i);",
         "for (int i = 1; i < 99; i *= 3) shift<<<n / 64, 64>>>(x, n, i);",
         "for (int i = 0; i < 99; ++i) shift<<<n / 64, 64>>>(x + i, n, i);",
+        "int m = 2 * n; for (int i = 0; i < n; ++i) shift<<<m / 64, 64>>>(x, m, i);",  # n is another size here
     ],
 )
 def test_other_loops_are_left_to_the_user(loop: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,18 +83,14 @@ class LaunchGuess:
             return []  # a loop over sizes is a benchmark's
         pairs = zip(called.arguments, self._kernel.parameters, strict=False)
         arrays = {text_of(node): names.named(one.name) for node, one in pairs if one.type.pointers}
-        moved = any(
-            variable in re.findall(r"\w+", text)
-            for loop in around.loops
-            for variable in [loop.variable]
-            for text in arrays
-        )
+        moved = {loop.variable for loop in around.loops}.intersection(re.findall(r"\w+", " ".join(arrays)))
         turns = [(arrays.get(one, ""), arrays.get(other, "")) for one, other in around.swapped]
         alike = [one in self._tensors and other in self._tensors for one, other in turns]
         taken = {*self._tensors, *names.sizes, *names.found, *names.options, *names.scalars} - {
             *looped.values()
         }
-        if moved or not all(alike) or any(loop.name in taken for loop in around.loops):
+        others = {name for loop in around.loops for name in (loop.name, *names_in_tree(loop.count))}
+        if moved or not all(alike) or not others.isdisjoint(taken - self._passed().keys()):
             return []
         self._values = {loop.variable: loop.value for loop in around.loops}
         self._counters = {loop.name: loop.name for loop in around.loops}

@@ -54,7 +54,7 @@ def loops_around(launch: WrittenLaunch) -> HostLoops | None:
         changed = set(_assigned(body)) & needed
         loop = _counted(node) if node.type == "for_statement" else None
         own = {loop.variable} if loop is not None else set()
-        if not (pairs and not number) and not changed & needed and not own & needed:
+        if not (changed or own & needed or (pairs and not number)):
             continue
         if loop is None or changed - own - {name for pair in pairs for name in pair} or (pairs and number):
             return None
