@@ -101,6 +101,22 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
     assert (said.code, verdict_of(said)["reason"]) == (3, "wrong_result")
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("def help(): ...\ndef candidate(x, y): ...", "candidate"),
+        ("def only(x, y): ...", "only"),
+        ("def slow(x, y): ...\ncandidate = slow\ndef fast(): ...", "candidate"),
+        ("class ModelNew: ...\ndef help(): ...", "ModelNew"),
+    ],
+)
+def test_the_function_of_a_file(tmp_path: Path, source: str, name: str) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    kernel = candidate_kernel(load_kernel(str(task(tmp_path / "task"))), str(tmp_path / "mine.py"))
+    (variant,) = kernel.variants.values()
+    assert variant.call is not None and variant.call.name == name
+
+
 def test_several_launches_are_made_in_their_order(tmp_path: Path) -> None:
     kernel = load_kernel(str(task(tmp_path / "task")))
     file = cuda(tmp_path)
@@ -169,7 +185,8 @@ def test_what_does_not_compile_has_a_verdict(
 
 def test_a_wrong_command_line_is_told_in_one_line(judge: Judge, tmp_path: Path) -> None:
     file, candidate = task(tmp_path / "task"), cuda(tmp_path)
-    assert_refused(judge(file, "none.cu"), 2, "no file none.cu")
+    for name in ("none.cu", "none.toml", "task", "os:system"):
+        assert_refused(judge(file, name), 2, "no ", name, "give ")
     assert_refused(judge(file), 2, "one candidate or --rounds FOLDER")
     assert_refused(judge(file, candidate, "--deadline", "3m"), 2, "--rounds and --deadline go together")
     assert_refused(judge(file, "--rounds", "nowhere", "--deadline", "3m"), 2, "no folder nowhere")

@@ -47,9 +47,9 @@ def candidate_kernel(task: KernelSpec, text: str) -> KernelSpec:
             Baseline(file.name, BaselineKind.LAUNCH, " ".join(one.split()), file) for one in launches_in(file)
         ]
         return _computed_by(task, str(file), file, tuple(checked_launch(one, task) for one in named))
-    baseline = parse_baseline(text)
-    if baseline.file is None:
-        raise UsageError(f"{text!r} names a module", "name its file: FILE.py:FUNCTION")
+    baseline = parse_baseline(text) if any(f"{suffix}:" in text for suffix in SUFFIXES) else None
+    if baseline is None or baseline.file is None:
+        raise UsageError(f"no candidate {text!r}", f"give a file that ends in {', '.join(SUFFIXES)}")
     if baseline.kind is BaselineKind.PYTHON:
         return _called(task, PythonFunction(baseline.file, baseline.text))
     return _computed_by(
@@ -88,9 +88,11 @@ def _function_in(path: Path) -> str:
     except (SyntaxError, ValueError, RecursionError) as error:
         raise KernelError(f"{path.name} is no Python: {error}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    for name, names in ((CANDIDATE, functions), (MODEL_NEW, classes)):
-        if name in names:
+    bound = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    bound |= {target.id for target in assigned if isinstance(target, ast.Name)}
+    for name in (CANDIDATE, MODEL_NEW):
+        if name in bound:
             return name
     if len(functions) == 1:
         return functions[0]
