@@ -37,9 +37,10 @@ _machine = host.machine
 
 def delete_unread() -> None:
     """Delete what has not been read for a week."""
-    for path in KEPT.glob("*"):
-        if path.is_file() and time.time() - path.stat().st_mtime > UNREAD_S:
-            path.unlink(missing_ok=True)
+    with os.scandir(KEPT) as entries:
+        for entry in entries:
+            if entry.is_file() and time.time() - entry.stat().st_mtime > UNREAD_S:
+                Path(entry).unlink(missing_ok=True)
 
 
 def share_machine(caches: Path) -> None:

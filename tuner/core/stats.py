@@ -70,11 +70,10 @@ def fewest_samples(confidence: float) -> int:
 
 def outlier_count(samples: Sequence[float]) -> int:
     """Return how many samples are more than five standard deviations, estimated robustly, from the median."""
-    values = np.asarray(samples, dtype=float)
-    middle = np.median(values)
-    deviations = np.abs(values - middle)
-    limit = OUTLIER_SIGMAS * MAD_TO_SIGMA * np.median(deviations)
-    return int(np.count_nonzero(deviations > max(limit, OUTLIER_FLOOR * abs(middle))))
+    middle = median(samples)
+    deviations = [abs(sample - middle) for sample in samples]
+    limit = max(OUTLIER_SIGMAS * MAD_TO_SIGMA * median(deviations), OUTLIER_FLOOR * abs(middle))
+    return sum(deviation > limit for deviation in deviations)
 
 
 class Verdict(StrEnum):
