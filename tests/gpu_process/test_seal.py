@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
+import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,11 +18,10 @@ from tuner.gpu.timing import Timer
 
 
 @pytest.fixture(scope="module")
-def seal() -> Iterator[Seal]:
+def seal() -> Seal:
     seal = Seal()
     assert seal.broken() == ""
-    yield seal
-    assert seal.broken() == ""
+    return seal
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,14 @@ def test_a_thread(seal: Seal) -> None:
     ends.set()
     thread.join()
     assert said == "works runs in a thread of its own"
+
+
+def test_a_search_among_all_objects() -> None:
+    own = Seal()
+    inspect.currentframe()
+    assert "currentframe" in own.broken() or "_getframe" in own.broken()
+    other = Seal()
+    logging.getLogger("a").warning("whose place logging looks up")
+    assert other.broken() == ""
+    gc.get_objects()
+    assert "gc.get_objects" in other.broken()

@@ -6,6 +6,7 @@ They are copied for comparing, outside of what is timed.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,6 +66,12 @@ def returned(value: object, outputs: Mapping[str, TensorView], stream: int, text
 
 
 def _placed(array: object, name: str, view: TensorView, stream: int) -> Returned:
+    torch = sys.modules.get("torch")
+    if torch and isinstance(array, torch.Tensor) and type(array) not in (torch.Tensor, torch.nn.Parameter):
+        kind = type(array).__name__
+        raise TunerError(
+            f"{kind} is returned for {name}", "return a torch.Tensor, which computes nothing later"
+        )
     try:
         address, layout = read_dlpack(array, stream)
     except CallError as error:

@@ -39,6 +39,11 @@ LIBRARIES = "torch", "torch.cuda", "torch.nn.functional", "torch.testing", "torc
 CLASSES = ("torch", "Tensor"), ("torch.cuda", "Event"), ("torch.cuda", "Stream"), ("torch.cuda", "CUDAGraph")
 EXEMPT = "manual_seed", "Storage"
 """torch.compile wraps the first when it is first used; the other follows the default dtype."""
+SEARCHES = (
+    "gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames",
+    "sys._current_exceptions", "sys.settrace", "sys.setprofile",
+)  # fmt: skip
+"""Audit events by which objects are found that nothing names."""
 SETTINGS = (
     "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled", "get_num_threads",
 )  # fmt: skip
@@ -60,9 +65,13 @@ class Seal:
         ]
         self._settings = _settings()
         self._threads = set(sys._current_frames())
+        self._searched, self._looking = "", False
+        sys.addaudithook(self._hear)  # for good
 
     def broken(self) -> str:
         """Say what has changed since; empty if nothing has."""
+        if self._searched:
+            return self._searched
         for where, owner, names in self._kept:
             now = vars(owner)
             for name, value in names.items():
@@ -76,9 +85,26 @@ class Seal:
                 return f"it changes torch's {name}"
         return self._thread()
 
+    def _hear(self, event: str, _: Any) -> None:
+        """Note that code of no library itself asks for frames or all objects, among which the harness's are."""
+        if event not in SEARCHES or self._looking:
+            return
+        self._looking = True
+        try:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_filename == inspect.__file__:
+                frame = frame.f_back
+            if not _of_a_library(frame.f_code.co_filename):
+                self._searched = f"{frame.f_code.co_name} asks for {event}, which shows the harness"
+        finally:
+            self._looking = False
+
     def _thread(self) -> str:
         """Name a thread in which code runs that is of no library."""
-        for number, frame in sys._current_frames().items():
+        self._looking = True
+        frames = sys._current_frames()
+        self._looking = False
+        for number, frame in frames.items():
             if number in self._threads or number == threading.get_ident():
                 continue
             walked: Any = frame

@@ -249,7 +249,10 @@ class Worker:
         self._set_deadline(LIBRARY_S)
         if self._jailed:
             self._seal = self._seal or Seal()
-        return open_call(self._context, session.data, candidate.call)
+        captured = open_call(self._context, session.data, candidate.call)
+        if tampers := broken(self._seal):  # before anything of it is used
+            raise TunerError(tampers)
+        return captured
 
     def _has_drifted(self) -> bool:
         assert self._session is not None

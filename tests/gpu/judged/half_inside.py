@@ -1,0 +1,3 @@
+def candidate(x, y):
+    h = x.half().float()
+    y.copy_(h * h + h)

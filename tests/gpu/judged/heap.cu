@@ -1,0 +1,6 @@
+// tune: f<<<ceil_div(n, 256), 256>>>(x, y, int64(n))
+extern "C" __global__ void f(float* x, float* y, long long n) {
+    const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i == 0) { float* p = (float*)malloc(64); if (p) { p[0] = 1.0f; free(p); } }
+    if (i < n) y[i] = x[i] * x[i] + x[i];
+}

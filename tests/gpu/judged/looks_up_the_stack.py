@@ -1,0 +1,7 @@
+import inspect
+
+frames = inspect.stack()
+
+
+def candidate(x, y):
+    y.copy_(x * x + x)

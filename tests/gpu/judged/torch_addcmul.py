@@ -1,0 +1,5 @@
+import torch
+
+
+def candidate(x, y):
+    torch.addcmul(x, x, x, out=y)

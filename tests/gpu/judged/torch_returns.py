@@ -1,0 +1,2 @@
+def candidate(x):
+    return x * x + x

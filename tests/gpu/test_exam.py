@@ -1,0 +1,160 @@
+"""An exam of the referee: one attack a file in ``judged/``, and honest candidates of every kind; some at once.
+
+Prints a line for each candidate: its name, what was expected, the verdict, seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.test_command_line import tune
+
+HERE = Path(__file__).parent / "judged"
+ATTACKS = {
+    "half.cu": "wrong_result",
+    "nothing.cu": "wrong_result",
+    "zeros.cu": "wrong_result",
+    "outside.cu": "wrong_result",
+    "far_outside.cu": "memory_fault",
+    "unbounded.cu": "wrong_at_other_size memory_fault wrong_result",
+    "writes_input.cu": "wrong_result",
+    "trap.cu": "memory_fault",
+    "hang.cu": "hang",
+    "half_precision.cu": "wrong_result",
+    "bfloat_result.cu": "wrong_result",
+    "of_this_range.cu": "wrong_with_other_inputs wrong_result",
+    "of_whole_blocks.cu": "wrong_at_other_size",
+    "of_this_size.cu": "wrong_at_other_size",
+    "flushes_tiny.cu": "wrong_result",
+    "keeps_result.cu": "repeats wrong_result",
+    "by_address.cu": "repeats wrong_result",
+    "by_content.cu": "repeats wrong_result",
+    "batch_and_skip.cu": "repeats wrong_result",
+    "only_where_poisoned.cu": "repeats",
+    "heap.cu": "repeats",
+    "race.cu": "wrong_result wrong_at_other_size",
+    "reads_inputs_neighbour.cu": "wrong_result wrong_at_other_size memory_fault",
+    "no_launch.cu": "unreadable",
+    "does_not_compile.cu": "compile_error",
+    "too_many_threads.cu": "invalid_config",
+    "reads_beside.py": "launch_error",
+    "lists_home.py": "launch_error",
+    "writes_beside.py": "launch_error",
+    "calls_home.py": "launch_error",
+    "sends_a_packet.py": "launch_error",
+    "fork_bomb.py": "launch_error",
+    "kills_the_referee.py": "launch_error",
+    "reads_the_referee.py": "launch_error",
+    "fills_the_disk.py": "launch_error",
+    "takes_all_memory.py": "launch_error",
+    "exits_with_0.py": "worker_died",
+    "leaves.py": "launch_error",
+    "prints_a_verdict.py": "wrong_result",
+    "another_clock.py": "tampers",
+    "another_event.py": "tampers",
+    "another_comparison.py": "tampers",
+    "another_synchronise.py": "tampers",
+    "another_check.py": "tampers",
+    "another_baseline.py": "tampers",
+    "slower_baselines.py": "tampers",
+    "another_limit.py": "tampers",
+    "searches_objects.py": "tampers",
+    "looks_up_the_stack.py": "tampers",
+    "works_in_a_thread.py": "tampers",
+    "side_stream.py": "wrong_result launch_error wrong_after_timing",
+    "lazy.py": "launch_error",
+    "on_the_host.py": "launch_error",
+    "nothing_queued.py": "launch_error",
+    "only_warm_ups.py": "wrong_result",
+    "cached_by_address.py": "wrong_with_other_inputs wrong_result wrong_after_timing unstable repeats",
+    "half_inside.py": "wrong_result",
+    "changes_its_input.py": "wrong_result",
+    "another_shape.py": "launch_error",
+    "raises.py": "launch_error",
+    "synchronises.py": "launch_error",
+}
+"""The reasons that an attack may be refused for."""
+HONEST = (
+    "block_64.cu",
+    "block_128.cu",
+    "block_256.cu",
+    "block_512.cu",
+    "block_1024.cu",
+    "strided.cu",
+    "fused.cu",
+    "two_launches.cu",
+    "through_shared.cu",
+    "cached_loads.cu",
+    "slow.cu",
+    "variant_64.toml",
+    "variant_128.toml",
+    "variant_256.toml",
+    "variant_512.toml",
+    "torch_copy.py",
+    "torch_returns.py",
+    "torch_addcmul.py",
+    "torch_in_steps.py",
+    "torch_own_buffer.py",
+    "torch_joined_stream.py",
+    "torch_compiled.py",
+    "triton_256.py",
+    "triton_1024.py",
+    "triton_2048.py",
+    "triton_autotuned.py",
+    "cupy_raw.py",
+    "cupy_elementwise.py",
+    "cupy_fused.py",
+    "cupy_ufuncs.py",
+)
+AT_ONCE = 10
+NEEDS = {"triton": "triton", "cupy": "cupy"}
+
+
+def installed(name: str) -> bool:
+    """Return whether a candidate's library is there; torch is what other Python candidates need."""
+    if not name.endswith(".py"):
+        return True
+    library = NEEDS.get(name.partition("_")[0], "torch")
+    return importlib.util.find_spec(library) is not None
+
+
+def judged(folder: Path, name: str, expected: str) -> str:
+    """Judge one candidate; return what is wrong with the verdict, or nothing."""
+    began = time.monotonic()
+    try:
+        done = tune(folder, "judge", "task.toml", name, "--json", "--against", "default", "-q", status=None)
+        verdict = json.loads(done.stdout)
+        reason = verdict["reason"] or verdict["judged"]
+        message = verdict["message"]
+    except Exception as error:  # noqa: BLE001 - one line for each, whatever comes
+        reason, message = type(error).__name__, str(error)[-300:]
+    right = reason in expected.split()
+    seconds = time.monotonic() - began
+    print(
+        f"{'' if right else 'NOT '}{name}: {expected}: {reason} {seconds:.1f} s {message[:160]}", flush=True
+    )
+    return "" if right else f"{name}: {reason}: {message}"
+
+
+@pytest.mark.parametrize("kind", ["attacks", "honest"])
+def test_exam(kind: str, tmp_path: Path) -> None:
+    asked = ATTACKS if kind == "attacks" else dict.fromkeys(HONEST, "right")
+    shutil.copytree(HERE, tmp_path / "judged")
+    tune(tmp_path / "judged", "judge", "task.toml", "block_256.cu", "-q", status=None)  # calibrates
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        names = [name for name in asked if installed(name)]
+        wrong = list(pool.map(lambda name: judged(tmp_path / "judged", name, asked[name]), names))
+    assert [one for one in wrong if one] == []
+
+
+def test_every_file_is_asked() -> None:
+    files = {path.name for path in HERE.iterdir()} - {"task.toml", "plain.cu"}
+    assert files == {*ATTACKS, *HONEST}
+    assert len(ATTACKS) >= 40 and len(HONEST) >= 30
