@@ -358,10 +358,7 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
 
 
 def main() -> None:
-    """Serve until the guard closes the pipe.
-
-    Arguments: GPU number; folders of the cache and of answers, or ``-``; to be locked in: its folder, files to read.
-    """
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; to be locked in: its folder, files to read."""
     pipe: Pipe = ParentPipe(MEASURING)
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
