@@ -358,7 +358,7 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
 
 
 def main() -> None:
-    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; to be locked in: its folder, files to read."""
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; of a jail: its folder, files to read."""
     pipe: Pipe = ParentPipe(MEASURING)
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
