@@ -104,6 +104,19 @@ def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
     assert ended == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("factor", "moved", "objects"), [(1.04, 0.06, False), (1.07, 0.06, True), (1.04, 0.0, True)]
+)
+def test_where_no_other_finalist_can_tell_a_time_may_be_off_by_more(
+    factor: float, moved: float, objects: bool
+) -> None:
+    device = Track()
+    device.confirmed = lambda c, time_ns: good(factor * time_ns)
+    one = trial(0, 1000.0).configuration
+    found = confirmation.confirm(device, PROBLEM, one, 1e6, None, lambda _: None, moved=moved)
+    assert bool(found.objection) == objects
+
+
 @pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])
 def test_where_no_other_size_suits_a_winner_is_verified_at_its_own_unless_that_is_large(
     n: int, sizes: list[int]

@@ -44,7 +44,7 @@ from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
 from tuner.studies.bench import DEFAULT, Against, choose_against
-from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, Confirmation, confirm, is_wrong
+from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, MOVED, Confirmation, confirm, is_wrong
 
 ROUNDS, FEWEST_ROUNDS = 30, 11
 ROUNDS_NS = 3e9
@@ -321,7 +321,7 @@ class _AtProblem:
         task = self._task
         confirmed = confirm(
             self._device, self._problem, configuration, time_ns, None, self._judgement.say, None,
-            self._candidate, any_size=task.kernel.judge.any_size,
+            self._candidate, any_size=task.kernel.judge.any_size, moved=MOVED,
         )  # fmt: skip
         measurement, varied = confirmed.measurement, confirmed.varied
         samples = measurement.samples_ns if measurement is not None else ()

@@ -85,6 +85,7 @@ def confirm(
     kernel: KernelSpec | None = None,
     *,
     any_size: bool = True,
+    moved: float = 0.0,
 ) -> Confirmation:
     """Measure a winner in a fresh process, and verify it at other sizes.
 
@@ -98,12 +99,13 @@ def confirm(
         other: another finalist and its time in the race, if there is one.
         kernel: which says what sizes there may be.
         any_size: whether it must be right at others than its own; inputs have further contents either way.
+        moved: by which share its time may be off in each process, where no other finalist can tell.
     """
     with ExitStack() as ended:
         ended.callback(device.end_confirmation)  # a large problem does not fit twice
         say("confirming the winner in a fresh process")
         with device.phases.phase("fresh process"):
-            measurement, objection = _fresh_process(device, winner, raced_ns, other, say)
+            measurement, objection = _fresh_process(device, winner, raced_ns, other, moved, say)
         if objection:
             return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
@@ -233,6 +235,7 @@ def _fresh_process(
     winner: Configuration,
     raced_ns: float,
     other: tuple[Configuration, float] | None,
+    alone: float,
     say: Callable[[str], None],
 ) -> tuple[Measurement, str]:
     """Return the last measurement in a fresh process, and what it says against the winner's time."""
@@ -247,7 +250,10 @@ def _fresh_process(
         if _agrees(device, times_ns[-1], raced_ns):
             return measurement, ""
     moved = [time_ns / raced_ns - 1 for time_ns in times_ns]
-    if other and max(map(abs, moved)) <= MOVED:
+    most = max(map(abs, moved))
+    if most <= alone:
+        return measurement, ""
+    if other and most <= MOVED:
         say("timing another finalist in a fresh process")
         if _moved_as_much(device, median(moved), *other):
             return measurement, ""
