@@ -134,10 +134,10 @@ def test_every_status_is_one_trial(database: Database, kernel: KernelSpec) -> No
         return good(time_of(configuration)) if status is Status.OK else Measurement(status, error="why")
 
     result = run(
-        kernel, database, StubDevice(lookahead=4, shuffle=0, answer=answer), trials=120, sampler="tpe"
+        kernel, database, StubDevice(lookahead=4, shuffle=0, answer=answer), trials=160, sampler="tpe"
     )
     trials = database.trials(result.state.run.id)
-    assert [trial.number for trial in trials] == list(range(120))
+    assert [trial.number for trial in trials] == list(range(160))
     assert {trial.status for trial in trials} == set(statuses)
     assert result.finish is not None
 
