@@ -26,7 +26,6 @@ ATTACKS = {
     "unbounded.cu": "wrong_at_other_size memory_fault wrong_result",
     "writes_input.cu": "wrong_result",
     "trap.cu": "memory_fault",
-    "hang.cu": "hang",
     "half_precision.cu": "wrong_result",
     "bfloat_result.cu": "wrong_result",
     "of_this_range.cu": "wrong_with_other_inputs wrong_result",

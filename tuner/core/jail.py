@@ -122,6 +122,8 @@ def libraries() -> Iterator[Path]:
     """Yield folders and modules from which Python imports, but not what else lies beside them in a checkout."""
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     yield from prefixes
+    found = ":".join(os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"))
+    yield from (Path(entry) for entry in found.split(":") if entry.startswith("/"))
     for entry in map(Path, filter(None, sys.path)):
         if any(entry.is_relative_to(prefix) for prefix in prefixes):
             continue
