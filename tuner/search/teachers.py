@@ -111,6 +111,11 @@ class Teachers:
         self._weights = np.full(len(self._all), 1 / len(self._all))
 
     @property
+    def refuted(self) -> bool:
+        """Whether there are others, and the results follow none of them."""
+        return bool(self._all) and not self._weights.any()
+
+    @property
     def best(self) -> list[Location]:
         """The best configuration of each."""
         return [teacher.best for teacher in self._all]
