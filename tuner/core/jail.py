@@ -157,6 +157,8 @@ def _landlock(
         _allow(libc, rules, path, _READ)
     for path in (one for name in DEVICES for one in Path("/dev").glob(name)):
         _allow(libc, rules, path, handled & ~_EXECUTE)
+    # The driver writes to its process's own entries, or says CUDA_ERROR_OPERATING_SYSTEM (seen with 580.159).
+    _allow(libc, rules, Path("/proc/self"), read | _WRITE)
     _allow(libc, rules, folder, handled & ~_IOCTL)
     if libc.syscall(_RESTRICT, rules, 0):
         yield "files (Landlock refuses)"
