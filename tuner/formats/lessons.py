@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -94,8 +95,12 @@ def _lesson(file: Path, run: Run, times_ns: Mapping[Configuration, float | None]
 
 
 def _first_best_and_others(trials: list[KnownTrial], limit: int) -> list[KnownTrial]:
-    """Return at most so many trials: the first, the fastest half, and some of all others."""
     by_time = sorted(trials[1:], key=lambda trial: trial.time_ns or 0.0)
-    best, others = by_time[: limit // 2], by_time[limit // 2 :]
-    step = max(1, -(-len(others) // max(limit - len(best) - 1, 1)))
-    return [trials[0], *best, *others[::step]]
+    return [trials[0], *best_and_others(by_time, limit - 1)]
+
+
+def best_and_others(trials: Sequence[KnownTrial], limit: int) -> Sequence[KnownTrial]:
+    """Return at most so many of trials that are sorted by time: the best half, and some of all others."""
+    best = limit // 2
+    step = max(1, math.ceil((len(trials) - best) / (limit - best)))
+    return [*trials[:best], *trials[best::step]]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
@@ -179,6 +180,13 @@ class SpaceSampler(BaseSampler):
     def draw_variant(self) -> int:
         """Return the number of a random variant that has unseen configurations, each as likely as the others."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
+
+    def best_and_random(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+        """Return at most ``limit`` of an order: its first half of that, and others at random."""
+        if len(order) <= limit:
+            return order
+        best = limit // 2
+        return np.append(order[:best], self.rng.choice(order[best:], limit - best, replace=False))
 
     def _seen(self, location: Location) -> bool:
         return bool(self.seen[location[0]][location[1]])

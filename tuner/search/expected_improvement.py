@@ -154,7 +154,7 @@ class GPEISampler(SpaceSampler):
         objectives[np.isinf(objectives)] = np.nan
         if np.isfinite(objectives).sum() < MIN_TRANSFERRED:
             return 0
-        order = self._best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
+        order = self.best_and_random(np.argsort(objectives, kind="stable"), self.settings.transferred)
         locations = [locations[i] for i in order]
         codes = np.stack([self._code(location) for location in locations])
         values = compressed(objectives[order], self.settings.knee, self.settings.failure)
@@ -316,7 +316,7 @@ class GPEISampler(SpaceSampler):
             self._fitted_at = count
             some = np.arange(len(values))
             if len(some) > self.settings.fitted:
-                some = self._best_and_random(np.argsort(values, kind="stable"), self.settings.fitted)
+                some = self.best_and_random(np.argsort(values, kind="stable"), self.settings.fitted)
             of_some = codes[some], values[some], *places[:, some]
             self._teachers.judge(self.model, *of_some)
             targets = self._teachers.observe(*of_some[1:]).targets
@@ -337,12 +337,5 @@ class GPEISampler(SpaceSampler):
             return np.arange(count)
         if not len(self._basis) or len(self._basis) + count - self._based_on > 1.1 * limit:
             order = np.argsort(objectives, kind="stable")
-            self._basis, self._based_on = np.sort(self._best_and_random(order, limit)), count
+            self._basis, self._based_on = np.sort(self.best_and_random(order, limit)), count
         return np.append(self._basis, np.arange(self._based_on, count))
-
-    def _best_and_random(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-        """Return at most ``limit`` of an order: its first half of that, and others at random."""
-        if len(order) <= limit:
-            return order
-        best = limit // 2
-        return np.append(order[:best], self.rng.choice(order[best:], limit - best, replace=False))

@@ -136,10 +136,8 @@ class NearestValidSampler(SpaceSampler):
         """Teach the results that were added; of very many the best half, and as many of the others at random."""
         history, self._history = self._history, []
         if len(history) > MAX_HISTORY:
-            ranked = sorted(history, key=lambda item: np.inf if item[1] is None else item[1])
-            best, rest = ranked[: MAX_HISTORY // 2], ranked[MAX_HISTORY // 2 :]
-            chosen = self.rng.choice(len(rest), MAX_HISTORY - len(best), replace=False)
-            history = best + [rest[i] for i in sorted(chosen)]
+            order = np.argsort([np.inf if time is None else time for _, time in history], kind="stable")
+            history = [history[i] for i in self.best_and_random(order, MAX_HISTORY)]
         self._startup -= len(history)
         for location, objective in history:
             self._learn(functools.partial(self._teach, location), objective)

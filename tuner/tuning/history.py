@@ -12,7 +12,7 @@ from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Run, Status
 from tuner.database.earlier import Source, distance
 from tuner.database.records import KnownTrial, Mark
-from tuner.formats.lessons import read_lessons
+from tuner.formats.lessons import best_and_others, read_lessons
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Transferring
@@ -69,7 +69,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
     of_this_run = {*again, search.space.default}
     settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]
     state.known_before = len(settled)
-    taught = _best_and_others(settled)
+    taught = best_and_others(settled, MAX_TAUGHT)
     intact = store.intact(taught)
     damaged = {trial.id for trial in taught} - {trial.id for trial in intact}
     for trial in intact:
@@ -78,13 +78,6 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
         if trial.id not in damaged:
             search.sampler.exclude(trial.configuration)
     return again
-
-
-def _best_and_others(trials: Sequence[KnownTrial]) -> Sequence[KnownTrial]:
-    """Return at most :data:`MAX_TAUGHT` of trials that are sorted by time: the best half, and some of all others."""
-    best = MAX_TAUGHT // 2
-    step = max(1, math.ceil((len(trials) - best) / (MAX_TAUGHT - best)))
-    return [*trials[:best], *trials[best::step]]
 
 
 def sources_of(files: Sequence[Path], kernel: KernelSpec, sampler: str) -> list[Source]:
