@@ -96,6 +96,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,
+    "search-parts": search.without,
     "search-rivals": search.rivals,
     "search-seeded": search.from_initial,
     "search-stop": search.stopping,

@@ -97,6 +97,13 @@ def _stopped(name: str, patience: str) -> dict[str, list[str]]:
     return cells
 
 
+def without(part: str) -> str:
+    """Return how many times as many evaluations to 5 % a search takes with another setting."""
+    found = re.search(rf"^gp-ei\+\S*{part}\S*: to 5% (\S+)", text("search-parts.txt"), re.MULTILINE)
+    assert found is not None
+    return f"{float(found[1]):.2f}"
+
+
 def lone(which: str) -> str:
     """Return after how many evaluations nine of ten runs come within 1 %, with or without neighbours of the best."""
     found = re.findall(r"9 of 10 runs: (\d+)", text("search-lone.txt"))
