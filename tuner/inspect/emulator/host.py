@@ -336,7 +336,7 @@ def _compile(*words: object) -> None:
 def machine() -> Path:
     """Return where the part that is the same for all kernels is compiled: in the cache, or if that cannot be, for now.
 
-    It takes three seconds, which is longer than any kernel does.
+    It takes four seconds, which is longer than any kernel does.
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
     folder = Path(__file__).parent
