@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.devices.fake_measuring import log_into, starts, wait_until
+from tuner.core.errors import DeviceError
 from tuner.devices import started
+from tuner.devices.isolated import isolated
 from tuner.devices.local import LocalDevice
 
 WORKER = "tests.faults.fake_worker"
@@ -42,3 +44,15 @@ def test_what_was_begun_for_nothing_is_ended(tmp_path: Path) -> None:
     started.discard()
     wait_until(lambda: not processes.guard._thread.is_alive())
     assert not started._begun
+
+
+def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(LocalDevice(0, 1, None, worker=WORKER)) as device:
+        monkeypatch.setenv("FAKE_START", "locked")
+        with isolated(device, [tmp_path]) as lent:
+            assert lent is not device and lent.gpu == device.gpu
+        monkeypatch.setenv("FAKE_START", "refuse")
+        with pytest.raises(DeviceError, match="no CUDA GPU"), isolated(device, [tmp_path]):
+            pass

@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.children.measuring import (
+    LOCKED_FILES,
     MEASURING,
     Answer,
     BaselineContestant,
@@ -158,7 +159,7 @@ class FakeWorker:
             os._exit(5)
         if mode == "hang":
             time.sleep(1000.0)
-        if mode == "refuse":
+        if mode == "refuse" or (mode == "locked" and LOCKED_FILES in sys.argv):
             return Failed("this problem does not fit on the GPU")
         if mode == "undecided":
             return Failed("the reference of y is not a number", undecided=True)
@@ -249,7 +250,7 @@ def main() -> None:
     if mode == "hang":
         time.sleep(1000.0)
     pipe: Pipe = ParentPipe(MEASURING)
-    if mode == "refuse":
+    if mode == "refuse" or (mode == "locked" and LOCKED_FILES in sys.argv):
         pipe.send(Failed("no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"))
         return
     pipe.send(Hello(GPU, ("NVML does not answer",), int(os.environ.get("FAKE_OTHERS", "0"))))

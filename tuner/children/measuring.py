@@ -166,6 +166,8 @@ MeasuringRequest = Setup | Measure | Race | Calibrate | Release
 
 NOT_ISOLATED = "not isolated: "
 """Begins a note of what a process could not be locked out of."""
+LOCKED_FILES = "files"
+"""Argument of a process that is kept from files that are not named to it."""
 
 
 class Hello(Message, frozen=True):

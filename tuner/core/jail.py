@@ -58,7 +58,9 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EACCES = 1, 38, 13
 
 
-def enter(folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = ()) -> tuple[str, ...]:
+def enter(
+    folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = (), *, files: bool = True
+) -> tuple[str, ...]:
     """Lock this process in, and what it starts from now on; return what could not be.
 
     Threads that run already stay outside, so this comes first.
@@ -67,6 +69,7 @@ def enter(folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = ()
         folder: the only one that it may write to; caches of compilers go there.
         readable: files and folders that it may read, beside libraries.
         looked_up: folders of which it may read the files whose names it knows.
+        files: whether it is kept from other files.
     """
     for name in CACHES:
         os.environ[name] = str(folder)
@@ -81,7 +84,7 @@ def enter(folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = ()
         struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", *[_KEPT] * 2, *[0] * 4)
     ):
         missing.append("rights of root")
-    missing += _landlock(libc, folder, readable, looked_up)
+    missing += _landlock(libc, folder, readable, looked_up) if files else ["files (no GPU behind Landlock)"]
     missing += _seccomp(libc)
     return tuple(missing)
 

@@ -29,7 +29,14 @@ def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
         with suppress(DeviceError):
             device.calibrate()
     with temporary_folder() as own, ExitStack() as closing:
-        lent = LocalDevice(say=device.say, processes=device.processes.jailed(own, readable))
+        lent = _locked_in(device, own, list(readable))
         closing.callback(lent.close)
         lent.name, lent.versions, lent.calibration = device.name, device.versions, device.calibration
         yield lent
+
+
+def _locked_in(device: LocalDevice, own: Path, readable: list[Path]) -> LocalDevice:
+    """Return the device; where CUDA does not start behind Landlock, one that can read other files, and says so."""
+    with suppress(DeviceError):
+        return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, files=True))
+    return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, files=False))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
+from tuner.children.measuring import LOCKED_FILES
 from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.devices.guard import Guard
@@ -29,8 +30,8 @@ class Processes:
         cache: folder of the cubin cache; None for none.
         worker: module of the measuring process.
         pool: of compilers, closed with the others; None for one of its own.
-        jail: the folder that measuring processes may write to, and files that they may read, where they are locked in;
-            the pool is then another's.
+        jail: where measuring processes are locked in, its arguments (:func:`tuner.gpu.worker.main`); the pool is then
+            another's.
     """
 
     def __init__(
@@ -64,14 +65,15 @@ class Processes:
         with suppress(TunerError):  # without it, slow references are asked again
             self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
 
-    def jailed(self, own: Path, readable: Iterable[Path]) -> Processes:
+    def jailed(self, own: Path, readable: Iterable[Path], *, files: bool) -> Processes:
         """Return others for the same GPU, with the same compilers, that are locked in (:mod:`tuner.core.jail`).
 
         Args:
             own: the folder that they may write to.
             readable: files that they may read.
+            files: whether they are kept from others.
         """
-        jail = [str(path.resolve()) for path in (own, *readable)]
+        jail = [LOCKED_FILES if files else "-", *(str(path.resolve()) for path in (own, *readable))]
         return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail)
 
     def tell(self, say: Callable[[str], None]) -> None:

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
+    LOCKED_FILES,
     MEASURING,
     NOT_ISOLATED,
     Answer,
@@ -352,22 +353,23 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
             request = None
         requests.put(request)
         if request is None:
-            # The tuner is gone; a hung kernel must not keep this process.
-            time.sleep(2.0)
+            time.sleep(2.0)  # the tuner is gone; a hung kernel must not keep this process
             os._exit(0)
 
 
 def main() -> None:
-    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; of a jail: its folder, files to read."""
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; those of a jail (``devices/started.py``)."""
     pipe: Pipe = ParentPipe(MEASURING)
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
-        own, *readable = map(Path, jailed)
-        missing = jail.enter(own, readable, [Path(sys.argv[2]), *lock_files()])
+        (own, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
+        missing = jail.enter(own, readable, known, files=jailed[0] == LOCKED_FILES)
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     index, requests = int(sys.argv[1]), RequestQueue()
     try:
         hello, clocks = _hello(index)
+        if jailed:
+            Context(index)  # it may be what a jail does not let begin
     except (TunerError, DriverFailure) as error:
         pipe.send(Failed(str(error)))
         return
