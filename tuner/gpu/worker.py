@@ -358,7 +358,7 @@ def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
 
 
 def main() -> None:
-    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; those of a jail (``devices/started.py``)."""
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail (``devices/started.py``)."""
     pipe: Pipe = ParentPipe(MEASURING)
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
