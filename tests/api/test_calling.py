@@ -12,6 +12,7 @@ from tests.api.conftest import STENCIL, STENCIL_CALL, Tune
 from tests.fake_driver.programs import run_program
 from tuner.core.errors import CallError, DatabaseError
 
+pytestmark = pytest.mark.usefixtures("forked_children")
 PROGRAM = """
 import os, sys
 import numpy as np
