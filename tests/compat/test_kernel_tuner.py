@@ -35,6 +35,9 @@ ARGUMENTS = [np.zeros_like(X), X, np.float32(3), np.int32(N)]
 PARAMETERS = {"block_size_x": [32, 64, 128], "tile": [1, 2], "loop_unroll_factor": [0, 1], "unused": [7, 8]}
 
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a folder of the test's own, on the fake device."""
