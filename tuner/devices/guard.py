@@ -118,6 +118,7 @@ class Guard:
         self._child: MeasuringChild | None = None
         self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._ended = False
         self.restarts = 0
         """How often the process had to be replaced."""
         self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
@@ -141,7 +142,7 @@ class Guard:
 
     def submit(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
         """Queue a request; ``done`` is called from the guard's thread with the answer."""
-        self._requests.put(_Pending(request, done))
+        self._put(_Pending(request, done))
 
     @overload
     def call(self, request: Setup, limit_s: float = math.inf) -> SetupDone | Failed | Unanswered: ...
@@ -157,7 +158,7 @@ class Guard:
     def call(self, request: MeasuringRequest, limit_s: float = math.inf) -> Answer | Unanswered:
         """Send a request, and return its answer, or that there is none after so many seconds."""
         answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
-        self._requests.put(_Pending(request, answer.put))
+        self._put(_Pending(request, answer.put))
         try:
             return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)
         except queue.Empty:
@@ -168,12 +169,22 @@ class Guard:
         self._closing.set()
         self._requests.put(None)
         self._thread.join(timeout=15)
-        left = list(self._in_flight)
+        self._ended = True
+        self._answer(*self._in_flight)
+
+    def _put(self, pending: _Pending) -> None:
+        self._requests.put(pending)
+        if self._ended:  # another thread may ask, or ask once more, while this one is closed
+            self._answer()
+
+    def _answer(self, *left: _Pending) -> None:
+        """Give the last answer to requests, and to what waits."""
+        pending = list(left)
         with contextlib.suppress(queue.Empty):
             while True:
-                left += filter(None, [self._requests.get_nowait()])
-        for pending in left:
-            pending.done(Unanswered(Status.WORKER_DIED, "the measuring process was closed", fatal=True))
+                pending += filter(None, [self._requests.get_nowait()])
+        for one in pending:
+            one.done(Unanswered(Status.WORKER_DIED, "the measuring process was closed", fatal=True))
 
     # -- in the thread --------------------------------------------------------------------------------------------
 
