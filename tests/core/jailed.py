@@ -39,6 +39,7 @@ def main() -> None:
         "write beside": lambda: secret.with_name("new").write_text("x"),
         "change its file": lambda: mine.write_text("x"),
         "remove a file": secret.unlink,
+        "write to a file of another owner": lambda: (own / "another's").write_text("x"),
         "TCP": lambda: socket.create_connection(("127.0.0.1", 9), 0.1),
         "UDP": udp,
         "connect to a socket": lambda: socket.socket(socket.AF_UNIX).connect(str(own / "x")),

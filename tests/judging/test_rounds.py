@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,11 @@ import pytest
 from tests.judging.judged import CUDA, Judge, cuda, in_toml, task
 from tuner.devices.base import Device
 from tuner.judging import rounds
-from tuner.judging.rounds import Rounds
+from tuner.judging.isolation import readable_for
+from tuner.judging.rounds import Rounds, content_digest
+from tuner.judging.verdict import Verdict
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.load import load_kernel
 
 
 @pytest.fixture
@@ -178,3 +183,71 @@ def test_a_function_that_is_the_best_so_far_stays_locked_in(
     judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
     copies = {line["candidate"]["name"]: line["candidate"]["copy"] for line in log(folder)}
     assert allowed[:2] == [{copies["a.py"]}, {copies["b.cu"], copies["a.py"]}]
+
+
+def test_stopped_by_ctrl_c(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda(folder, name="a.cu")
+    monkeypatch.setattr(
+        "tuner.cli.judge.stopping", lambda: nullcontext(lambda: (folder / "a.cu.verdict.json").exists())
+    )
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    assert (said.code, said.out) == (130, "") and "judge.jsonl" in said.err
+    assert [line["judged"] for line in log(folder)] == ["right"]
+
+
+def test_a_best_that_cannot_be_judged_once_more_is_not_called_wrong(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda(folder, name="a.cu")
+    until(monkeypatch, folder, 1)
+    last = Rounds._last
+
+    def without_room(self: Rounds) -> Verdict | None:
+        monkeypatch.setenv("FAKE_SETUP", "refuse")
+        self.judgement = self.reopened()
+        return last(self)
+
+    monkeypatch.setattr(Rounds, "_last", without_room)
+    said = judge(
+        task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--json"
+    )
+    assert (said.code, json.loads(said.out)["reason"]) == (1, "failed")
+    assert "the best is in" not in said.err and not (folder / "best.json").exists()
+
+
+def test_what_was_not_judged_may_come_again_and_a_folder_in_the_verdicts_place_ends_nothing(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, judged = cuda(folder, "unverified", name="a.cu"), Rounds._judge
+    (folder / "a.cu.verdict.json").mkdir()  # a candidate, too
+
+    def judge_and_touch(self: Rounds, path: Path) -> None:
+        judged(self, path)
+        os.utime(mine, (1, 1))
+        if len(log(folder)) == 3:
+            monkeypatch.setattr(
+                rounds, "time", SimpleNamespace(monotonic=lambda: float("inf"), sleep=time.sleep)
+            )
+
+    monkeypatch.setattr(Rounds, "_judge", judge_and_touch)
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "5s", "--against", "none")
+    assert sorted(line["reason"] for line in log(folder)) == ["unreadable", "unverified", "unverified"]
+    assert "the verdict is in judge.jsonl alone" in said.err
+
+
+def test_files_that_change_places_are_another_candidate(tmp_path: Path) -> None:
+    for name, texts in (("one", "12"), ("other", "21")):
+        for inner, text in zip("ab", texts, strict=True):
+            (tmp_path / name / inner).mkdir(parents=True)
+            (tmp_path / name / inner / "x.h").write_text(text)
+    assert content_digest(tmp_path / "one") != content_digest(tmp_path / "other")
+
+
+def test_the_function_of_a_kernels_file_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def twice(x, y): ...\n")
+    (tmp_path / "mine.toml").write_text('[variants.mine]\ncall = "mine.py:twice"\n')
+    kernel = load_kernel(str(task(tmp_path / "task")))
+    readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.toml")), ())
+    assert {tmp_path / "mine.py", tmp_path / "mine.toml"} <= set(readable)

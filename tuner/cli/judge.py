@@ -27,7 +27,7 @@ from tuner.judging.judge import Judgement, Task, candidate_record, task_of
 from tuner.judging.modules import write_task
 from tuner.judging.report import show_verdict
 from tuner.judging.rounds import BEST, Rounds
-from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
+from tuner.judging.verdict import EXIT_REFUSED, Judged, Verdict, schema
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -77,7 +77,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
         else:
             verdict = judgement.judge(candidate, asked.candidate)
     if verdict is None:
-        show_line("no candidate was right")
+        show_line("no candidate was right", err=asked.as_json)
         sys.exit(EXIT_REFUSED)
     if asked.as_json:
         click.echo(verdict.to_json().decode(), nl=False)
@@ -138,6 +138,6 @@ def _rounds(asked: JudgeArguments, judgement: Judgement, opened: Callable[[], Ju
     with stopping() as stop:
         rounds = Rounds(asked.rounds_folder, judgement, opened)
         verdict = rounds.run(asked.deadline_s, stop)
-    if verdict is not None and not asked.quiet:
+    if verdict is not None and verdict.judged is Judged.RIGHT and not asked.quiet:
         say(f"the best is in {asked.rounds_folder / BEST}")
     return verdict

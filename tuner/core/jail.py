@@ -40,8 +40,9 @@ _FIRST = (1 << 13) - 1
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
 _CREATE, _ADD, _RESTRICT, _BENEATH = 444, 445, 446, 1
 _NET_VERSION, _SCOPE_VERSION = 4, 6
-_KEPT = 1 << 1 | 1 << 14
+_KEPT = 1 << 2 | 1 << 14
 """Rights that root keeps: to read files of another owner, and to lock memory; not to look into other processes."""
+_BY_LANDLOCK = "files, signals to other processes, their memory in /proc"
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
 _SYSCALLS = {
@@ -77,6 +78,8 @@ def enter(
     # In this process: no forks, which a kernel's first compilation would make by the dozen.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     missing = list(_limit())
+    if len(list(Path("/proc/self/task").iterdir())) > 1:  # NumPy's: OPENBLAS_NUM_THREADS may ask for them
+        missing.append("threads that ran before (OPENBLAS_NUM_THREADS=1 leaves none)")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         missing.append("set-uid programs")
@@ -84,7 +87,9 @@ def enter(
         struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", *[_KEPT] * 2, *[0] * 4)
     ):
         missing.append("rights of root")
-    missing += _landlock(libc, folder, readable, looked_up) if files else ["files (no GPU behind Landlock)"]
+    missing += (
+        _landlock(libc, folder, readable, looked_up) if files else [f"{_BY_LANDLOCK} (no GPU behind it)"]
+    )
     missing += _seccomp(libc)
     return tuple(missing)
 
@@ -143,7 +148,7 @@ def _landlock(
 ) -> Iterator[str]:
     version = libc.syscall(_CREATE, None, 0, 1)
     if version < 1:
-        yield "files (no Landlock)"
+        yield f"{_BY_LANDLOCK} (no Landlock)"
         return
     handled = _FIRST | (_REFER if version > 1 else 0) | (_TRUNCATE if version > 2 else 0)
     handled |= _IOCTL if version >= 5 else 0
@@ -151,7 +156,7 @@ def _landlock(
     packed = struct.pack(f"<{len(attributes)}Q", *attributes)
     rules = libc.syscall(_CREATE, packed, len(packed), 0)
     if rules < 0:
-        yield "files (Landlock refuses)"
+        yield f"{_BY_LANDLOCK} (Landlock refuses)"
         return
     read = _EXECUTE | _READ | _LIST
     for path in (*map(Path, FOLDERS), *(Path("/etc") / name for name in FILES), *libraries(), *readable):
@@ -164,7 +169,7 @@ def _landlock(
     _allow(libc, rules, Path("/proc/self"), read | _WRITE)
     _allow(libc, rules, folder, handled & ~_IOCTL)
     if libc.syscall(_RESTRICT, rules, 0):
-        yield "files (Landlock refuses)"
+        yield f"{_BY_LANDLOCK} (Landlock refuses)"
     os.close(rules)
     if version < _SCOPE_VERSION:
         yield "signals to other processes (Landlock is too old)"

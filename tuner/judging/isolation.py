@@ -23,4 +23,6 @@ def readable_for(task: KernelSpec, candidate: KernelSpec, baselines: Iterable[Ba
     files += [model] if model.is_file() else []
     # What references import lies beside them; but beside a candidate are others.
     beside = [one for file in files if file.parent != own.parent for one in file.parent.glob("*.py")]
-    return [own.parent if own.parent.parent.name == COPIES else own, *files, *beside]
+    calls = [variant.call.file for variant in candidate.variants.values() if variant.call]
+    owned = [own.parent] if own.parent.parent.name == COPIES else [own, *calls]
+    return [*owned, *files, *beside]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.core.errors import KernelError, TunerError, UsageError
+from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.judging.isolation import COPIES
 from tuner.judging.judge import INCUMBENT, Judgement, candidate_record
@@ -64,9 +64,14 @@ class Rounds:
     def run(self, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> Verdict | None:
         """Judge until the deadline, then the best once more; return the verdict about it, None where none was right.
 
+        If none is right once more, it is the verdict about the best that says why.
+
         Args:
             deadline_s: seconds until no candidate is begun any more.
             stop: called often; once it returns true nothing is begun any more.
+
+        Raises:
+            Interrupted: it was stopped.
         """
         ends = time.monotonic() + deadline_s
         (self.folder / BEST).unlink(missing_ok=True)  # of earlier rounds
@@ -82,7 +87,9 @@ class Rounds:
                         break
             waiting = arrived
             time.sleep(max(0.0, min(POLL_S, ends - time.monotonic())))
-        return None if stop() else self._last()
+        if stop():
+            raise Interrupted("stopped", f"all verdicts are in {self.folder / LOG}")
+        return self._last()
 
     def _candidates(self) -> Iterator[Path]:
         """Yield files and folders that may be candidates, the oldest first, so that none waits for ever."""
@@ -115,6 +122,8 @@ class Rounds:
         record = structs.replace(record, copy=copy)
         verdict = self._judged(record, kernel, self.bests[-1].kernel if self.bests else None)
         self._answer(path, verdict)
+        if verdict.judged is Judged.FAILED:  # it says nothing of the candidate, which may come again
+            self._judged_contents.discard((name, content))
         if verdict.judged is Judged.RIGHT and self._is_better(verdict):
             self.bests.append(Best(kernel, record))
 
@@ -163,13 +172,17 @@ class Rounds:
     def _answer(self, path: Path, verdict: Verdict) -> None:
         """Write a verdict beside its candidate, and behind the log."""
         self.judgement.say(headline(verdict))
-        _write(path.with_name(f"{path.name}{ENDING}"), verdict)
         self._log(verdict)
+        try:
+            _write(path.with_name(f"{path.name}{ENDING}"), verdict)
+        except OSError as error:  # a folder has that name
+            self.judgement.say(f"the verdict is in {LOG} alone: {error.filename}: {error.strerror}")
 
     def _last(self) -> Verdict | None:
         """Judge the best once more, on other inputs; if it is not right then, the one before it, and so on."""
         first = self.judgement
         self.judgement = replace(first, seed=first.seed + 1)
+        last: Verdict | None = None
         for best in reversed(self.bests):
             first.say(f"confirming {best.record.name}")
             verdict = self._judged(best.record, best.kernel, None)
@@ -177,7 +190,8 @@ class Rounds:
             if verdict.judged is Judged.RIGHT:
                 _write(self.folder / BEST, verdict)
                 return verdict
-        return None
+            last = last or verdict
+        return last
 
     def _log(self, verdict: Verdict) -> None:
         with (self.folder / LOG).open("ab") as log:
@@ -202,7 +216,7 @@ def files_of(path: Path) -> list[Path]:
 def state_of(path: Path) -> str:
     """Return what changes when a candidate does: names, sizes and times of its files, or why it has none."""
     try:
-        stats = [(file.name, file.stat()) for file in files_of(path)]
+        stats = [(file, file.stat()) for file in files_of(path)]
     except OSError as error:
         return str(error)
     return " ".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
@@ -216,8 +230,9 @@ def content_digest(path: Path) -> str:
     """
     found = hashlib.sha256()
     for file in files_of(path):
-        found.update(f"{os.fsencode(file.name)!r}\0".encode())
-        found.update(file.read_bytes())
+        name, content = file.relative_to(path if path.is_dir() else path.parent), file.read_bytes()
+        found.update(f"{os.fsencode(name)!r} {len(content)}\0".encode())
+        found.update(content)
     return found.hexdigest()
 
 
