@@ -210,6 +210,17 @@ def test_errors_of_the_engine_name_arguments(tmp_path: Path, monkeypatch: pytest
     assert not any("--" in text for text in said.values()), said
 
 
+def test_sizes_of_a_call_are_not_replaced_by_recorded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path(__file__).resolve().parents[2] / "docs/examples/matmul"
+    code = (folder / "tune.py").read_text().replace('"matmul.cu"', repr(str(folder / "matmul.cu")))
+    assert "2048" in code
+    with pytest.raises(TunerError, match=r"n=77 .*does not hold it.* sizes=\{'n': 2048\}"):
+        exec(code.replace("2048", "77").replace('reduction="n"', 'reduction="n", device="replay"'), {})
+
+
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_without_a_gpu_what_can_be_done_is_said(device: str) -> None:

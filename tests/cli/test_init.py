@@ -86,7 +86,17 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
         "TODO: nothing fills the __constant__ memory weights",
     ):
         assert mark in written
+    assert "#ifndef TILE, #define TILE 32, #endif" in said.err
     assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
+
+
+def test_the_dtype_of_a_problem_is_that_of_the_first_output(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """__global__ void gather(const int* from, const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[from[i]];
+    }"""
+    data, _ = init(capsys, text)
+    assert list(data["problem"]["dtypes"].values()) == [["float32"]]
 
 
 @pytest.mark.parametrize("defined", ["#define width 4096", "#ifndef width\n#define width 4096\n#endif", ""])

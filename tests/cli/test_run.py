@@ -192,6 +192,18 @@ def test_one_problem_that_fails_does_not_end_the_others(tune: Tune) -> None:
 def test_a_kernel_file_in_this_folder_is_suggested(tune: Tune, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").touch()
     assert_one_line(tune("run", "--kernel", "mine"), "./mine.toml")
+    assert_one_line(tune("mine"), "did you mean mine.toml?")
+
+
+def test_another_kernel_of_a_recorded_name_is_refused_before_anything_is_said_of_the_recording(
+    tune: Tune, tmp_path: Path
+) -> None:
+    for file in (ROOT / "docs/examples/matmul").glob("matmul.[ct]*"):
+        (tmp_path / file.name).write_text(
+            file.read_text().replace("a @ b", "2 * a @ b").replace("2048", "64")
+        )
+    said = tune("--kernel", "matmul.toml", device="replay")
+    assert_one_line(said, "nothing is recorded for this matmul", "other reference;", "`tune check`")
 
 
 def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

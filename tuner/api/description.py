@@ -179,7 +179,10 @@ class _Reader:
                 said = self.call.shapes if of.pointers else self.call.sizes or ()
                 if name not in said:
                     where = "shapes" if of.pointers else "sizes"
-                    raise UsageError(f"args has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}")
+                    place = "args" if args else where
+                    raise UsageError(
+                        f"{place} has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}"
+                    )
             elif not of.pointers and of.dtype is None:
                 self.members[name] = members(name, args[name], of, self.source.structs.get(of.text, ()))
                 self.numbers |= self.members[name]

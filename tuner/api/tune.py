@@ -184,7 +184,7 @@ class Kernel:
                 kernel = stack.enter_context(folder.kept(of, database, lambda: observer.now is not None))
             problem = kernel.problem(**self._problem)
             stack.enter_context(self.answering(kernel))
-            if isinstance(device, ReplayDevice) and not self._problem:
+            if isinstance(device, ReplayDevice) and not (self._described or self._problem):
                 problem = device.recorded_instead(kernel, problem)
             files = given.get("learn_from", ())
             files = [files] if isinstance(files, str | Path) else files

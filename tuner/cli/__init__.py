@@ -103,6 +103,8 @@ class _LazyGroup(click.Group):
             kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
             if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
+                if Path(f"{word}.toml").is_file():
+                    close = [f"{word}.toml"]
                 guess = f"did you mean {FORMER.get(close[0], ('', close[0]))[1]}? " if close else ""
                 raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")
             args = ["run", *args]

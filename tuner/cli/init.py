@@ -53,18 +53,23 @@ def init(asked: InitArguments) -> None:
     written = replace(draft, head=[first, *draft.head], launches=launches).toml()
     with whole_file(output, replace=asked.force) as path:
         path.write_text(written)
-    tuned = (
-        ", ".join(draft.parameters)
-        or "nothing yet: a parameter is a macro that the source does not define, or between #ifndef and #endif"
+    fixed = [line for line in draft.head if not line.startswith(GAP)]
+    how = (
+        ""
+        if fixed
+        else ": a parameter is a macro that the source does not define, or between #ifndef and #endif"
     )
+    tuned = ", ".join(draft.parameters) or f"nothing yet{how}"
     kernels = [read.kernel(name) for name in names]
     called = [f"{one.name}({', '.join(argument.name for argument in one.parameters)})" for one in kernels]
     show_line(f"{output}: {', then '.join(called)}; tuned: {tuned}")
     if left := [one.name for one in read.kernels if one not in kernels and several]:
         say(f"left out: {', '.join(left)}; --entry writes the file of one")
+    for line in fixed:
+        say(f"{source}: {line}")
     lines = [(number, line) for number, line in enumerate(written.splitlines(), 1) if f"# {GAP}: " in line]
     for number, line in lines:
-        say(f"{output}:{number}: {line.partition(f'# {GAP}: ')[2]}: a guess, to be corrected if it is wrong")
+        say(f"{output}:{number}: a guess, to be corrected if it is wrong: {line.partition(f'# {GAP}: ')[2]}")
     try:
         read_kernel(output.resolve())
     except KernelError as error:

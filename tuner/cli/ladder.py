@@ -54,7 +54,7 @@ def ladder(asked: LadderArguments) -> None:
     tell = say_nothing if asked.quiet else say
     with closing(open_device(asked.device_name, kernel.name, asked.jobs, paths.cubins(), tell)) as device:
         if isinstance(device, ReplayDevice):
-            device.refuse_other(kernel.name)
+            device.refuse_other(kernel)
             if not (asked.sweeps or asked.sizes or asked.preset):
                 recorded = device.recorded_instead(kernel, base)
                 sweep = replace(sweep, base=recorded, sizes=(dict(recorded.sizes),))

@@ -99,6 +99,8 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                 with closing(foreign or _opened(asked, kernel.name, tell)) as device:
                     device.phases.note("start", *began)
                     _refuse_recording(device, options)
+                    if isinstance(device, ReplayDevice):
+                        device.refuse_other(kernel)
                     _introduce(device, request, changed=wanted != asked.kernel_name, quiet=asked.quiet)
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:

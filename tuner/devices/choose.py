@@ -10,12 +10,9 @@ from tuner.core import paths
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
-from tuner.devices.replay import ReplayDevice
+from tuner.devices.replay import CHECK, ReplayDevice
 from tuner.devices.started import begun, has_gpu
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
-
-CHECK = "here `tune check` compiles it, and runs it on the CPU"
-"""What can be done without a GPU."""
 
 
 def open_device(

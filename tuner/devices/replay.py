@@ -32,6 +32,9 @@ from tuner.kernel.render import render
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
+CHECK = "here `tune check` compiles it, and runs it on the CPU"
+"""What can be done without a GPU."""
+
 SHORT_FROM = 16
 """Powers of two from this one on are written as such: 2**24, but 4096."""
 
@@ -80,26 +83,22 @@ class ReplayDevice(Device):
             raise RecordingError(f"{self.name} was recorded {conditions}", remedy)
         return conditions, "as it was recorded"
 
-    def refuse_other(self, kernel: str) -> None:
-        """Say that the recording is not of this kernel.
+    def refuse_other(self, kernel: KernelSpec) -> None:
+        """Say that the recording is not of this kernel, or of one that computes something else.
 
         Raises:
             RecordingError: that.
         """
-        if kernel != self.recording.kernel:
-            raise RecordingError(f"{self.name} is a recording of {self.recording.kernel}, not of {kernel}")
-
-    def _refuse_changed(self, kernel: KernelSpec) -> None:
-        """Refuse a kernel that computes something else than what was recorded."""
-        recorded, parts = self.recording.computation, self._identity.parts
-        if not recorded:
-            self.say(
-                f"{self.name} is of an older format: whether {kernel.name} still computes the same is not known"
-            )
-        elif differing := [name for name, part in parts.items() if recorded.get(name) != part]:
+        if kernel.name != self.recording.kernel:
             raise RecordingError(
-                f"{self.name} was recorded of another {kernel.name}, with other {' and '.join(differing)}",
-                f"only {kernel.name} as it was can be replayed: run this one on a machine with a GPU",
+                f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
+            )
+        recorded, parts = self.recording.computation, KernelIdentity(kernel).parts
+        if recorded and (differing := [name for name, part in parts.items() if recorded.get(name) != part]):
+            raise RecordingError(
+                f"nothing is recorded for this {kernel.name}: {self.name} was recorded of another {kernel.name}, "
+                f"with other {' and '.join(differing)}",
+                f"run it on a machine with a GPU; {CHECK}",
             )
 
     def _prepare(
@@ -107,9 +106,12 @@ class ReplayDevice(Device):
     ) -> None:
         """Find the problem in the recording."""
         self.conditions, self._trials = conditions, []
-        self.refuse_other(kernel.name)
+        self.refuse_other(kernel)
         self._identity = KernelIdentity(kernel)
-        self._refuse_changed(kernel)
+        if not self.recording.computation:
+            self.say(
+                f"{self.name} is of an older format: whether {kernel.name} still computes the same is not known"
+            )
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded

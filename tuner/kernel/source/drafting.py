@@ -99,6 +99,7 @@ def draft_of(
     if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
+    written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
     return Draft(
         name=names.named(kernel.short_name),
@@ -107,7 +108,7 @@ def draft_of(
         launches=[launch],
         parameters=parameters,
         constraints=constraints,
-        dtypes=names.dtypes or {names.role(*tensors): [next(iter(tensors.values())).dtype]},
+        dtypes=names.dtypes or {names.role(*tensors): [written[0].dtype]},
         options={name: one for name, one in names.options.items() if name not in of_macros},
         scalars=names.scalars,
         head=_notes(names, filled),
@@ -152,16 +153,19 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
     values = {
         name: one.value for name, one in source.macros.items() if not one.guarded and one.parameters is None
     }
-    numbers = (
-        name
-        for name, value in {**values, **source.constants}.items()
+    fixed = {
+        name: value
+        for name, value in sorted({**values, **source.constants}.items())
         if re.fullmatch(r"0*[2-9]|0*[1-9]\d+", value)
-    )
-    fixed = [name for name in numbers if name in used and (is_block(name) or "tile" in name.lower())]
+        and name in used
+        and (is_block(name) or "tile" in name.lower())
+    }
     lines = []
     if fixed:
+        name, value = next(iter(fixed.items()))
         lines.append(
-            f"Fixed in the source, and so not tuned: {', '.join(sorted(fixed))}. A macro between #ifndef and #endif is."
+            f"Fixed in the source, and so not tuned: {', '.join(fixed)}. To tune {name}: #ifndef {name}, "
+            f"#define {name} {value}, #endif on three lines, and tune init --force."
         )
     if empty := [one.name for one in _empty(names) if one.name not in filled]:
         lines.append(f"{GAP}: nothing fills the __constant__ memory {', '.join(empty)}: it holds zeros.")
