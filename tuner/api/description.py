@@ -176,13 +176,12 @@ class _Reader:
         require(args, names, f"{self.name} has no argument {{!r}}")
         for name, of in self.types.items():
             if name not in args:
-                said = self.call.shapes if of.pointers else self.call.sizes or ()
+                where, said = (
+                    ("shapes", self.call.shapes) if of.pointers else ("sizes", self.call.sizes or ())
+                )
                 if name not in said:
-                    where = "shapes" if of.pointers else "sizes"
-                    place = "args" if args else where
-                    raise UsageError(
-                        f"{place} has no {name}", f"pass [{takes}], or {where}={{{name!r}: ...}}"
-                    )
+                    remedy = f"pass [{takes}], or {where}={{{name!r}: ...}}"
+                    raise UsageError(f"{'args' if args else where} has no {name}", remedy)
             elif not of.pointers and of.dtype is None:
                 self.members[name] = members(name, args[name], of, self.source.structs.get(of.text, ()))
                 self.numbers |= self.members[name]

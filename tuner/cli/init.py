@@ -54,12 +54,8 @@ def init(asked: InitArguments) -> None:
     with whole_file(output, replace=asked.force) as path:
         path.write_text(written)
     fixed = [line for line in draft.head if not line.startswith(GAP)]
-    how = (
-        ""
-        if fixed
-        else ": a parameter is a macro that the source does not define, or between #ifndef and #endif"
-    )
-    tuned = ", ".join(draft.parameters) or f"nothing yet{how}"
+    how = ": a parameter is a macro that the source does not define, or between #ifndef and #endif"
+    tuned = ", ".join(draft.parameters) or "nothing yet" + how * (not fixed)
     kernels = [read.kernel(name) for name in names]
     called = [f"{one.name}({', '.join(argument.name for argument in one.parameters)})" for one in kernels]
     show_line(f"{output}: {', then '.join(called)}; tuned: {tuned}")
