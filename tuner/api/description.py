@@ -176,10 +176,8 @@ class _Reader:
         require(args, names, f"{self.name} has no argument {{!r}}")
         for name, of in self.types.items():
             if name not in args:
-                where, said = (
-                    ("shapes", self.call.shapes) if of.pointers else ("sizes", self.call.sizes or ())
-                )
-                if name not in said:
+                where = "shapes" if of.pointers else "sizes"
+                if name not in (getattr(self.call, where) or ()):
                     remedy = f"pass [{takes}], or {where}={{{name!r}: ...}}"
                     raise UsageError(f"{'args' if args else where} has no {name}", remedy)
             elif not of.pointers and of.dtype is None:
