@@ -61,6 +61,8 @@ ATTACKS = {
     "another_comparison.py": "tampers",
     "another_synchronise.py": "tampers",
     "another_check.py": "tampers",
+    "another_seal.py": "tampers",
+    "another_worker.py": "tampers launch_error",
     "another_baseline.py": "tampers",
     "slower_baselines.py": "tampers",
     "another_limit.py": "tampers",

@@ -49,6 +49,26 @@ def test_a_replaced_constant_and_code(seal: Seal, monkeypatch: pytest.MonkeyPatc
     assert "Timer.measure_gap" in seal.broken()
 
 
+def test_the_seal_itself_and_the_module_that_runs(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = seal.broken
+    with monkeypatch.context() as patched:
+        patched.setattr(Seal, "_otherwise", lambda _: "")
+        assert "Seal._otherwise" in seal.broken()
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.vars", lambda _: {})
+        assert "builtins.vars" in seal.broken()
+    with monkeypatch.context() as patched:  # before the attribute of an instance
+        patched.setattr(Seal, "broken", property(lambda _: lambda: ""), raising=False)
+        assert "it adds tuner.gpu.seal.Seal.broken" in broken()
+    with monkeypatch.context() as patched:
+        patched.setattr("tuner.gpu.timing.max", min, raising=False)
+        assert "it adds tuner.gpu.timing.max" in seal.broken()
+    monkeypatch.setattr("__main__.Worker", str, raising=False)
+    other = Seal()
+    monkeypatch.setattr("__main__.Worker", int)
+    assert "__main__.Worker" in other.broken()
+
+
 def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     with monkeypatch.context() as patched:

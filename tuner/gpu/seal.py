@@ -11,16 +11,16 @@ import inspect
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tuner.core import paths
 from tuner.gpu.arrays import library_version
 
-OURS = "tuner", "cuda.bindings", "msgspec"
-"""Packages of which every name counts."""
+OURS = "tuner", "cuda.bindings", "msgspec", "__main__"
+"""Packages of which every name counts; the measuring process runs as the last."""
 STANDARD = (
     "time",
     "math",
@@ -39,6 +39,8 @@ LIBRARIES = "torch", "torch.cuda", "torch.nn.functional", "torch.testing", "torc
 CLASSES = ("torch", "Tensor"), ("torch.cuda", "Event"), ("torch.cuda", "Stream"), ("torch.cuda", "CUDAGraph")
 EXEMPT = "manual_seed", "Storage"
 """torch.compile wraps the first when it is first used; the other follows the default dtype."""
+LAZY = "__slotnames__", "__msgspec_cache__", "__protocol_attrs__", "__annotations__", "__annotations_cache__"
+"""What libraries add to classes when these are first used."""
 SEARCHES = (
     "gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames",
     "sys._current_exceptions", "sys.settrace", "sys.setprofile",
@@ -56,30 +58,30 @@ class Seal:
     def __init__(self) -> None:
         for library in ("torch", "cupy"):
             library_version(library)  # imports it
-        self._kept = [(where, owner, dict(_names(owner, every))) for where, owner, every in _owners()]
-        self._codes = [
+        owners = list(_owners())
+        kept = [(where, vars(owner), dict(_names(owner, every))) for where, owner, every in owners]
+        hiding = frozenset(vars(builtins))  # in a module, which would find its own first
+        closed = [
+            (where, vars(owner), frozenset(vars(owner)), None if inspect.isclass(owner) else hiding)
+            for where, owner, every in owners
+            if every
+        ]
+        codes = [
             (f"{where}.{name}", value, value.__code__, value.__defaults__)
-            for where, _, names in self._kept
+            for where, _, names in kept
             for name, value in names.items()
             if isinstance(value, FunctionType)
         ]
+        self.broken = _check(kept, codes, closed, self._otherwise)
+        """Says what has changed since; empty if nothing has."""
         self._settings = _settings()
         self._threads = set(sys._current_frames())
         self._searched, self._looking = "", False
         sys.addaudithook(self._hear)  # for good
 
-    def broken(self) -> str:
-        """Say what has changed since; empty if nothing has."""
+    def _otherwise(self) -> str:
         if self._searched:
             return self._searched
-        for where, owner, names in self._kept:
-            now = vars(owner)
-            for name, value in names.items():
-                if now.get(name) is not value:
-                    return f"it replaces {where}.{name}"
-        for where, function, code, defaults in self._codes:
-            if function.__code__ is not code or function.__defaults__ is not defaults:
-                return f"it rewrites {where}"
         for name, value in _settings().items():
             if self._settings.get(name, value) != value:
                 return f"it changes torch's {name}"
@@ -115,9 +117,38 @@ class Seal:
         return ""
 
 
-def broken(seal: Seal | None) -> str:
-    """Say what has changed since a seal was made; empty if nothing has, or there is none."""
-    return seal.broken() if seal is not None else ""
+def _check(
+    kept: list[tuple[str, Mapping[str, Any], dict[str, Any]]],
+    codes: list[tuple[str, FunctionType, CodeType, tuple[Any, ...] | None]],
+    closed: list[tuple[str, Mapping[str, Any], frozenset[str], frozenset[str] | None]],
+    otherwise: Callable[[], str],
+) -> Callable[[], str]:
+    """Return what says what has changed.
+
+    It looks up no name, not even one of this module, before it has found all of them to be what they were.
+
+    Args:
+        kept: where names are, the names now, and those that must stay.
+        codes: functions, and what they must be.
+        closed: where names are, the names now, those before, and those that may not be added; None for all.
+        otherwise: says what else has changed.
+    """
+
+    def check() -> str:
+        for where, now, names in kept:
+            for name, value in names.items():
+                if now.get(name) is not value:
+                    return f"it replaces {where}.{name}"
+        for where, function, code, defaults in codes:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"it rewrites {where}"
+        for where, now, before, barred in closed:
+            for name in now:
+                if name not in before and name not in LAZY and (barred is None or name in barred):
+                    return f"it adds {where}.{name}"
+        return otherwise()
+
+    return check
 
 
 def _owners() -> Iterator[tuple[str, Any, bool]]:
@@ -127,7 +158,7 @@ def _owners() -> Iterator[tuple[str, Any, bool]]:
         if not isinstance(module, ModuleType) or not (ours or name in STANDARD or name in LIBRARIES):
             continue
         yield name, module, ours
-        if name.startswith("tuner."):
+        if name.startswith("tuner.") or name == "__main__":
             for text, value in vars(module).items():
                 if inspect.isclass(value) and value.__module__ == name:
                     yield f"{name}.{text}", value, True

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ from tuner.gpu.contents import FurtherContents
 from tuner.gpu.driver import Context, described, find_device, status_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
-from tuner.gpu.seal import Seal, broken
+from tuner.gpu.seal import Seal
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns, lock_files
 from tuner.kernel.answers import Answers
@@ -126,7 +127,7 @@ class Worker:
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
         self._seed = 0
-        self._seal: Seal | None = None  # From before the first call of others.
+        self._broken: Callable[[], str] = str  # Of a seal from before the first call of others.
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
@@ -208,8 +209,7 @@ class Worker:
         assert self._session is not None and self._measurement is not None
         candidate = None
         further = FurtherContents(self._session, self._seed)
-        began = 0.0
-        drifted = dying = False
+        began, drifted, dying = 0.0, False, False
         try:
             candidate = self._load(request.candidate, self._session)
             began = time.monotonic()
@@ -229,7 +229,7 @@ class Worker:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))
         except TunerError as error:  # of a call
             measurement = Measurement(Status.LAUNCH_ERROR, error=str(error))
-        if tampers := broken(self._seal):
+        if tampers := self._broken():
             measurement = Measurement(Status.TAMPERS, error=tampers)
         end = time.monotonic()
         if candidate is not None and not dying:
@@ -248,10 +248,11 @@ class Worker:
         if candidate.call is None:
             return load(session.data, candidate)
         self._set_deadline(LIBRARY_S)
-        if self._jailed:
-            self._seal = self._seal or Seal()
+        if self._jailed and self._broken is str:
+            self._broken = Seal().broken
+        broken = self._broken  # the call may replace what this process is made of
         captured = open_call(self._context, session.data, candidate.call)
-        if tampers := broken(self._seal):  # before anything of it is used
+        if tampers := broken():  # before anything of it is used
             raise TunerError(tampers)
         return captured
 
@@ -281,14 +282,14 @@ class Worker:
                     timing.current = len(contestants)
                     contestants.append(self._load_contestant(contestant, session, loaded))
                 raced = timing.run(contestants, race.rounds, race.samples, race.seed)
-                tampers = broken(self._seal)
+                tampers = self._broken()
                 return RaceFailed(tampers, 0, status=Status.TAMPERS) if tampers else raced
             except (DriverFailure, ClockMismatchError, ContestantFailed, TunerError) as failure:
                 dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
                 status = failure.status if isinstance(failure, ContestantFailed) else Status.UNSTABLE
-                if tampers := broken(self._seal):  # whatever it has led to
+                if tampers := self._broken():  # whatever it has led to
                     return RaceFailed(tampers, 0, dying, Status.TAMPERS)
                 return RaceFailed(str(failure), timing.current, dying, status)
 
@@ -386,8 +387,7 @@ def main() -> None:
         os._exit(3)
     while (request := requests.get()) is not None:
         pipe.send(Started())
-        answer = worker.answer(request)
-        pipe.send(answer)
+        pipe.send(answer := worker.answer(request))
         if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
             # The context is ruined: every later call would only repeat the error.
             with contextlib.suppress(OSError):
