@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import inspect
 import logging
 import math
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +69,20 @@ def test_the_seal_itself_and_the_module_that_runs(seal: Seal, monkeypatch: pytes
     other = Seal()
     monkeypatch.setattr("__main__.Worker", int)
     assert "__main__.Worker" in other.broken()
+
+
+def test_what_references_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_a_task.py").write_text(
+        "def twice(x): return 2 * x\nclass Model:\n    def forward(self): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("of_a_task")
+    seal = Seal()
+    with monkeypatch.context() as patched:
+        patched.setattr(module.Model, "forward", lambda _: 0)
+        assert "of_a_task.Model.forward" in seal.broken()
+    monkeypatch.setattr(module, "twice", lambda x: x)
+    assert "of_a_task.twice" in seal.broken()
 
 
 def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:

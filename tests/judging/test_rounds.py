@@ -157,6 +157,8 @@ def test_after_a_judgement_that_failed_there_is_a_new_device(
     )
     assert said.code == 0 and json.loads(said.out)["candidate"]["name"] == "b.cu"
     assert [line["judged"] for line in log(folder)] == ["failed", "right", "right"]
+    first, second, last = (line["seed"] for line in log(folder))
+    assert first == second != last
 
 
 def test_a_function_that_is_the_best_so_far_stays_locked_in(

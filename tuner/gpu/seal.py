@@ -155,13 +155,19 @@ def _owners() -> Iterator[tuple[str, Any, bool]]:
     """Yield modules and classes with their names, and whether everything in them counts."""
     for name, module in list(sys.modules.items()):
         ours = name.startswith(tuple(f"{one}." for one in OURS)) or name in OURS
-        if not isinstance(module, ModuleType) or not (ours or name in STANDARD or name in LIBRARIES):
+        if not isinstance(module, ModuleType):
+            continue
+        file = str(vars(module).get("__file__"))
+        of_task = (
+            not ours and file.startswith("/") and not _of_a_library(file)
+        )  # references, what they import
+        if not (ours or of_task or name in STANDARD or name in LIBRARIES):
             continue
         yield name, module, ours
-        if name.startswith("tuner.") or name == "__main__":
+        if of_task or name.startswith("tuner.") or name == "__main__":
             for text, value in vars(module).items():
                 if inspect.isclass(value) and value.__module__ == name:
-                    yield f"{name}.{text}", value, True
+                    yield f"{name}.{text}", value, ours
     for name, text in CLASSES:
         if name in sys.modules and (found := getattr(sys.modules[name], text, None)) is not None:
             yield f"{name}.{text}", found, False

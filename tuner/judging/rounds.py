@@ -133,7 +133,7 @@ class Rounds:
         except TunerError as error:
             verdict = self.judgement.refusal(record, "failed", str(error))
         if verdict.judged is Judged.FAILED:  # the next candidate has a device that nothing has touched
-            self.judgement = self.reopened()
+            self.judgement = replace(self.reopened(), seed=self.judgement.seed)
         return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
 
     def _is_better(self, verdict: Verdict) -> bool:
