@@ -90,6 +90,20 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
 
 
+def test_a_loop_over_the_grid_is_launched_with_the_blocks_of_the_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """So that the default is what the program runs; fewer where the problem is small."""
+    text = """__global__ void twice(const float* x, float* y, int n) {
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = 2 * x[i];
+    }
+    int main() { float *x, *y; twice<<<640, 256>>>(x, y, 1 << 24); }"""
+    data, _ = init(capsys, text)
+    assert launch(data)["grid"] == ["min(ceil_div(n, block_size), grid_size)"]
+    assert data["variants"]["main"]["parameters"]["grid_size"]["default"] == 640
+    assert said_by(capsys, "show", "kernel.toml").code == 0
+
+
 def test_the_dtype_of_a_problem_is_that_of_the_first_output(capsys: pytest.CaptureFixture[str]) -> None:
     text = """__global__ void gather(const int* from, const float* x, float* y, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -156,7 +156,15 @@ class LaunchGuess:
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = expression_text(python_text(self._names.text(bound))) or bound
-        return block, bound if known == "1" else f"ceil_div({bound}, {known})", False
+        covering, launched = (
+            bound if known == "1" else f"ceil_div({bound}, {known})",
+            self._called_shape(0, axis),
+        )
+        if self._use.uses(f"gridDim.{axis}") and launched is not None and launched.isdecimal():
+            most = self._names.free("grid_size" if self._axes() == 1 else f"grid_{axis}", f"blocks_{axis}")
+            self._names.found[most] = int(launched)  # blocks of a loop over the grid: any number is right
+            return block, f"min({covering}, {most})", False
+        return block, covering, False
 
     def _unbound(self, axis: str) -> str | None:
         """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension."""
