@@ -95,6 +95,10 @@ def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) ->
     said = seal.broken()
     torch.set_num_threads(threads)
     assert "num_threads" in said
+    torch.backends.cuda.enable_flash_sdp(False)
+    said = seal.broken()
+    torch.backends.cuda.enable_flash_sdp(True)
+    assert "flash_sdp" in said and seal.broken() == ""
 
 
 def test_a_thread(seal: Seal) -> None:

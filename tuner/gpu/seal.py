@@ -12,6 +12,8 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -48,8 +50,10 @@ SEARCHES = (
 """Audit events by which objects are found that nothing names."""
 SETTINGS = (
     "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled", "get_num_threads",
+    "backends.cudnn.enabled", "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled",
+    "backends.cuda.cudnn_sdp_enabled",
 )  # fmt: skip
-"""Of torch: functions whose answers must stay, since they make a baseline slower."""
+"""Of torch: values, and functions whose answers must stay, since they make a baseline slower."""
 
 
 class Seal:
@@ -183,8 +187,12 @@ def _names(owner: Any, every: bool) -> Mapping[str, Any]:
 
 
 def _settings() -> dict[str, object]:
-    torch = sys.modules.get("torch")
-    return {name: getattr(torch, name)() for name in SETTINGS if hasattr(torch, name)} if torch else {}
+    found: dict[str, object] = {}
+    for name in SETTINGS if "torch" in sys.modules else ():
+        with suppress(AttributeError):  # of another release
+            value = attrgetter(name)(sys.modules["torch"])
+            found[name] = value() if callable(value) else value
+    return found
 
 
 _LIBRARIES = tuple(
