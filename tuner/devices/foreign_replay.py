@@ -47,8 +47,8 @@ class ForeignDevice(ReplayDevice):
         self._by_values = {_values(configuration): row for configuration, row in results.rows.items()}
         self._noise_floor = noise_floor_of(list(results.rows.values()))
 
-    def _refuse_changed(self, kernel: KernelSpec) -> None:
-        """Accept the kernel: it was made from the file."""
+    def _say_unknown(self, kernel: KernelSpec) -> None:
+        """Say nothing: the kernel was made from the file."""
 
     def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""
