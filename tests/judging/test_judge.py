@@ -233,3 +233,14 @@ def test_a_measuring_process_that_cannot_be_had_is_no_verdict_on_the_candidate(
     verdict = verdict_of(said)
     assert (said.code, verdict["judged"], verdict["reason"]) == (1, "failed", "failed")
     assert "does not fit on the GPU" in verdict["message"]
+
+
+def test_what_was_seen_with_no_other_contents_in_time_is_not_right(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the candidate that takes so long at sizes that are not timed."""
+    monkeypatch.setattr("tuner.tuning.confirmation.EDGE_CASES_S", 0.0)
+    said = judge(task(tmp_path / "task"), cuda(tmp_path), "--json")
+    verdict = verdict_of(said)
+    assert (said.code, verdict["judged"], verdict["reason"]) == (1, "failed", "unverified")
+    assert "at other sizes: the limit of" in verdict["message"]

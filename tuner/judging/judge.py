@@ -333,6 +333,8 @@ class _AtProblem:
         )
         if confirmed.objection:
             raise CandidateRefused(self._reason(confirmed), confirmed.objection)
+        if confirmed.out_of_time:  # it may be what takes so long at sizes that were not timed
+            raise CandidateRefused(str(Status.UNVERIFIED), f"at other sizes: {confirmed.edge_note}")
 
     def _reason(self, confirmed: Confirmation) -> str:
         """Return why a candidate was not confirmed, as a word."""

@@ -72,6 +72,8 @@ class Confirmation:
     """Empty if nothing speaks against it."""
     no_process: bool = False
     """Whether the objection is only that no process could be had."""
+    out_of_time: bool = False
+    """Whether the time for other sizes was over before its output for further contents was seen."""
 
 
 def confirm(
@@ -123,7 +125,8 @@ def confirm(
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         if not failed:
-            return Confirmation(measurement, edge_cases, varied, checked.note)
+            late = varied is None and checked.out_of_time
+            return Confirmation(measurement, edge_cases, varied, checked.note, out_of_time=late)
         # A wrong result at one size counts, also if another size could not be verified.
         at, worst = min(failed, key=lambda case: not is_wrong(case[1]))
         return Confirmation(
@@ -219,11 +222,16 @@ class _EdgeCases:
         return [(case, answer)]
 
     @property
+    def out_of_time(self) -> bool:
+        """Whether there is no time left."""
+        return time.monotonic() >= self._ends
+
+    @property
     def note(self) -> str:
         """Why fewer sizes than usual were verified; empty if they are as many, or all that the constraints admit."""
         if self._count >= VERIFIED_PROBLEMS:
             return ""
-        if time.monotonic() >= self._ends:
+        if self.out_of_time:
             return f"the limit of {EDGE_CASES_S:g} s ended that"
         if self._undecided:
             return f"elsewhere nothing says what is right: {self._undecided[0]}"
