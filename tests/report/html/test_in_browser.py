@@ -107,8 +107,15 @@ def _visit(browser: Browser, page: Path, width: int, theme: str) -> None:
     browser.execute_async_script(SCROLL)
 
 
-@pytest.mark.parametrize("name", ["several", "hostile", "large"])
-@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (360, "dark")])
+@pytest.mark.parametrize(
+    ("name", "width", "theme"),
+    [
+        ("several", 1200, "light"),
+        ("several", 360, "dark"),
+        ("hostile", 360, "dark"),
+        ("large", 1200, "light"),
+    ],
+)
 def test_every_figure_is_drawn_without_an_error(
     browser: Browser, pages: Pages, name: str, width: int, theme: str
 ) -> None:
