@@ -178,7 +178,7 @@ class Guard:
             self._answer()
 
     def _answer(self, *left: _Pending) -> None:
-        """Give the last answer to requests, and to what waits."""
+        """Answer all requests, also those that wait, when there will be no process any more."""
         pending = list(left)
         with contextlib.suppress(queue.Empty):
             while True:

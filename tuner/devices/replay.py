@@ -102,7 +102,7 @@ class ReplayDevice(Device):
             )
 
     def _say_unknown(self, kernel: KernelSpec) -> None:
-        """Say where nobody knows whether the kernel is what was recorded."""
+        """Say, for a recording of an older format, that the kernel may have changed since."""
         if not self.recording.computation:
             self.say(
                 f"{self.name} is of an older format: whether {kernel.name} still computes the same is not known"
