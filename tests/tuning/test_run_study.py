@@ -116,6 +116,13 @@ def test_the_study_of_a_resumed_run_is_rebuilt(
 # -- the copy in a storage
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run waits for its copy, however slow this machine is."""
+    monkeypatch.setattr("tuner.search.study.CLOSE_S", 200)
+    monkeypatch.setattr("tuner.search.study.HURRY_S", 200)
+
+
 @pytest.mark.parametrize("sampler", ["gp-ei", "tpe"])
 def test_the_storage_agrees_with_the_database(
     database: Database, kernel: KernelSpec, fast: Path, sampler: str

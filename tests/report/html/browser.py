@@ -42,7 +42,11 @@ def _started() -> Any:
         options.add_argument(argument)
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_script_timeout(
+        100
+    )  # seconds: 10,000 points took over 30 on a host whose two cores were busy elsewhere
+    return driver
 
 
 @contextmanager
