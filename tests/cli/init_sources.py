@@ -143,3 +143,32 @@ def shapes(data: dict[str, Any]) -> dict[str, str]:
         name: " ".join([*one["shape"], one.get("role", "input"), str(one.get("init", ""))]).strip()
         for name, one in data["tensors"].items()
     }
+
+
+WHOLE_BLOCKS = """
+__global__ void add(const float* a, const float* b, float* c) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    c[i] = a[i] + b[i];
+}
+"""
+WHOLE_TILES = """
+__global__ void flip(const float* in, float* out, int width, int height) {
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
+    out[x * height + y] = in[y * width + x];
+}
+"""
+ROWS = """
+__global__ void row_sums(const float* m, float* s) {
+    int row = blockIdx.x;
+    float sum = 0;
+    for (int c = threadIdx.x; c < COLS; c += warp_threads) sum += m[row * COLS + c];
+    if (threadIdx.x == 0) s[row] = sum;
+}
+"""
+PARTS = """
+__global__ void parts(const float* x, float* part, int n) {
+    float sum = 0;
+    for (int i = blockIdx.x * BLOCK + threadIdx.x; i < n; i += gridDim.x * BLOCK) sum += x[i];
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+"""

@@ -10,6 +10,8 @@ from tests.cli.init_sources import (
     CASTS,
     GATHER,
     MASKED,
+    PARTS,
+    ROWS,
     SELECTED,
     SOFTMAX,
     SPARSE,
@@ -19,6 +21,8 @@ from tests.cli.init_sources import (
     VECTORS,
     VOLUME,
     WARPS,
+    WHOLE_BLOCKS,
+    WHOLE_TILES,
     init,
     launch,
     shapes,
@@ -69,6 +73,11 @@ CASES = {
     ),
     TOTAL: ({"x": "n input", "sum": "1 inout zeros"}, ["ceil_div(n, block_size)"], ["block_size"]),
     VECTORS: ({"in_": "n 4 input", "out": "n 3 output"}, ["ceil_div(n, 256)"], ["256"]),
+    WHOLE_BLOCKS: (
+        {"a": "n input", "b": "n input", "c": "n output"},
+        ["ceil_div(n, BLOCK)"],
+        ["BLOCK"],
+    ),
 }
 
 
@@ -80,6 +89,20 @@ def test_shapes_roles_and_launches_are_read_from_the_code(
     data, _ = init(capsys, text)
     assert (shapes(data), launch(data)["grid"], launch(data)["block"]) == (tensors, grid, block)
     assert "TODO:" not in Path("kernel.toml").read_text()
+
+
+def test_what_the_code_compares_with_nothing_has_a_size(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, WHOLE_TILES)
+    assert shapes(data) == {"in_": "height width input", "out": "width height output"}
+    assert launch(data)["grid"] == ["ceil_div(width, 32)", "ceil_div(height, 8)"]
+    constraints = data["variants"]["main"]["constraints"]
+    assert [*constraints.values()] == ["width % 32 == 0", "height % 8 == 0"]
+    data, _ = init(capsys, ROWS, "--force")
+    assert shapes(data) == {"m": "rows COLS input", "s": "rows output"}
+    assert (launch(data)["grid"], data["problem"]["sizes"]["rows"]) == (["rows"], 4096)
+    data, said = init(capsys, PARTS, "--force")
+    assert (shapes(data)["part"], launch(data)["grid"]) == ("blocks output", ["blocks"])
+    assert "depends on a block's size" in said.err
 
 
 def test_conditions_on_what_is_read_leave_an_output_whole(capsys: pytest.CaptureFixture[str]) -> None:

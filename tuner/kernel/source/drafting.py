@@ -18,6 +18,7 @@ from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.types import Parameter
+from tuner.kernel.source.unbounded import unbounded
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name
@@ -68,6 +69,8 @@ def draft_of(
     found = set(names.found) - set(names.renamed.values())
     names.doubtful |= {name for name in found if not is_choice(name) and _chosen(use, name) is False}
     use = CodeUse(source, kernel, names.of_problem)
+    if extents := unbounded(names, use):
+        use = CodeUse(source, kernel, names.of_problem, extents)
     read = _Tensors(names, use)
     tensors = read.all()
     _settle_sizes(names, tensors, use)
@@ -176,7 +179,8 @@ def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: C
     """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB."""
     large = [name for name in names.sizes if not SMALL.fullmatch(name)]
     words = [re.findall(r"\w+", " ".join(one.shape)) for one in tensors.values()]
-    most = max((sum(name in large for name in of) for of in words), default=1)
+    counted = {*large, *names.options}
+    most = max((sum(name in counted for name in of) for of in words), default=1)
     product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
     usual = PRODUCT_SIZE if product else DEFAULT_SIZES.get(max(most, 1), 64)
     if most == 1 and any(isinstance(one.init, Mapping) and "range" in one.init for one in tensors.values()):

@@ -150,12 +150,17 @@ class LaunchGuess:
             return block, (missed and self._called_shape(0, axis)) or "1", missed
         factor, bound = span
         block = self._block(axis, factor) if threads else "1"
+        if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
+            return block, blocks, False
         covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)
         known = self._known(expression_text(python_text(covered)))
         bound = self._unbound(axis) if bound is None else bound
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = expression_text(python_text(self._names.text(bound))) or bound
+        if bound in self._use.extents.values() and known != "1":
+            of_block = f"({known})" if re.search(r"\W", known) else known
+            self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
         covering, launched = (
             bound if known == "1" else f"ceil_div({bound}, {known})",
             self._called_shape(0, axis),

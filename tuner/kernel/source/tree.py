@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
 NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
+AROUND = tuple(f"{kind}_expression" for kind in ("parenthesized", "cast", "binary", "update", "conditional"))
+"""What may stand between a pointer and the call, or the ``*``, that uses it."""
+_CASTS = ("reinterpret_cast", "const_cast", "static_cast")
 _LITERALS = ("string_literal", "raw_string_literal", "char_literal")
 
 
@@ -139,3 +142,24 @@ def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, N
         name = name_node(one)
         if value is not None and name is not None and one.end_byte <= end and not extents_of(one):
             yield text_of(name), value
+
+
+def cast_of(node: Node) -> tuple[str, Node | None]:
+    """Return the type that a cast makes pointers to, and what it casts; no type and None for another call."""
+    function = node.child_by_field_name("function")
+    if function is not None and text_of(function).partition("<")[0].strip() not in _CASTS:
+        return "", None
+    kind = next(walk(node, "type_descriptor"), None)
+    last = node.named_children[-1]
+    base = [word for word in head_of(kind) if word != "const"] if kind is not None else ()
+    return code(base), next(iter(last.named_children), None) if function is not None else last
+
+
+def receiver_of(node: Node) -> str:
+    """Return the function that gets an expression as an argument; empty for none."""
+    while node.parent is not None and node.parent.type in (*AROUND, "pointer_expression"):
+        node = node.parent
+    call = node.parent.parent if node.parent is not None and node.parent.type == "argument_list" else None
+    function = call.child_by_field_name("function") if call is not None else None
+    name = text_of(function) if function is not None else ""
+    return "" if name.partition("<")[0].strip() in _CASTS else name

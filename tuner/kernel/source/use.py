@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tuner.kernel.source.declarations import KernelSignature, Source
@@ -21,7 +22,7 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.tree import code, head_of, text_of, variables_of, walk
+from tuner.kernel.source.tree import AROUND, cast_of, code, receiver_of, text_of, variables_of, walk
 from tuner.kernel.source.types import vector_of
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 AXES = ("x", "y", "z")
 _TURNED = str.maketrans("<>", "><")
-_AROUND = tuple(f"{kind}_expression" for kind in ("parenthesized", "cast", "binary", "update", "conditional"))
-"""What may stand between a pointer and the call, or the ``*``, that uses it."""
-_CASTS = ("reinterpret_cast", "const_cast", "static_cast")
 Alias = tuple[str, Sum, int]
 """The pointer that a variable is made of, by how many elements it is moved, and how many it takes at once."""
 
@@ -60,9 +58,16 @@ class CodeUse:
         source: where it stands.
         kernel: the kernel.
         sizes: names that the problem decides.
+        extents: the size that an index stays below which the code compares with nothing, by variable.
     """
 
-    def __init__(self, source: Source, kernel: KernelSignature, sizes: Collection[str]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        kernel: KernelSignature,
+        sizes: Collection[str],
+        extents: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
         self.code = code(kernel.body)
         self._loads = {name for name, one in source.macros.items() if re.match(r"__ld|\*", one.value)}
@@ -77,7 +82,8 @@ class CodeUse:
             **numbers,
             **{name: one for name, one in self.begins.items() if name not in changed},
         }
-        self.bounds: dict[str, Sum] = {}
+        self.extents = extents
+        self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
         self._inner: set[int] = set()
@@ -165,23 +171,24 @@ class CodeUse:
     # -- pointers
 
     def _look_at_pointers(self) -> None:
-        self._aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
+        self.aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
+        """Variables that are pointers, with what each is made of."""
         for name, value in self._values.items():
             if (alias := self._alias(value)) is not None:
-                self._aliases[name] = alias
+                self.aliases[name] = alias
         for one in walk(self.body, "assignment_expression"):
             left, right = one.children[0], one.children[-1]
             if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
-                self._aliases[text_of(left)] = text_of(left), self.sum(right) or {}, 1
+                self.aliases[text_of(left)] = text_of(left), self.sum(right) or {}, 1
         for one in walk(self.body, "identifier"):
             declared = one.parent is not None and one.parent.child_by_field_name("declarator") == one
-            if text_of(one) in self._aliases and not declared:
-                self._occurrence(one, *self._aliases[text_of(one)])
+            if text_of(one) in self.aliases and not declared:
+                self._occurrence(one, *self.aliases[text_of(one)])
         for name, use in self.pointers.items():
             parts = {part for index in use.indices for product in index for part in product}
             for inner in re.findall(r"(\w+)\[", " ".join(parts)):
-                if inner in self._aliases:
-                    self.pointers[self._aliases[inner][0]].limits = name
+                if inner in self.aliases:
+                    self.pointers[self.aliases[inner][0]].limits = name
 
     def _alias(self, node: Node | None) -> Alias | None:
         """Return what a pointer is made of."""
@@ -192,7 +199,7 @@ class CodeUse:
             case "parenthesized_expression" | "argument_list":
                 return self._alias(last)
             case "cast_expression" | "call_expression":
-                kind, inner = _cast(node)
+                kind, inner = cast_of(node)
                 of = self._alias(inner)
                 return of and (of[0], of[1], of[2] * vector_of(kind)[1])
             case "pointer_expression" if (
@@ -201,20 +208,20 @@ class CodeUse:
                 of, index = self._alias(last.named_children[0]), self.sum(last.named_children[-1])
                 return of and _moved(of, index)
         terms = sum_of(python_of(node)) or {}
-        name = next((one for one in self._aliases if terms.get((python_name(one),)) == 1), "")
+        name = next((one for one in self.aliases if terms.get((python_name(one),)) == 1), "")
         rest = {product: factor for product, factor in terms.items() if product != (python_name(name),)}
-        return _moved(self._aliases[name], self.sum(python_text(sum_text(rest)))) if name else None
+        return _moved(self.aliases[name], self.sum(python_text(sum_text(rest)))) if name else None
 
     def _occurrence(self, node: Node, name: str, offset: Sum, lanes: int) -> None:
         use, around = self.pointers[name], node.parent
-        while around is not None and around.type in _AROUND:
+        while around is not None and around.type in AROUND:
             if around.type == "cast_expression":
-                lanes *= vector_of(_cast(around)[0])[1]
+                lanes *= vector_of(cast_of(around)[0])[1]
             node, around = around, around.parent
         if around is None:
             return
         if around.type == "subscript_expression" and around.named_children[0] == node:
-            taken, called = around.parent, _called(around)
+            taken, called = around.parent, receiver_of(around)
             if (
                 taken is not None
                 and taken.type == "pointer_expression"
@@ -226,7 +233,7 @@ class CodeUse:
                 use.indices.append(plus([{one: lanes * n for one, n in index.items()}, offset]) or {})
             self._access(around, use)
             return
-        called = _called(node)
+        called = receiver_of(node)
         loads = called.startswith("__ld") or called in self._loads
         if loads or (around.type == "pointer_expression" and text_of(around)[0] == "*"):
             of = self._alias(node)
@@ -246,7 +253,7 @@ class CodeUse:
             node, around = around, around.parent
         operator = around.child_by_field_name("operator") if around is not None else None
         mark = text_of(operator) if operator is not None else ""
-        called = _called(node) if mark == "&" else ""
+        called = receiver_of(node) if mark == "&" else ""
         assigned = (
             around is not None and around.type == "assignment_expression" and around.children[0] == node
         )
@@ -377,24 +384,3 @@ def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int 
 
 def _moved(alias: Alias, by: Sum | None) -> Alias | None:
     return None if by is None else (alias[0], plus([alias[1], by]) or {}, alias[2])
-
-
-def _cast(node: Node) -> tuple[str, Node | None]:
-    """Return the type that a cast makes pointers to, and what it casts; no type and None for another call."""
-    function = node.child_by_field_name("function")
-    if function is not None and text_of(function).partition("<")[0].strip() not in _CASTS:
-        return "", None
-    kind = next(walk(node, "type_descriptor"), None)
-    last = node.named_children[-1]
-    base = [word for word in head_of(kind) if word != "const"] if kind is not None else ()
-    return code(base), next(iter(last.named_children), None) if function is not None else last
-
-
-def _called(node: Node) -> str:
-    """Return the function that gets an expression as an argument; empty for none."""
-    while node.parent is not None and node.parent.type in (*_AROUND, "pointer_expression"):
-        node = node.parent
-    call = node.parent.parent if node.parent is not None and node.parent.type == "argument_list" else None
-    function = call.child_by_field_name("function") if call is not None else None
-    name = text_of(function) if function is not None else ""
-    return "" if name.partition("<")[0].strip() in _CASTS else name

@@ -1,0 +1,83 @@
+"""Indices that a kernel compares with nothing: as many elements as its blocks compute, or an element for each block."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.kernel.draft import Given
+from tuner.kernel.source.expressions import Product, Sum, sum_of
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.use import AXES, CodeUse
+
+BLOCKS = 1024
+"""The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
+
+
+def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
+    """Return the size that each index without a bound stays below, by variable, and add to the sizes those it takes.
+
+    ``c[y * width + x]`` bounds x; of ``c[i] = a[i]`` the file gets a size, and of ``sums[blockIdx.x]`` the number of
+    blocks, where a loop over the grid makes any number right. None where the source launches the kernel: its grid says
+    how many blocks there are.
+    """
+    if names.called is not None:
+        return {}
+    found: dict[str, str] = {}
+    indices = [index for pointer in use.pointers.values() for index in pointer.indices]
+    starts = {axis: [index for index in indices if _of(index, f"blockIdx_{axis}")] for axis in AXES}
+    axes = [axis for axis in AXES if starts[axis]]
+    if len(axes) < sum(use.uses(f"blockIdx.{axis}") for axis in AXES):
+        return {}  # what bounds one axis may bound the others, in a way that is not seen
+    for axis in axes:
+        block, any_number = f"blockIdx_{axis}", use.uses(f"gridDim.{axis}")
+        values = {name: sum_of(tree, use.first) or {} for name, tree in use.begins.items()}
+        variables = [name for name in values if _of(values[name], block) and name not in use.aliases]
+        row = any(_sizes(index, block, use) for index in starts[axis])
+        if not variables and not any_number and all(_counts(index, block, use) for index in starts[axis]):
+            found[block] = _new(names, "rows", "blocks", f"rows_{axis}")
+        elif any(map(use.bound, variables)):
+            if any_number and any((block,) in index for index in starts[axis]):
+                given = Given(
+                    BLOCKS, "blocks: what each computes by itself depends on a block's size", gap=True
+                )
+                found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
+        elif not re.search(rf"\b({'|'.join(variables)})\b ?[<>]|[<>]=? ?({'|'.join(variables)})\b", use.code):
+            lengths = [size for index in starts[axis] for size in _length(index, block, use)]
+            passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
+            known = [size for size in (*lengths, *passed) if size not in found.values()]
+            if not known and len(axes) > 1 and not row:
+                return {}
+            row |= any(values[name] == {(block,): 1} for name in variables)
+            usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
+            found |= dict.fromkeys(variables, known[0] if known else _new(names, *usual))
+    return found
+
+
+def _new(names: SourceNames, *usual: str, value: Given | None = None) -> str:
+    name = names.free(*usual)
+    names.sizes[name] = value
+    return name
+
+
+def _of(terms: Sum, name: str) -> list[Product]:
+    """Return the products of a sum that have a name, also inside of a part."""
+    return [product for product in terms if re.search(rf"\b{name}\b", " ".join(product))]
+
+
+def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
+    """Return the sizes that a block's number is multiplied by in an index: more than one element apart."""
+    return [part for product in _of(index, block) for part in product if part in use.sizes]
+
+
+def _counts(index: Sum, block: str, use: CodeUse) -> bool:
+    """Return whether an index has a block's number by itself, or times sizes: a row, or an element, for each block."""
+    own = _of(index, block)
+    return all(index[one] == 1 and {*one} <= {block, *use.sizes} for one in own)
+
+
+def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
+    """Return the size that another axis is multiplied by in an index, where this one is by none: a row's length."""
+    if _sizes(index, block, use):
+        return []
+    others = [[part for part in product if part in use.sizes] for product in index]
+    return [sizes[0] for sizes in others if len(sizes) == 1]
