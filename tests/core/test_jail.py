@@ -57,7 +57,7 @@ def test_threads_that_stay_outside_are_said() -> None:
     code = (
         "import threading, pathlib; from tuner.core import jail\n"
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "print(jail.enter(pathlib.Path('nowhere'), [], files=False))"
+        "print(jail.enter(pathlib.Path('nowhere'), [], (), 'no GPU'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "threads that ran before" in done.stdout and "signals to other processes" in done.stdout

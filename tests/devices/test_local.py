@@ -388,7 +388,7 @@ def test_confirmation_without_a_second_process(
     _, problem = prepared(device, tmp_path)
     monkeypatch.setenv("FAKE_START", "refuse")
     confirmed = device.confirm(configuration(), 1e5)
-    assert confirmed.status is Status.WORKER_DIED
+    assert confirmed.status is Status.UNSTABLE
     assert "NO_DEVICE" in confirmed.error
     measurement = device.verify_at(problem, configuration(), 60.0, contents=False)
     assert measurement is not None and measurement.status is Status.UNVERIFIED

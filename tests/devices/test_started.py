@@ -53,6 +53,10 @@ def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(
         monkeypatch.setenv("FAKE_START", "locked")
         with isolated(device, [tmp_path]) as lent:
             assert lent is not device and lent.gpu == device.gpu
+            assert "NO_DEVICE" in lent.notes[-1]
+        monkeypatch.setenv("FAKE_START", "die_locked_once")  # an accident, no fault of Landlock's
+        with isolated(device, [tmp_path]) as lent:
+            assert len(lent.notes) == 1
         monkeypatch.setenv("FAKE_START", "refuse")
         with pytest.raises(DeviceError, match="no CUDA GPU"), isolated(device, [tmp_path]):
             pass

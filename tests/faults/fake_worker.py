@@ -26,7 +26,9 @@ from pathlib import Path
 
 from tuner.children.measuring import (
     LOCKED_FILES,
+    LOCKED_OUT,
     MEASURING,
+    NOT_ISOLATED,
     Answer,
     BaselineContestant,
     Calibrate,
@@ -193,6 +195,8 @@ class FakeWorker:
         self.misbehave(fault)
         if fault == "edge" and request.verify_only:
             fault = "wrong"
+        if fault == "lonely" and request.thorough:
+            self.misbehave("die")
         if fault.startswith("sticky"):
             error = f"CUDA_ERROR ({fault.removeprefix('sticky')})"
             return Measured(Measurement(Status.MEMORY_FAULT, error=error), dying=True)
@@ -223,16 +227,20 @@ class FakeWorker:
         times = []
         for contestant in request.contestants:
             if isinstance(contestant, CandidateContestant):
-                self.misbehave_in_race(fault_of(contestant.candidate))
+                self.misbehave_in_race(fault_of(contestant.candidate), len(request.contestants))
         for i, contestant in enumerate(request.contestants):
             if isinstance(contestant, BaselineContestant) and contestant.text.startswith("cupy"):
                 return RaceFailed("cupy is not installed", i)
             candidate = isinstance(contestant, CandidateContestant)
             times.append(time_of(contestant.candidate) if candidate else BASELINE_NS)
+            if candidate and fault_of(contestant.candidate) == "coldonly":
+                times[-1] *= 10.0 if request.mode else 0.1
         groups = tuple(samples_of(time_ns, request.samples) for time_ns in times)
         return Raced((groups,) * request.rounds, (), (True,) * len(times), (1.9e9,) * len(times))
 
-    def misbehave_in_race(self, fault: str) -> None:
+    def misbehave_in_race(self, fault: str, others: int) -> None:
+        if fault == "company" and others > 1:
+            self.misbehave("die")
         self.pipe.send(Deadline(0.2 if fault == "racehang" else 5.0))
         if fault == "racehang":
             time.sleep(1000.0)
@@ -244,16 +252,18 @@ class FakeWorker:
 def main() -> None:
     mode = os.environ.get("FAKE_START", "")
     log("start")
-    if mode == "die":
+    if mode == "die" or (mode == "die_locked_once" and LOCKED_FILES in sys.argv and first_time("locked")):
         print("libfake.so: cannot open shared object file", file=sys.stderr, flush=True)
         os._exit(4)
     if mode == "hang":
         time.sleep(1000.0)
     pipe: Pipe = ParentPipe(MEASURING)
     if mode == "refuse" or (mode == "locked" and LOCKED_FILES in sys.argv):
-        pipe.send(Failed("no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"))
+        why = "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"
+        pipe.send(Failed(LOCKED_OUT + why if mode == "locked" else why))
         return
-    pipe.send(Hello(GPU, ("NVML does not answer",), int(os.environ.get("FAKE_OTHERS", "0"))))
+    missing = [f"{NOT_ISOLATED}{one}" for one in sys.argv[4:5] if one != LOCKED_FILES]
+    pipe.send(Hello(GPU, ("NVML does not answer", *missing), int(os.environ.get("FAKE_OTHERS", "0"))))
     FakeWorker(pipe).serve()
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.faults.bench_device import GPU
 from tuner.core.conditions import Calibration, Conditions
 from tuner.devices.base import Contestant
-from tuner.judging.judge import ROUNDS, _versus
+from tuner.judging.judge import ROUNDS
+from tuner.judging.speed import versus
 from tuner.judging.verdict import Judged, Speed, judged_for, overall
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import roof_of
@@ -41,7 +42,7 @@ def speed(
     ]
     problem = KERNEL.problem()
     where = KERNEL, problem, GPU, Conditions(), roof_of(KERNEL, problem, GPU), CALIBRATION
-    return _versus(Comparison(*where, tuple(timings)), *timings).verdict
+    return versus(Comparison(*where, tuple(timings)), *timings).verdict
 
 
 @pytest.fixture(autouse=True)

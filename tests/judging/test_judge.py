@@ -57,10 +57,14 @@ def test_people_read_what_was_checked_and_the_times(judge: Judge, tmp_path: Path
         ("die", "refused", "worker_died"),
         ("sticky700", "refused", "memory_fault"),
         ("unverified", "failed", "unverified"),
+        ("lonely", "refused", "worker_died"),
+        ("company", "refused", "worker_died"),
     ],
 )
 def test_reasons(judge: Judge, tmp_path: Path, fault: str, judged: str, reason: str) -> None:
-    said = judge(task(tmp_path / "task"), cuda(tmp_path, fault), "--json", "--against", "none")
+    """The last two die in the fresh process alone, and beside others alone."""
+    against = "default" if fault == "company" else "none"
+    said = judge(task(tmp_path / "task"), cuda(tmp_path, fault), "--json", "--against", against)
     verdict = verdict_of(said)
     assert (verdict["judged"], verdict["reason"]) == (judged, reason), verdict
     assert said.code == (1 if judged == "failed" else 3)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import assert_refused
 from tests.judging.judged import CUDA, Judge, cuda, in_toml, task
 from tuner.devices.base import Device
 from tuner.judging import rounds
@@ -86,8 +87,9 @@ def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_agai
     times = {path.name: verdicts[path.name]["problems"][0]["modes"][0]["time_ns"] for path in right}
     best = json.loads((folder / "best.json").read_text())
     assert best["candidate"]["name"] == min(times, key=times.__getitem__)
-    assert (best["seed"], said.code) == (6, 0) and json.loads(said.out) == best
+    assert said.code == 0 and json.loads(said.out) == best
     lines = log(folder)
+    assert len({line["seed"] for line in lines if line["reason"] != "unreadable"}) == 7
     assert len(lines) == 9 and lines[-1] == best
     assert len({line["task"]["digest"] for line in lines}) == 1
 
@@ -157,11 +159,10 @@ def test_after_a_judgement_that_failed_there_is_a_new_device(
     )
     assert said.code == 0 and json.loads(said.out)["candidate"]["name"] == "b.cu"
     assert [line["judged"] for line in log(folder)] == ["failed", "right", "right"]
-    first, second, last = (line["seed"] for line in log(folder))
-    assert first == second != last
+    assert len({line["seed"] for line in log(folder)}) == 3
 
 
-def test_a_function_that_is_the_best_so_far_stays_locked_in(
+def test_a_function_that_is_the_best_so_far_shares_no_process_with_another_candidate(
     judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "a.py").write_text("def candidate(x, y): y.copy_(2 * x)\n")
@@ -183,8 +184,57 @@ def test_a_function_that_is_the_best_so_far_stays_locked_in(
 
     monkeypatch.setattr(Rounds, "_candidates", one_after_the_other)
     judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
-    copies = {line["candidate"]["name"]: line["candidate"]["copy"] for line in log(folder)}
-    assert allowed[:2] == [{copies["a.py"]}, {copies["b.cu"], copies["a.py"]}]
+    first, second, *_ = log(folder)
+    assert allowed[0] == {first["candidate"]["copy"]} and second["candidate"]["copy"] not in allowed[1:]
+    (versus,) = second["problems"][0]["modes"][0]["versus"]
+    assert (versus["baseline"], versus["what"]) == ("best so far", "a.py, in a process of its own")
+    assert versus["speedup"] == pytest.approx(
+        first["problems"][0]["modes"][0]["time_ns"] / versus_time(second)
+    )
+
+
+def versus_time(line: dict[str, Any]) -> float:
+    return float(line["problems"][0]["modes"][0]["time_ns"])
+
+
+def test_what_is_slower_in_another_mode_is_not_better(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SCALE", "0.05")  # so short that warm times may differ
+    cuda(folder, name="a.cu")
+    cuda(folder, "coldonly", name="b.cu")
+    os.utime(folder / "a.cu", (1, 1))
+    until(monkeypatch, folder, 2)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    modes = log(folder)[1]["problems"][0]["modes"]
+    assert [mode["versus"][0]["verdict"] for mode in modes] == ["faster", "slower"]
+    assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "a.cu"
+
+
+@pytest.mark.parametrize("name", ["best.json", "judge.jsonl"])
+def test_a_folder_where_rounds_write_is_named_at_once(
+    judge: Judge, tmp_path: Path, folder: Path, name: str
+) -> None:
+    (folder / name).mkdir()
+    file = task(tmp_path / "task")
+    assert_refused(judge(file, "--rounds", folder, "--deadline", "1h"), 2, name, "move it away")
+
+
+def test_the_best_is_told_where_it_cannot_be_written(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda(folder, name="a.cu")
+    until(monkeypatch, folder, 1)
+    last = Rounds._last
+
+    def in_the_way(self: Rounds) -> Verdict | None:
+        (folder / "best.json").mkdir()
+        return last(self)
+
+    monkeypatch.setattr(Rounds, "_last", in_the_way)
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    assert said.code == 0 and "a.cu: right" in said.out
+    assert "the verdict is in judge.jsonl alone" in said.err and "the best is in" not in said.err
 
 
 def test_stopped_by_ctrl_c(
@@ -253,3 +303,24 @@ def test_the_function_of_a_kernels_file_can_be_read(tmp_path: Path) -> None:
     kernel = load_kernel(str(task(tmp_path / "task")))
     readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.toml")), ())
     assert {tmp_path / "mine.py", tmp_path / "mine.toml"} <= set(readable)
+
+
+def test_what_a_reference_imports_from_beside_a_candidate_can_be_read_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    texts = {
+        "right.py": "import numpy\nfrom near import twice\nimport pack.deep\n\ndef y(x): return twice(x)\n",
+        "near.py": "import far, near\n\ndef twice(x): return 2 * x\n",
+        "far.py": "import numpy as pack",
+        "pack/deep.py": "import under",
+        "under.py": "",
+        "other.py": "def candidate(x, y): ...\n",
+        "mine.py": "def candidate(x, y): ...\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    file = task(tmp_path)
+    file.write_text(file.read_text().replace('numpy = "2 * x"', 'python = "right.py:y"'))
+    kernel = load_kernel(str(file))
+    readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.py")), ())
+    found = {str(path.relative_to(tmp_path)) for path in readable}
+    assert found == {"mine.py", "right.py", "near.py", "far.py", "pack", "under.py"}

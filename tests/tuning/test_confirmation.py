@@ -253,15 +253,14 @@ def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch
     assert any("1 of 12 edge-case sizes are verified; still at n=" in line for line in said)
 
 
-@pytest.mark.parametrize("status", [Status.WORKER_DIED, Status.UNSTABLE])
-def test_without_a_fresh_process_no_trial_is_rejected(status: Status) -> None:
+def test_without_a_fresh_process_no_trial_is_rejected() -> None:
     """As on a GPU in exclusive-process mode, or without memory: the next best would not be confirmed either."""
     device = Track()
     confirmed: list[Configuration] = []
 
     def refused(configuration: Configuration, time_ns: float) -> Measurement:
         confirmed.append(configuration)
-        return Measurement(status, error="the device is busy")
+        return Measurement(Status.UNSTABLE, error="the device is busy")
 
     device.confirmed = refused
     ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
@@ -270,7 +269,7 @@ def test_without_a_fresh_process_no_trial_is_rejected(status: Status) -> None:
     assert len(device.races) == 1
     assert ended is not None
     assert (ended.winner.number, ended.exportable) == (0, False)
-    assert ended.reason == f"in a fresh process: {status}: the device is busy"
+    assert ended.reason == "in a fresh process: unstable: the device is busy"
 
 
 def test_without_a_process_for_other_sizes_no_trial_is_rejected() -> None:

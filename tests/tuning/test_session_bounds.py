@@ -208,13 +208,13 @@ def test_summary_says_at_how_many_sizes_the_winner_was_verified(
 
 def test_best_of_a_run_that_could_not_confirm_is_tried_again(database: Database, kernel: KernelSpec) -> None:
     device = StubDevice()
-    device.confirmed = lambda c, time_ns: Measurement(Status.WORKER_DIED, error="the device is busy")
+    device.confirmed = lambda c, time_ns: Measurement(Status.UNSTABLE, error="the device is busy")
     first = run(kernel, database, device, from_scratch=False)
     assert first.finish is not None
     assert not first.finish.exportable
     assert {trial.status for trial in database.trials(first.state.run.id)} == {Status.OK}
     text = summary(first, Path("x.db"), full=True)
-    assert "confirmed  NOT: in a fresh process: worker_died: the device is busy" in text
+    assert "confirmed  NOT: in a fresh process: unstable: the device is busy" in text
     assert "rejected" not in text
     best = min(device.submitted, key=time_of)
     device = StubDevice()

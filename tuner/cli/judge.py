@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import secrets
 import shlex
 import sys
@@ -27,7 +28,7 @@ from tuner.judging.judge import Judgement, Task, candidate_record, task_of
 from tuner.judging.modules import write_task
 from tuner.judging.report import show_verdict
 from tuner.judging.rounds import BEST, Rounds
-from tuner.judging.verdict import EXIT_REFUSED, Judged, Verdict, schema
+from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -136,8 +137,9 @@ class _Bench:
 def _rounds(asked: JudgeArguments, judgement: Judgement, opened: Callable[[], Judgement]) -> Verdict | None:
     assert asked.rounds_folder is not None and asked.deadline_s is not None
     with stopping() as stop:
-        rounds = Rounds(asked.rounds_folder, judgement, opened)
+        seeds = random.SystemRandom() if asked.seed is None else random.Random(asked.seed)
+        rounds = Rounds(asked.rounds_folder, judgement, opened, seeds)
         verdict = rounds.run(asked.deadline_s, stop)
-    if verdict is not None and verdict.judged is Judged.RIGHT and not asked.quiet:
+    if (asked.rounds_folder / BEST).is_file() and not asked.quiet:
         say(f"the best is in {asked.rounds_folder / BEST}")
     return verdict

@@ -60,7 +60,7 @@ _EPERM, _ENOSYS, _EACCES = 1, 38, 13
 
 
 def enter(
-    folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = (), *, files: bool = True
+    folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = (), open_files: str = ""
 ) -> tuple[str, ...]:
     """Lock this process in, and what it starts from now on; return what could not be.
 
@@ -70,7 +70,7 @@ def enter(
         folder: the only one that it may write to; caches of compilers go there.
         readable: files and folders that it may read, beside libraries.
         looked_up: folders of which it may read the files whose names it knows.
-        files: whether it is kept from other files.
+        open_files: why it is not kept from other files; empty if it is.
     """
     for name in CACHES:
         os.environ[name] = str(folder)
@@ -88,7 +88,7 @@ def enter(
     ):
         missing.append("rights of root")
     missing += (
-        _landlock(libc, folder, readable, looked_up) if files else [f"{_BY_LANDLOCK} (no GPU behind it)"]
+        [f"{_BY_LANDLOCK} ({open_files})"] if open_files else _landlock(libc, folder, readable, looked_up)
     )
     missing += _seccomp(libc)
     return tuple(missing)

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tuner.children.measuring import LOCKED_OUT
 from tuner.core.errors import DeviceError
 from tuner.core.files import temporary_folder
 from tuner.devices.base import Device
 from tuner.devices.local import LocalDevice
+
+TRIES = 3
+"""Starts of a process; where the driver does not start behind Landlock, the next are without that."""
 
 
 @contextmanager
@@ -37,6 +41,12 @@ def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
 
 def _locked_in(device: LocalDevice, own: Path, readable: list[Path]) -> LocalDevice:
     """Return the device; where CUDA does not start behind Landlock, one that can read other files, and says so."""
-    with suppress(DeviceError):
-        return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, files=True))
-    return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, files=False))
+    why = ""
+    for _ in range(TRIES):
+        try:
+            return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, why))
+        except DeviceError as error:
+            problem = error
+            if error.problem.startswith(LOCKED_OUT):  # otherwise something else was in its way
+                why = error.problem.removeprefix(LOCKED_OUT)
+    raise problem

@@ -276,17 +276,18 @@ class LocalDevice(Device):
             guard = self.processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
             match set_up(guard, setup, problem, self.say):
-                case Failed(error=error):
+                case Failed(error=error) | Unanswered(error=error):
                     return Measurement(Status.UNSTABLE, error=error)
-                case Unanswered(status=status, error=error):
-                    return Measurement(status, error=error)
             candidate, compilation = self._requests.compile(problem, configuration)
             if candidate is None:
                 return Measurement(compilation.status, error=compilation.error)
-            return measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
+            answer = guard.call(Measure(candidate, time_ns, thorough=True))
+            if isinstance(answer, Unanswered) and answer.fatal:
+                return Measurement(Status.UNSTABLE, error=answer.error)
+            return measurement_of(answer)
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
-            return Measurement(Status.WORKER_DIED, error=str(error))
+            return Measurement(Status.UNSTABLE, error=str(error))
 
     def verify_at(
         self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool

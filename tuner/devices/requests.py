@@ -50,6 +50,10 @@ SLOW_S = 5.0
 """After so long a reference that is computed on the host is named."""
 
 
+class RaceDiedError(DeviceError):
+    """The measuring process ends in a race of contestants that are well alone."""
+
+
 class Requests:
     """Makes requests about one kernel on one GPU.
 
@@ -288,16 +292,17 @@ def race(guard: Guard, message: Race) -> Raced | RaceFailed:
     """Have contestants timed in turn; if the process ends, find out which of them is at fault.
 
     Raises:
-        DeviceError: the process ends again and again.
+        RaceDiedError: the process ends again and again.
+        DeviceError: there can be no process any more.
     """
     answer = guard.call(message)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
         answer = _culprit(guard, message) or guard.call(message)
     if not isinstance(answer, Unanswered):
         return answer
-    raise DeviceError(
-        answer.error if answer.fatal else f"the measuring process ended twice in a race: {answer.error}"
-    )
+    if answer.fatal:
+        raise DeviceError(answer.error)
+    raise RaceDiedError(f"the measuring process ended twice in a race: {answer.error}")
 
 
 def _culprit(guard: Guard, message: Race) -> RaceFailed | Unanswered | None:

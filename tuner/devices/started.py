@@ -65,15 +65,15 @@ class Processes:
         with suppress(TunerError):  # without it, slow references are asked again
             self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
 
-    def jailed(self, own: Path, readable: Iterable[Path], *, files: bool) -> Processes:
+    def jailed(self, own: Path, readable: Iterable[Path], open_files: str = "") -> Processes:
         """Return others for the same GPU, with the same compilers, that are locked in (:mod:`tuner.core.jail`).
 
         Args:
             own: the folder that they may write to.
             readable: files that they may read.
-            files: whether they are kept from others.
+            open_files: why they are not kept from others; empty if they are.
         """
-        jail = [LOCKED_FILES if files else "-", *(str(path.resolve()) for path in (own, *readable))]
+        jail = [open_files or LOCKED_FILES, *(str(path.resolve()) for path in (own, *readable))]
         return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail)
 
     def tell(self, say: Callable[[str], None]) -> None:

@@ -24,6 +24,7 @@ from msgspec import structs
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
     LOCKED_FILES,
+    LOCKED_OUT,
     MEASURING,
     NOT_ISOLATED,
     Answer,
@@ -364,7 +365,7 @@ def main() -> None:
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
         (own, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
-        missing = jail.enter(own, readable, known, files=jailed[0] == LOCKED_FILES)
+        missing = jail.enter(own, readable, known, "" if jailed[0] == LOCKED_FILES else jailed[0])
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     index, requests = int(sys.argv[1]), RequestQueue()
     try:
@@ -372,7 +373,7 @@ def main() -> None:
         if jailed:
             Context(index)  # it may be what a jail does not let begin
     except (TunerError, DriverFailure) as error:
-        pipe.send(Failed(str(error)))
+        pipe.send(Failed(f"{LOCKED_OUT if jailed else ''}{error}"))
         return
     notes = tuple(f"{NOT_ISOLATED}{what}" for what in missing)
     pipe.send(structs.replace(hello, notes=(*hello.notes, *notes)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.kernel.baselines import Baseline
@@ -21,8 +23,24 @@ def readable_for(task: KernelSpec, candidate: KernelSpec, baselines: Iterable[Ba
     files += [tensor.file for tensor in task.tensors.values() if tensor.file]
     model = task.folder / FILE
     files += [model] if model.is_file() else []
-    # What references import lies beside them; but beside a candidate are others.
-    beside = [one for file in files if file.parent != own.parent for one in file.parent.glob("*.py")]
+    files += [one for file in files for one in imported(file)]
     calls = [variant.call.file for variant in candidate.variants.values() if variant.call]
     owned = [own.parent] if own.parent.parent.name == COPIES else [own, *calls]
-    return [*owned, *files, *beside]
+    return [*owned, *files]
+
+
+def imported(file: Path) -> list[Path]:
+    """Return what a Python file, and what it imports, imports from beside it: there may be others' candidates, too."""
+    found: dict[Path, None] = {}
+    waiting = [file] if file.suffix == ".py" else []
+    while waiting:
+        with suppress(OSError, SyntaxError, ValueError):  # whoever runs it says so
+            for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
+                names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                for first in filter(None, (name.partition(".")[0] for name in names)):
+                    for one in (file.with_name(first), file.with_name(f"{first}.py")):
+                        if one.exists() and one not in found:
+                            found[one] = None
+                            waiting += [one] if one.is_file() else one.rglob("*.py")
+    return list(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -18,11 +18,12 @@ from tuner.children.measuring import NOT_ISOLATED, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Configuration, Problem, Status, Trial, digest
-from tuner.core.stats import Ratio
 from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
+from tuner.devices.requests import RaceDiedError
 from tuner.judging.isolation import readable_for
+from tuner.judging.speed import CONFIDENCE, through, versus
 from tuner.judging.verdict import (
     FORMAT,
     CandidateRecord,
@@ -44,16 +45,13 @@ from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
 from tuner.studies.bench import DEFAULT, Against, choose_against
-from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, MOVED, Confirmation, confirm, is_wrong
+from tuner.tuning.confirmation import MOVED, Confirmation, confirm, is_wrong
 
 ROUNDS, FEWEST_ROUNDS = 30, 11
 ROUNDS_NS = 3e9
 """For a candidate's calls in all rounds; for slow ones these are fewer."""
 KNOWN_SHARE = 20.0
 """A call may take so many times as long as a first one that is taken for a hang after 10 s."""
-CONFIDENCE = 0.999
-"""Of the intervals: there are several baselines, modes and problems, and of a thousand judgements of equal kernels none
-may have a winner. :data:`FEWEST_ROUNDS` give one."""
 COLLECT_S = 1.0
 NAME, INCUMBENT = "candidate", "best so far"
 
@@ -69,6 +67,19 @@ class CandidateRefused(Exception):  # noqa: N818 - a verdict
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason, self.message = str(reason), message
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best so far."""
+
+    kernel: KernelSpec
+    verdict: Verdict
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is Python code, which shares no process with another candidate."""
+        return _is_called(self.kernel)
 
 
 @dataclass(frozen=True)
@@ -127,7 +138,7 @@ class Judgement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "record", self.task.record)
 
-    def judge(self, candidate: KernelSpec, name: str, incumbent: KernelSpec | None = None) -> Verdict:
+    def judge(self, candidate: KernelSpec, name: str, incumbent: Best | None = None) -> Verdict:
         """Return the verdict about a candidate; its first fault is the last that is looked for.
 
         Args:
@@ -135,17 +146,15 @@ class Judgement:
             name: in the verdict.
             incumbent: another candidate, to compare it with.
         """
-        foreign = [candidate, *([incumbent] if incumbent is not None else [])]
-        if not any(variant.call for kernel in foreign for variant in kernel.variants.values()):
+        if not _is_called(candidate):
             return self._judged(candidate, name, incumbent)
-        task, baselines = self.task.kernel, self.task.against.baselines
-        readable = [file for kernel in foreign for file in readable_for(task, kernel, baselines)]
+        readable = readable_for(self.task.kernel, candidate, self.task.against.baselines)
         with isolated(self.device, readable) as device:
             verdict = replace(self, device=device)._judged(candidate, name, incumbent)
             missing = [one.removeprefix(NOT_ISOLATED) for one in device.notes if one.startswith(NOT_ISOLATED)]
             return structs.replace(verdict, not_isolated=tuple(missing))
 
-    def _judged(self, candidate: KernelSpec, name: str, incumbent: KernelSpec | None) -> Verdict:
+    def _judged(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
         problems: list[ProblemVerdict] = []
         for problem in self.task.problems:
             problems.append(self._at(problem, candidate, incumbent))
@@ -192,13 +201,15 @@ class Judgement:
             device.gpu.name, versions, at,
         )  # fmt: skip
 
-    def _at(self, problem: Problem, candidate: KernelSpec, incumbent: KernelSpec | None) -> ProblemVerdict:
+    def _at(self, problem: Problem, candidate: KernelSpec, incumbent: Best | None) -> ProblemVerdict:
         began = time.monotonic()
         work = _AtProblem(self, problem, candidate, incumbent)
         try:
             work.run()
         except CandidateRefused as refused:
             work.note(judged=judged_for(refused.reason), reason=refused.reason, message=refused.message)
+        except RaceDiedError as died:  # among baselines, which others have raced with
+            work.note(judged=Judged.REFUSED, reason=str(Status.WORKER_DIED), message=str(died))
         except TunerError as error:
             work.note(judged=Judged.FAILED, reason="failed", message=str(error))
         return structs.replace(work.verdict, seconds=round(time.monotonic() - began, 3))
@@ -208,7 +219,7 @@ class _AtProblem:
     """A candidate at one problem."""
 
     def __init__(
-        self, judgement: Judgement, problem: Problem, candidate: KernelSpec, incumbent: KernelSpec | None
+        self, judgement: Judgement, problem: Problem, candidate: KernelSpec, incumbent: Best | None
     ) -> None:
         self._judgement, self._device, self._task = judgement, judgement.device, judgement.task
         self._problem, self._candidate, self._incumbent = problem, candidate, incumbent
@@ -286,15 +297,15 @@ class _AtProblem:
         )
         own, *others = compared.timings
         low_ns, high_ns = own.interval_ns
-        versus = [_versus(compared, own, other) for other in others]
+        found = [versus(compared, own, other) for other in others]
         named = self._task.against.named
-        versus += [
+        found += [
             Versus(failure.name, failure.contestant.text, verified=False, error=failure.error)
             for failure in compared.failures
             if named or not failure.not_installed
         ]
         conditions = compared.conditions
-        return ModeTimes(
+        times = ModeTimes(
             conditions.mode,
             conditions.regime,
             own.time_ns,
@@ -302,15 +313,29 @@ class _AtProblem:
             high_ns,
             compared.noise_floor(own),
             compared.metrics(own).speed_of_light,
-            tuple(versus),
+            tuple(found),
         )
+        return structs.replace(times, versus=(*times.versus, *self._beside(times)))
+
+    def _beside(self, times: ModeTimes) -> Iterator[Versus]:
+        """Yield how the candidate does beside a function that is the best so far, which ran in another process."""
+        best = self._incumbent
+        if best is None or not best.foreign:
+            return
+        for at in best.verdict.problems:
+            for known in at.modes:
+                if (at.problem, known.mode, known.regime) == (
+                    self._problem.to_json(), times.mode, times.regime,
+                ):  # fmt: skip
+                    yield through(times, known, INCUMBENT, best.verdict.candidate.name)
 
     def _others(self) -> list[Contestant]:
         task, gpu = self._task, self._device.gpu
         others = [
             Contestant(None, baseline=baseline, name=baseline.name) for baseline in task.against.baselines
         ]
-        named = {DEFAULT: task.kernel if task.against.default else None, INCUMBENT: self._incumbent}
+        best = self._incumbent.kernel if self._incumbent and not self._incumbent.foreign else None
+        named = {DEFAULT: task.kernel if task.against.default else None, INCUMBENT: best}
         for name, kernel in named.items():
             if kernel is not None and (one := default_configuration(kernel, self._problem, gpu)) is not None:
                 others.append(Contestant(one, kernel=kernel, name=name))
@@ -355,28 +380,8 @@ class _AtProblem:
         return str(Status.UNSTABLE if confirmed_ok or measurement is None else measurement.status)
 
 
-def _versus(compared: interleaved.Comparison, own: interleaved.Timing, other: interleaved.Timing) -> Versus:
-    ratio = compared.against(own, other, CONFIDENCE).ratio
-    floor = max(
-        compared.noise_floor(own), BATCH_RESOLUTION_NS / own.time_ns
-    )  # where its code lies counts, too
-    return Versus(
-        other.name, other.contestant.text, other.time_ns, ratio.median, ratio.low, ratio.high,
-        speed_of(ratio, floor), other.verified,
-    )  # fmt: skip
-
-
-def speed_of(speedup: Ratio, floor: float) -> Speed:
-    """Return the speed that a speedup shows: it is decided only where the whole interval is beyond the noise floor.
-
-    What lies within it, such as the place of the code, is the same in all rounds, and does not average out.
-    """
-    if speedup.low > 1.0 + floor:
-        return Speed.FASTER
-    if speedup.high < 1.0 - floor:
-        return Speed.SLOWER
-    within = speedup.low >= 1.0 - floor and speedup.high <= 1.0 + floor
-    return Speed.TIED if within else Speed.AMBIGUOUS
+def _is_called(kernel: KernelSpec) -> bool:
+    return any(variant.call for variant in kernel.variants.values())
 
 
 def candidate_record(name: str, content: str) -> CandidateRecord:

@@ -2,7 +2,8 @@
 
 A candidate is a file, or a folder with one and what it needs. It is judged once for each content, on a copy that stays
 in ``judged/``, so that the log can be repeated. The best so far is a baseline of those that follow: what is faster by
-less than the noise does not take its place. In the end it is judged once more, by a seed of its own.
+less than the noise does not take its place. In the end it is judged once more. Each judgement has a seed of its own, so
+that no candidate knows from the log what the next inputs hold.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ from msgspec import structs
 from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.judging.isolation import COPIES
-from tuner.judging.judge import INCUMBENT, Judgement, candidate_record
+from tuner.judging.judge import INCUMBENT, Best, Judgement, candidate_record
 from tuner.judging.report import headline
 from tuner.judging.verdict import CandidateRecord, Judged, Speed, Verdict
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
@@ -35,14 +37,6 @@ MOST_BYTES, MOST_FILES = 64 << 20, 256
 
 
 @dataclass
-class Best:
-    """The best so far."""
-
-    kernel: KernelSpec
-    record: CandidateRecord
-
-
-@dataclass
 class Rounds:
     """Judges what arrives in a folder.
 
@@ -50,11 +44,13 @@ class Rounds:
         folder: of the candidates.
         judgement: judges them.
         reopened: returns the same on a new device, after a judgement that failed.
+        seeds: draws the seeds.
     """
 
     folder: Path
     judgement: Judgement
     reopened: Callable[[], Judgement]
+    seeds: random.Random = field(default_factory=random.SystemRandom)
     bests: list[Best] = field(default_factory=list)
     """Each was faster than the one before it."""
     _seen: dict[str, str] = field(default_factory=dict)
@@ -72,9 +68,10 @@ class Rounds:
 
         Raises:
             Interrupted: it was stopped.
+            UsageError: what is written has no place in the folder.
         """
         ends = time.monotonic() + deadline_s
-        (self.folder / BEST).unlink(missing_ok=True)  # of earlier rounds
+        self._make_room()
         waiting: dict[str, str] = {}
         while time.monotonic() < ends and not stop():
             arrived = {path.name: state_of(path) for path in self._candidates()}
@@ -90,6 +87,17 @@ class Rounds:
         if stop():
             raise Interrupted("stopped", f"all verdicts are in {self.folder / LOG}")
         return self._last()
+
+    def _make_room(self) -> None:
+        """Remove the best of earlier rounds, and see that verdicts and copies can be written."""
+        try:
+            (self.folder / BEST).unlink(missing_ok=True)
+            (self.folder / LOG).open("ab").close()
+            (self.folder / COPIES).mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename}: {error.strerror}", "rounds write there: move it away"
+            ) from None
 
     def _candidates(self) -> Iterator[Path]:
         """Yield files and folders that may be candidates, the oldest first, so that none waits for ever."""
@@ -120,32 +128,33 @@ class Rounds:
             self._answer(path, self.judgement.refusal(record, "unreadable", refused))
             return
         record = structs.replace(record, copy=copy)
-        verdict = self._judged(record, kernel, self.bests[-1].kernel if self.bests else None)
+        verdict = self._judged(record, kernel, self.bests[-1] if self.bests else None)
         self._answer(path, verdict)
         if verdict.judged is Judged.FAILED:  # it says nothing of the candidate, which may come again
             self._judged_contents.discard((name, content))
         if verdict.judged is Judged.RIGHT and self._is_better(verdict):
-            self.bests.append(Best(kernel, record))
+            self.bests.append(Best(kernel, verdict))
 
-    def _judged(self, record: CandidateRecord, kernel: KernelSpec, incumbent: KernelSpec | None) -> Verdict:
+    def _judged(self, record: CandidateRecord, kernel: KernelSpec, incumbent: Best | None) -> Verdict:
+        self.judgement = replace(self.judgement, seed=self.seeds.randrange(2**31))
         try:
             verdict = self.judgement.judge(kernel, record.name, incumbent)
         except TunerError as error:
             verdict = self.judgement.refusal(record, "failed", str(error))
         if verdict.judged is Judged.FAILED:  # the next candidate has a device that nothing has touched
-            self.judgement = replace(self.reopened(), seed=self.judgement.seed)
+            self.judgement = self.reopened()
         return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
 
     def _is_better(self, verdict: Verdict) -> bool:
-        """Return whether a candidate is alone, or faster than the best so far at a problem and slower at none."""
+        """Return whether a candidate is alone, or somewhere faster than the best so far, and slower in no mode."""
         against = [
             one.verdict
             for problem in verdict.problems
-            for times in problem.modes[:1]
+            for times in problem.modes
             for one in times.versus
             if one.baseline == INCUMBENT
         ]
-        return not against or (Speed.FASTER in against and Speed.SLOWER not in against)
+        return not self.bests or (Speed.FASTER in against and Speed.SLOWER not in against)
 
     def _copied(self, path: Path, copy: Path) -> Path:
         """Return the candidate's file, of a copy: it may be overwritten while it is judged.
@@ -173,25 +182,28 @@ class Rounds:
         """Write a verdict beside its candidate, and behind the log."""
         self.judgement.say(headline(verdict))
         self._log(verdict)
-        try:
-            _write(path.with_name(f"{path.name}{ENDING}"), verdict)
-        except OSError as error:  # a folder has that name
-            self.judgement.say(f"the verdict is in {LOG} alone: {error.filename}: {error.strerror}")
+        self._write(path.with_name(f"{path.name}{ENDING}"), verdict)
 
     def _last(self) -> Verdict | None:
         """Judge the best once more, on other inputs; if it is not right then, the one before it, and so on."""
-        first = self.judgement
-        self.judgement = replace(first, seed=first.seed + 1)
         last: Verdict | None = None
         for best in reversed(self.bests):
-            first.say(f"confirming {best.record.name}")
-            verdict = self._judged(best.record, best.kernel, None)
+            record = best.verdict.candidate
+            self.judgement.say(f"confirming {record.name}")
+            verdict = self._judged(record, best.kernel, None)
             self._log(verdict)
             if verdict.judged is Judged.RIGHT:
-                _write(self.folder / BEST, verdict)
+                self._write(self.folder / BEST, verdict)
                 return verdict
             last = last or verdict
         return last
+
+    def _write(self, path: Path, verdict: Verdict) -> None:
+        try:
+            with whole_file(path, replace=True) as partial:
+                partial.write_bytes(verdict.to_json())
+        except OSError as error:  # a folder has that name
+            self.judgement.say(f"the verdict is in {LOG} alone: {error.filename}: {error.strerror}")
 
     def _log(self, verdict: Verdict) -> None:
         with (self.folder / LOG).open("ab") as log:
@@ -234,8 +246,3 @@ def content_digest(path: Path) -> str:
         found.update(f"{os.fsencode(name)!r} {len(content)}\0".encode())
         found.update(content)
     return found.hexdigest()
-
-
-def _write(path: Path, verdict: Verdict) -> None:
-    with whole_file(path, replace=True) as partial:
-        partial.write_bytes(verdict.to_json())

@@ -28,9 +28,10 @@ from tuner.kernel.spec import KernelSpec
 CONFIRMING_PROCESSES = 3
 """Fresh processes at most, until one agrees with the race: where a process gets its memory moves a short kernel by some
 percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
-NO_PROCESS = (Status.WORKER_DIED, Status.UNSTABLE)
-"""What a device says when the fresh process was killed from outside, or could not be made ready: neither says anything
-about the winner."""
+NO_PROCESS = Status.UNSTABLE
+"""What a device says when the fresh process could not be had or made ready: it says nothing about the winner."""
+AGAIN = (NO_PROCESS, Status.WORKER_DIED)
+"""Once may be an accident: somebody else may have killed it."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
 MOVED = 0.06
@@ -109,7 +110,7 @@ def confirm(
         with device.phases.phase("fresh process"):
             measurement, objection = _fresh_process(device, winner, raced_ns, other, moved, say)
         if objection:
-            return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
+            return Confirmation(measurement, objection=objection, no_process=measurement.status is NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
         if max_error is not None and error is not None and error > max_error:
             objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
@@ -250,7 +251,7 @@ def _fresh_process(
     times_ns: list[float] = []
     for _ in range(CONFIRMING_PROCESSES):
         measurement = device.confirm(winner, raced_ns)
-        if measurement.status in NO_PROCESS:
+        if measurement.status in AGAIN:
             measurement = device.confirm(winner, raced_ns)
         if measurement.status is not Status.OK:
             return measurement, f"in a fresh process: {measurement.status}: {measurement.error}"
@@ -272,7 +273,7 @@ def _fresh_process(
 def _moved_as_much(device: Device, moved: float, other: Configuration, raced_ns: float) -> bool:
     """Return whether another finalist is as far from its time in the race; not if it cannot be measured."""
     beside = device.confirm(other, raced_ns)
-    if beside.status in NO_PROCESS:
+    if beside.status in AGAIN:
         beside = device.confirm(other, raced_ns)
     if beside.status is not Status.OK:
         return False
