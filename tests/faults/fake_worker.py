@@ -25,7 +25,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.children.measuring import (
-    LOCKED_FILES,
     LOCKED_OUT,
     MEASURING,
     NOT_ISOLATED,
@@ -68,6 +67,8 @@ GPU = Gpu(
     memory_bytes_per_s=4.814304e12,
 )
 """The one of ``tuner.kernel.roofline``, whose import would take longer than all the rest."""
+LOCKED = sys.argv[4:5] == [""]
+"""Whether it is kept from files: the argument says why it is not."""
 REFERENCE_NS = 150_000.0
 BASELINE_NS = 2_000_000.0
 """Of whatever is no candidate; longer than any candidate takes."""
@@ -161,7 +162,7 @@ class FakeWorker:
             os._exit(5)
         if mode == "hang":
             time.sleep(1000.0)
-        if mode == "refuse" or (mode == "locked" and LOCKED_FILES in sys.argv):
+        if mode == "refuse" or (mode == "locked" and LOCKED):
             return Failed("this problem does not fit on the GPU")
         if mode == "undecided":
             return Failed("the reference of y is not a number", undecided=True)
@@ -252,17 +253,17 @@ class FakeWorker:
 def main() -> None:
     mode = os.environ.get("FAKE_START", "")
     log("start")
-    if mode == "die" or (mode == "die_locked_once" and LOCKED_FILES in sys.argv and first_time("locked")):
+    if mode == "die" or (mode == "die_locked_once" and LOCKED and first_time("locked")):
         print("libfake.so: cannot open shared object file", file=sys.stderr, flush=True)
         os._exit(4)
     if mode == "hang":
         time.sleep(1000.0)
     pipe: Pipe = ParentPipe(MEASURING)
-    if mode == "refuse" or (mode == "locked" and LOCKED_FILES in sys.argv):
+    if mode == "refuse" or (mode == "locked" and LOCKED):
         why = "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"
         pipe.send(Failed(LOCKED_OUT + why if mode == "locked" else why))
         return
-    missing = [f"{NOT_ISOLATED}{one}" for one in sys.argv[4:5] if one != LOCKED_FILES]
+    missing = [f"{NOT_ISOLATED}{one}" for one in sys.argv[4:5] if one]
     pipe.send(Hello(GPU, ("NVML does not answer", *missing), int(os.environ.get("FAKE_OTHERS", "0"))))
     FakeWorker(pipe).serve()
 

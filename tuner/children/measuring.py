@@ -166,8 +166,6 @@ MeasuringRequest = Setup | Measure | Race | Calibrate | Release
 
 NOT_ISOLATED = "not isolated: "
 """Begins a note of what a process could not be locked out of."""
-LOCKED_FILES = "files"
-"""Argument of a process that is kept from files that are not named to it; in its place stands why it is not."""
 LOCKED_OUT = "no GPU in a jail: "
 """Begins the error of such a process whose driver does not start there."""
 

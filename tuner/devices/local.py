@@ -281,10 +281,7 @@ class LocalDevice(Device):
             candidate, compilation = self._requests.compile(problem, configuration)
             if candidate is None:
                 return Measurement(compilation.status, error=compilation.error)
-            answer = guard.call(Measure(candidate, time_ns, thorough=True))
-            if isinstance(answer, Unanswered) and answer.fatal:
-                return Measurement(Status.UNSTABLE, error=answer.error)
-            return measurement_of(answer)
+            return measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.UNSTABLE, error=str(error))

@@ -268,8 +268,8 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
 
 def measurement_of(answer: Measured | Unanswered) -> Measurement:
     """Return what became of a candidate."""
-    if isinstance(answer, Unanswered):
-        return Measurement(answer.status, error=answer.error)
+    if isinstance(answer, Unanswered):  # where no process starts any more, that is not the candidate's doing
+        return Measurement(Status.UNVERIFIED if answer.fatal else answer.status, error=answer.error)
     began, ended = answer.span or (0.0, 0.0)
     return replace(answer.measurement, measure_s=ended - began)
 

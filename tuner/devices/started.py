@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
-from tuner.children.measuring import LOCKED_FILES
 from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.devices.guard import Guard
@@ -73,7 +72,7 @@ class Processes:
             readable: files that they may read.
             open_files: why they are not kept from others; empty if they are.
         """
-        jail = [open_files or LOCKED_FILES, *(str(path.resolve()) for path in (own, *readable))]
+        jail = [open_files, *(str(path.resolve()) for path in (own, *readable))]
         return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail)
 
     def tell(self, say: Callable[[str], None]) -> None:

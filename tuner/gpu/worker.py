@@ -23,7 +23,6 @@ from msgspec import structs
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
-    LOCKED_FILES,
     LOCKED_OUT,
     MEASURING,
     NOT_ISOLATED,
@@ -365,7 +364,7 @@ def main() -> None:
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
         (own, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
-        missing = jail.enter(own, readable, known, "" if jailed[0] == LOCKED_FILES else jailed[0])
+        missing = jail.enter(own, readable, known, jailed[0])
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
     index, requests = int(sys.argv[1]), RequestQueue()
     try:

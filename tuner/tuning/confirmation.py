@@ -28,9 +28,9 @@ from tuner.kernel.spec import KernelSpec
 CONFIRMING_PROCESSES = 3
 """Fresh processes at most, until one agrees with the race: where a process gets its memory moves a short kernel by some
 percent (an addition of 2^20 floats on an H200 took 4.45 us in one process, and 4.74 in all others)."""
-NO_PROCESS = Status.UNSTABLE
+NO_PROCESS = (Status.UNSTABLE, Status.UNVERIFIED)
 """What a device says when the fresh process could not be had or made ready: it says nothing about the winner."""
-AGAIN = (NO_PROCESS, Status.WORKER_DIED)
+AGAIN = (*NO_PROCESS, Status.WORKER_DIED)
 """Once may be an accident: somebody else may have killed it."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
@@ -110,7 +110,7 @@ def confirm(
         with device.phases.phase("fresh process"):
             measurement, objection = _fresh_process(device, winner, raced_ns, other, moved, say)
         if objection:
-            return Confirmation(measurement, objection=objection, no_process=measurement.status is NO_PROCESS)
+            return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
         if max_error is not None and error is not None and error > max_error:
             objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
