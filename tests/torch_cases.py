@@ -74,6 +74,10 @@ def _bilinear(x: Any, y: Any) -> Any:
     return x * y + 0.5 * x
 
 
+def _transposed(x: Any) -> Any:
+    return x.transpose(1, 2)
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -127,6 +131,12 @@ def cases(n: int, product: tuple[int, int, int], means: tuple[int, int, int]) ->
         OperatorCase("reduce", {"n": n}, ((n,),), _mean, (n, 1), [{"op": "mean"}], name="reduce mean"),
         OperatorCase("reduce", {"n": n}, ((n,),), _largest, (1, 1), [{"op": "max"}], name="reduce max"),
     ]
+    matrices = {"batch": 2, "rows": m, "columns": columns}
+    result.append(
+        OperatorCase(
+            "transpose", matrices, (tuple(matrices.values()),), _transposed, (1, 1), name="transpose"
+        )
+    )
     for layout, axis in (("nml", 1), ("mnl", 0)):
         shape = (groups, vectors, length) if axis else (vectors, groups, length)
         result.append(

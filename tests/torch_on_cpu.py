@@ -48,6 +48,10 @@ def mean_matvec(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:
     tensors["y"].copy_(mean @ tensors["w"].double().t())
 
 
+def transpose(tensors: Mapping[str, Any], **_: Any) -> None:
+    tensors["out"].copy_(tensors["x"].transpose(1, 2))
+
+
 def transform(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     names = {name: each.double() for name, each in tensors.items() if name != "out"}
     functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs")}

@@ -25,6 +25,7 @@ def torch_on_numpy() -> SimpleNamespace:
     return SimpleNamespace(
         add=add,
         mm=mm,
+        mul=np.multiply,
         transpose=np.swapaxes,
         sum=reduction(np.sum),
         mean=reduction(np.mean),

@@ -171,6 +171,10 @@ def _mean_matvec(call: Differentiated) -> Sequence[Any]:
     return [grad_x, grad_w]
 
 
+def _transpose(call: Differentiated) -> Sequence[Any]:
+    return [call.grads[0].transpose(1, 2)]
+
+
 _BUILT_IN = {
     "vector_add": ("c = a + b, element by element", Gradient(_vector_add, keep_none)),
     "saxpy": ("y = alpha x + y, in place", Gradient(_saxpy, keep_none)),
@@ -179,6 +183,7 @@ _BUILT_IN = {
         Gradient(_transform, keep_inputs),
     ),
     "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
+    "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
 }
 """By name, with the summary: a kernel of one's own may have the same name."""

@@ -1,0 +1,27 @@
+"""Kernels that only move elements compile for every architecture; here, where there are cores enough."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.templates.machine_code import gpu
+from tests.templates.sources import GENERATIONS, compiled, draw
+from tuner.core.model import Configuration
+from tuner.kernel.load import load_kernel
+
+KERNELS = ("transpose",)
+
+
+@pytest.mark.parametrize("cc", GENERATIONS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_sample_compiles_for_every_architecture(name: str, cc: int) -> None:
+    kernel, device, rng = load_kernel(name), gpu(cc), random.Random(f"{name} {cc}")
+    for dtype in kernel.dtypes["input"]:
+        for size in (64, 771, 1600):
+            problem = kernel.problem({each: size for each in kernel.sizes}, {"": dtype})
+            for variant in kernel.usable_variants(problem, device)[0]:
+                chosen = Configuration.of(variant.name, draw(kernel, variant, problem, device, rng))
+                for cubin in compiled(kernel, chosen, problem, device):
+                    assert cubin.resources.spill_bytes == 0, chosen
