@@ -20,7 +20,7 @@ def test_a_sample_compiles_for_every_architecture(name: str, cc: int) -> None:
     kernel, device, rng = load_kernel(name), gpu(cc), random.Random(f"{name} {cc}")
     for dtype in kernel.dtypes["input"]:
         for size in (64, 771, 1600):
-            problem = kernel.problem({each: size for each in kernel.sizes}, {"": dtype})
+            problem = kernel.problem(dict.fromkeys(kernel.sizes, size), {"": dtype})
             for variant in kernel.usable_variants(problem, device)[0]:
                 chosen = Configuration.of(variant.name, draw(kernel, variant, problem, device, rng))
                 for cubin in compiled(kernel, chosen, problem, device):

@@ -18,7 +18,7 @@ SAMPLE = [("transpose", "bfloat16", 75), ("transpose", "int8", 90)]
 def test_patches_are_turned_in_registers(name: str, dtype: str, cc: int) -> None:
     """With 16-byte loads and stores on both sides, nothing spills, and no element is stored by itself."""
     kernel, device = load_kernel(name), gpu(cc)
-    problem = kernel.problem({size: 272 for size in kernel.sizes}, {"": dtype})
+    problem = kernel.problem(dict.fromkeys(kernel.sizes, 272), {"": dtype})
     width = 16 // ITEMSIZE[dtype]
     parameters = {
         "block_size": 64, "tile_rows": 128, "tile_columns": 128, "load_width": width, "store_width": width
