@@ -209,3 +209,24 @@ int main() {
     passed = [one["arguments"] for one in data["variants"]["main"]["launches"]]
     assert passed[0][2] == passed[1][2] == {"fields": ["view_rows", "view_columns"]}
     assert [data["scalars"][arguments[3]]["value"] for arguments in passed] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "grid"),
+    [
+        ("int sms; cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);", "32 * sms"),
+        ("cudaDeviceProp p; cudaGetDeviceProperties(&p, 0); int b = p.multiProcessorCount * 32;", "b"),
+    ],
+)
+def test_blocks_by_multiprocessors_are_a_parameter(
+    capsys: pytest.CaptureFixture[str], asked: str, grid: str
+) -> None:
+    text = f"""
+    __global__ void twice(float* y, const float* x, int n) {{
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = 2 * x[i];
+    }}
+    void go(float* y, const float* x, int n) {{ {asked} twice<<<{grid}, 256>>>(y, x, n); }}
+    """
+    data, _ = init(capsys, text)
+    assert launch(data)["grid"] == ["min(ceil_div(n, block_size), blocks_per_sm * sm_count)"]
+    assert data["variants"]["main"]["parameters"]["blocks_per_sm"]["default"] == 32

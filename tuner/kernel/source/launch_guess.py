@@ -165,10 +165,12 @@ class LaunchGuess:
             bound if known == "1" else f"ceil_div({bound}, {known})",
             self._called_shape(0, axis),
         )
-        if self._use.uses(f"gridDim.{axis}") and launched is not None and launched.isdecimal():
-            most = self._names.free("grid_size" if self._axes() == 1 else f"grid_{axis}", f"blocks_{axis}")
-            self._names.found[most] = int(launched)  # blocks of a loop over the grid: any number is right
-            return block, f"min({covering}, {most})", False
+        fixed = re.fullmatch(r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", launched or "")
+        if self._use.uses(f"gridDim.{axis}") and fixed:  # blocks of a loop over the grid: any number is right
+            usual = ("grid_size", "blocks") if self._axes() == 1 else (f"grid_{axis}", f"blocks_{axis}")
+            most = self._names.free(*(("blocks_per_sm", "per_sm") if fixed[2] else usual))
+            self._names.found[most] = int(fixed[1] or fixed[3] or fixed[4] or 1)
+            return block, f"min({covering}, {most}{' * sm_count' * bool(fixed[2])})", False
         return block, covering, False
 
     def _unbound(self, axis: str) -> str | None:
@@ -244,6 +246,7 @@ class LaunchGuess:
         assert self._called is not None
         called = {name: python_of(value) for name, value in self._called.variables.items()}
         values = numbers_of(self._names.source, self._names.found) | called | self._values
+        values |= dict.fromkeys(self._called.multiprocessors, ast.Name("sm_count"))
         return self._known(expression_text(_replaced(tree, self._passed() | self._counters, values)))
 
     def _passed(self) -> dict[str, str]:
@@ -261,7 +264,7 @@ class LaunchGuess:
 
     def _known(self, text: str | None) -> str | None:
         """Return an expression if the file has all its names."""
-        words = ("ceil_div", "min", "max", "log2", "if", "else", "and", "or", *self._counters)
+        words = ("ceil_div", "min", "max", "log2", "if", "else", "and", "or", "sm_count", *self._counters)
         names = set(re.findall(r"[A-Za-z_]\w*", text or "")).difference(words)
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 

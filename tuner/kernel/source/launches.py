@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ class WrittenLaunch:
     """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers.
 
     Members that are set, such as ``p.count``, are ``p_count``."""
+    multiprocessors: frozenset[str]
+    """Variables and members of the calling function that hold how many multiprocessors the GPU has."""
     looped: tuple[bool, ...]
     """Whether an argument has a variable that is set in a loop around the launch."""
     loops: tuple[Node, ...]
@@ -63,6 +66,7 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
                 **dict(variables_of(function, shape.start_byte)),
                 **dict(_members_set(function, shape.start_byte)),
             },
+            frozenset(_multiprocessors(function)),
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
             tuple(_loops_around(shape, but=("if_statement",))),
             any(one.type in _DECIDE for one in _around(shape)),
@@ -91,6 +95,15 @@ def _members_set(function: Node, end: int) -> Iterator[tuple[str, Node]]:
         left, right = one.children[0], one.children[-1]
         if left.type == "field_expression" and one.end_byte <= end and text_of(one.children[1]) == "=":
             yield text_of(left).replace(".", "_"), right
+
+
+def _multiprocessors(function: Node) -> Iterator[str]:
+    for one in walk(function, "field_expression"):
+        if text_of(one.named_children[-1]) == "multiProcessorCount":
+            yield text_of(one).replace(".", "_")
+    for one in walk(function, "argument_list"):
+        if re.search(r"multi_?processor_?count", text_of(one), re.IGNORECASE):
+            yield text_of(one.named_children[0]).lstrip("&")
 
 
 def _around(node: Node) -> Iterator[Node]:
