@@ -43,6 +43,11 @@ def test_fake_gpu_is_the_typical_one() -> None:
     assert ARCHITECTURES[90] == GPU
 
 
+def test_a_function_that_compiles_for_too_long(guard: Guard) -> None:
+    guard.call(set_up())
+    assert unanswered(guard.call(measure("compiling"))).status is Status.COMPILE_TIMEOUT
+
+
 def test_hang_is_killed_after_the_time_allowed(guard: Guard, tmp_path: Path) -> None:
     guard.call(set_up())
     (pid,) = starts(tmp_path)

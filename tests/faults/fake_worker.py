@@ -52,6 +52,7 @@ from tuner.children.measuring import (
     Started,
 )
 from tuner.core.conditions import Calibration
+from tuner.core.errors import CompileError
 from tuner.core.model import Gpu, Measurement, Status, Verification
 from tuner.core.processes import ParentPipe
 
@@ -97,6 +98,8 @@ def time_of(candidate: Candidate) -> float:
     seen = hashlib.sha256(repr(launches).encode())
     for cubin in candidate.cubins:
         seen.update(cubin)
+    if candidate.call is not None:
+        seen.update(repr((candidate.call.numbers, candidate.call.parameters)).encode())
     scale = float(os.environ.get("FAKE_SCALE", "1"))
     return scale * (100_000.0 + int.from_bytes(seen.digest()[:4], "big") % 900_000)
 
@@ -191,9 +194,18 @@ class FakeWorker:
             log("further contents")
         fault = fault_of(candidate)
         began = time.monotonic()
-        self.pipe.send(Deadline(0.2))
+        self.pipe.send(Deadline(0.2, Status.COMPILE_TIMEOUT if fault == "compiling" else Status.HANG))
         time.sleep(self.sleep_s)
         self.misbehave(fault)
+        if candidate.call is not None and candidate.call.function.builds:
+            from tuner.kernel.functions import built  # what is late to import, few tests need
+
+            try:
+                built(candidate.call.function, candidate.call.parameters)
+            except CompileError as error:
+                return Measured(
+                    Measurement(Status.COMPILE_ERROR, error=str(error)), (began, time.monotonic())
+                )
         if fault == "edge" and request.verify_only:
             fault = "wrong"
         if fault == "lonely" and request.thorough:
@@ -210,7 +222,7 @@ class FakeWorker:
         return Measured(measurement, (began, time.monotonic()))
 
     def misbehave(self, fault: str) -> None:
-        if fault == "hang":
+        if fault in ("hang", "compiling"):
             time.sleep(1000.0)
         elif fault == "die" or (fault == "die_once" and first_time("die_once")):
             os.kill(os.getpid(), signal.SIGSEGV)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -85,6 +88,33 @@ def test_a_wrong_configuration_is_found_without_a_reference() -> None:
     wrong = {trial["TILE"] for trial in result.trials if trial["status"] == "wrong_result"}
     assert wrong == {4}
     assert result.checked_against == "default" and result.confirmed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_a_triton_kernel_that_a_function_builds(folder: Path) -> None:
+    """The page's example, as a program of its own."""
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (text,) = (block.partition("```")[0] for block in page.split("```python\n") if "@triton.jit" in block)
+    shown = "print(result.confirmed, result.best, result.verdict)\n"
+    (folder / "example.py").write_text(text.replace("result(x, ", shown + "y = result(x, ", 1))
+    done = subprocess.run([sys.executable, "example.py"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("True {'num_warps'"), done
+
+
+def test_a_torch_function_is_built_and_returns(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (folder / "scaled.py").write_text(
+        "import torch\n\ndef build(parts):\n    if parts == 3:\n        raise ValueError('no thirds')\n"
+        "    return lambda x: torch.cat([2 * part for part in x.chunk(parts)])\n"
+    )
+    x = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
+    call = {"args": {"x": x, "y": x}, "params": {"parts": [1, 2, 3, 64]}, "outputs": ["y"]}
+    result = tuner.tune("scaled.py:build", **call, reference="2 * x")
+    assert result.confirmed and result.best == {"parts": 1}, result.verdict
+    found = {trial["parts"]: trial["status"] for trial in result.trials}
+    assert found == {1: "ok", 2: "ok", 3: "compile_error", 64: "ok"}, result.trials
+    assert torch.equal(result(x), 2 * x)
+    assert tuner.tune("scaled.py:build", **call, from_scratch=True).checked_against == "default"
 
 
 def test_a_failing_reference_names_its_line() -> None:

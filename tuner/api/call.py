@@ -48,6 +48,10 @@ OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
 """Names with a meaning beside those of numbers, where a winner is called."""
 
 
+OF_BUILT = ("name", "where", "reference", "outputs", "sizes", "shapes", "default", "tolerance", "reduction")
+"""Arguments beside ``args`` and ``params`` for a kernel that a function builds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """What ``tuner.tune`` was called with to describe a kernel; its docstring says what each is."""

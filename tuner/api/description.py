@@ -78,10 +78,12 @@ def described(call: Call) -> Described:
     """
     source = read_whole(call.source, call.file)
     signature = source.kernel(entry_name(call.entry))
-    return _Reader(call, source, signature, call.entry_of(signature)).described()
+    return Reader(call, source, signature, call.entry_of(signature)).described()
 
 
-class _Reader:
+class Reader:
+    """Reads a call of a kernel of some source."""
+
     def __init__(self, call: Call, source: Source, signature: KernelSignature, entry: str) -> None:
         self.source, self.signature, self.entry = source, signature, entry
         self.name = call.name or signature.short_name
@@ -106,21 +108,11 @@ class _Reader:
         self._take_arguments()
         self.sizes = self._sizes()
         shapes = {name: self._shape(name) for name in self._tensor_names()}
-        require_useful(self.call, self.entry, [*self.call.repeat.values(), *self.expressions.values()])
+        computed = self._computed()
         roles = self._roles()
         tensors = {name: self._tensor(name, shapes[name], roles[name]) for name in shapes}
         if self.given:
             self.files["inputs.py"] = "".join([_INPUTS, *self.given.values()]).encode()
-        launch = LaunchDraft(
-            self._source_file(),
-            self.entry,
-            [self._argument(name) for name in self.types],
-            self._texts("grid", self.call.grid),
-            self._texts("block", self.call.block),
-            "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
-            {self.symbols[name]: name for name in self.call.constants},
-            {"repeat": loops} if (loops := self._loops()) else {},
-        )
         constraints = self._constraints()
         written = [name for name, role in roles.items() if role != "input"]
         outputs = {name: self._evaluated(name, shapes[name]) for name in written}
@@ -131,23 +123,37 @@ class _Reader:
         reference, function = reference_of(self.call, outputs, self.files, available)
         words = self.source.asked | self.source.names
         role = free_role({*self.sizes, *self.parameters, *self.names.values()}, words)
-        options = list(sequence(self.call.compile_options))
-        compiling = {"options": options} if options else {}
         draft = Draft(
             name=self.name,
             sizes=self.sizes,
             tensors=tensors,
             dtypes={role: [tensors[written[0]].dtype]},
-            launches=[launch],
+            **computed,
             parameters=self._parameter_drafts(),
             constraints=constraints,
             scalars=scalars,
             reference=reference,
-            compile=compiling,
         )
         arguments = {one.name: self.names[one.name] for one in self.signature.parameters}
         arguments = {name: of for name, of in arguments.items() if of not in self.expressions}
         return Described(draft, self.files, function, arguments, available, "".join(self.fixed[:1]))
+
+    def _computed(self) -> dict[str, Any]:
+        """Return how it is launched, as fields of a draft."""
+        require_useful(self.call, self.entry, [*self.call.repeat.values(), *self.expressions.values()])
+        loops = [{"name": name, "count": self._literal(str(of))} for name, of in self.call.repeat.items()]
+        launch = LaunchDraft(
+            self._source_file(),
+            self.entry,
+            [self._argument(name) for name in self.types],
+            self._texts("grid", self.call.grid),
+            self._texts("block", self.call.block),
+            "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
+            {self.symbols[name]: name for name in self.call.constants},
+            {"repeat": loops} if loops else {},
+        )
+        options = list(sequence(self.call.compile_options))
+        return {"launches": [launch], "compile": {"options": options} if options else {}}
 
     def _in_file(self, given: Any) -> Any:
         """Return text, several, or a mapping by names, with the names of the file."""
@@ -315,15 +321,9 @@ class _Reader:
         )
         return f"inputs.py:{name}"
 
-    def _loops(self) -> list[dict[str, str]]:
-        return [{"name": name, "count": self._literal(str(of))} for name, of in self.call.repeat.items()]
-
     def _argument(self, name: str) -> Any:
-        if name in self.expressions:
-            return {
-                "value": self._literal(self.expressions[name]),
-                "dtype": self.types[name].dtype or "int32",
-            }
+        if (text := self.expressions.get(name)) is not None:
+            return {"value": self._literal(text), "dtype": self.types[name].dtype or "int32"}
         if name in self.members:
             return {"fields": [self._argument(one) for one in self.members[name]]}
         dtype = self.numbers[name][0] if name in self.numbers else self.types[name].dtype

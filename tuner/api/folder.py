@@ -278,8 +278,8 @@ def _needed(kernel: KernelSpec) -> set[Path]:
     files |= {tensor.file for tensor in kernel.tensors.values() if tensor.file is not None}
     if (initial := read_file(kernel.file).initial) is not None:
         files.add(initial.path)
-    if kernel.reference.python is not None:
-        files.add(kernel.reference.python.file)
+    calls = [kernel.reference.python, *(variant.call for variant in kernel.variants.values())]
+    files |= {call.file for call in calls if call is not None}
     launches = [launch for variant in kernel.variants.values() for launch in variant.launches]
     launches += [kernel.reference.cuda] if kernel.reference.cuda is not None else []
     texts: dict[Path, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +24,7 @@ from tuner.core.stats import Ratio
 from tuner.database.database import Database
 from tuner.database.records import RESERVATIONS, Filters, StoredWinner
 from tuner.formats.files import new_file
+from tuner.kernel.functions import load_function
 from tuner.kernel.spec import KernelSpec
 from tuner.report.search_svg import search_svg
 from tuner.report.summary import best_so_far, summary, why_nothing
@@ -76,6 +77,8 @@ class Result:
     """What the file calls the C function's parameters, in order; empty for a kernel given by its file or name."""
     _alone: str
     """Why the call holds for no other sizes; empty if it does."""
+    _build: Callable[..., Any] | None
+    """The caller's function that builds configurations, if that was the kernel."""
     stopped: bool
     _state: State
     _result: state.Result | None
@@ -214,6 +217,20 @@ class Result:
         self._stored()
         return load(self.file, db=self.database)
 
+    @cached_property
+    def _built(self) -> Callable[..., Any] | None:
+        """The winner, where a function builds configurations.
+
+        Raises:
+            CallError: no winner was confirmed.
+        """
+        call = next(iter(self.kernel.variants.values())).call
+        if call is None or not call.builds:
+            return None
+        self._stored()
+        build = self._build or load_function(call.name, call.file)
+        return build(**self.best)  # type: ignore[no-any-return]
+
     def _stored(self) -> list[StoredWinner]:
         """Return the winner as the database has it.
 
@@ -258,12 +275,15 @@ class Result:
         """Launch the winner with the arguments of the C function, in their order or by name; return its outputs.
 
         Arrays are those of torch, CuPy, JAX or NumPy; of NumPy they are copied to the GPU and back. The winner of a
-        kernel that has a file or a name takes arrays as :meth:`operation` does.
+        kernel that has a file or a name takes arrays as :meth:`operation` does. What a function has built is called as
+        it is: with what it takes, on the current stream.
 
         Raises:
             CallError: no winner was confirmed, or these are not what the kernel takes.
             DeviceError: the driver refuses.
         """
+        if (function := self._built) is not None:
+            return function(*args, **others, **({} if stream is None else {"stream": stream}))
         if not self._arguments:
             return self.operation(*args, stream=stream, **others)
         return launch(self.operation, self.kernel, named(self._arguments, args, others), stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from numbers import Integral, Real
@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.call import Call, in_python, library_of, require, require_kinds, values_of, words_of_python
+from tuner.api.build import build_of, described_build, is_build
+from tuner.api.call import (
+    OF_BUILT,
+    Call,
+    in_python,
+    library_of,
+    require,
+    require_kinds,
+    values_of,
+    words_of_python,
+)
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
 from tuner.api.progress import progress
@@ -118,20 +128,29 @@ class Kernel:
 
     def __init__(
         self,
-        kernel: str | Path,
+        kernel: str | Path | Callable[..., Any],
         args: Sequence[Any] | Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
         **what: Any,
     ) -> None:
         text = str(kernel)
-        if not isinstance(kernel, str | Path) or not text.strip():
+        if not (isinstance(kernel, str | Path) or callable(kernel)) or not text.strip():
             raise UsageError(
-                f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, or a name"
+                f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, a name, or a function"
             )
         require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
+        self._build: Callable[..., Any] | None = None
         self._name, self._params = text, params or {}
-        if "__global__" in text or "\n" in text or text.endswith(SOURCES):
+        if is_build(kernel):
+            require(what, OF_BUILT, "a kernel that a function builds has no argument {!r}")
+            self._library = library_of(args)
+            build = build_of(kernel if callable(kernel) else text)
+            self._build = build.function
+            call = Call(source="", args=args, params=self._params, **what)
+            self._described = described_build(build, call)
+            folder.require_launchable(self._described)
+        elif "__global__" in text or "\n" in text or text.endswith(SOURCES):
             file = Path(text).expanduser() if text.endswith(SOURCES) else None
             if file is not None and not file.is_file():
                 raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
@@ -191,7 +210,7 @@ class Kernel:
             sources = sources_of([Path(file) for file in files], kernel, options.sampler)
             store = stack.enter_context(Database.open(database))
             store.sources = sources
-            what = (kernel, database, of.arguments if of else {}, of.alone if of else "")
+            what = (kernel, database, of.arguments if of else {}, of.alone if of else "", self._build)
             try:
                 request = Request(kernel, problem, options, began=began)
                 result = session.tune(request, device, store, observer, stop)
@@ -251,7 +270,7 @@ class Kernel:
 
 
 def tune(
-    kernel: str | Path | Kernel,
+    kernel: str | Path | Kernel | Callable[..., Any],
     args: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
     *,
@@ -270,7 +289,8 @@ def tune(
 
     Args:
         kernel: source text or the path of a ``.cu``, of which ``params`` are macros; the path of a ``.toml``; the name
-            of a built-in kernel; or a :class:`Kernel`.
+            of a built-in kernel; a :class:`Kernel`; or a function of a file (or ``"FILE.py:FUNCTION"``), that gets
+            ``params`` and returns what is called with the arrays.
         args: arrays (of NumPy, torch, CuPy, or any that speak DLPack) and numbers in the order of the C function, or by
             name. They give shapes, dtypes and values, and are not written.
         params: values of each parameter; of a file or a built-in kernel, those to which the search is narrowed.

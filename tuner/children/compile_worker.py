@@ -264,7 +264,7 @@ def _called(call: PythonFunction, plan: Plan, kernel: KernelSpec, request: Rende
     """Return a function, of which there is nothing to compile."""
     problem = request.problem
     scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, request.gpu).items()}
-    numbers = {**problem.sizes, **scalars, **request.configuration.values}
+    numbers, parameters = {**problem.sizes, **scalars}, request.configuration.values
     source, model = read_source(call.file), None
     if call.name in (MODEL, MODEL_NEW):
         python = (kernel.task or kernel).reference.python
@@ -272,9 +272,11 @@ def _called(call: PythonFunction, plan: Plan, kernel: KernelSpec, request: Rende
         if model is None or not model.is_file():
             what = f"{call.name} is a torch module, and the task is none"
             return Compilation(Status.INVALID_CONFIG, f"{what}; write a function {CANDIDATE}")
-    return Compilation(
-        Status.OK, plan=plan, sources=(source,), entries=(call.name,), call=PythonCall(call, numbers, model)
-    )
+    if call.builds:
+        called = PythonCall(call, numbers, model, parameters)
+    else:
+        called = PythonCall(call, {**numbers, **parameters}, model)
+    return Compilation(Status.OK, plan=plan, sources=(source,), entries=(call.name,), call=called)
 
 
 NO_LOCATIONS = LineMap(())

@@ -24,6 +24,12 @@ from tuner.runtime.launches import Buffer, Plan
 # -- a problem: its tensors, how to compute what is expected, and compiled candidates ---------------------------------
 
 
+COMPILE_S = 60.0
+"""Allowed for what a function builds, as for NVRTC: its import, and the first calls, in which it compiles."""
+LIBRARY_S = 180.0
+"""Allowed for a library's import and its first calls: torch alone takes seconds from a cold disk."""
+
+
 class PythonCall(Record, frozen=True):
     """A user's function on GPU tensors, with the numbers that it may ask for beside them."""
 
@@ -31,6 +37,15 @@ class PythonCall(Record, frozen=True):
     numbers: Mapping[str, Value]
     model: Path | None = None
     """Of a torch module: the file with ``Model``, whose weights it has (:mod:`tuner.kernel.modules`)."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """With which a function that builds is called."""
+
+    @property
+    def deadline(self) -> Deadline:
+        """What it takes until it can be timed."""
+        if self.function.builds:
+            return Deadline(COMPILE_S, Status.COMPILE_TIMEOUT)
+        return Deadline(LIBRARY_S)
 
 
 class Candidate(Record, frozen=True):
@@ -192,9 +207,11 @@ class GpuTaken(Message, frozen=True):
 
 
 class Deadline(Message, frozen=True):
-    """The next step may take so long; a process that is silent for longer hangs."""
+    """The next step may take so long."""
 
     seconds: float
+    late: Status = Status.HANG
+    """What a process is that is silent for longer."""
 
 
 class SetupDone(Message, frozen=True):

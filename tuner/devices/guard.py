@@ -108,7 +108,7 @@ class Guard:
         self._in_flight: deque[_Pending] = deque()
         self._started = False
         """Whether the process has begun with the first one in flight."""
-        self._deadline = float("inf")
+        self._deadline, self._late = float("inf"), Status.HANG
         self._setup: Setup | None = None
         """The last, unless it failed; repeated in a new process."""
         self._reference_ns: float | None = None
@@ -243,14 +243,14 @@ class Guard:
         match message:
             case None:
                 if time.monotonic() > self._deadline:
-                    self._bury(Status.HANG, "no answer within the time allowed; the process was killed")
+                    self._bury(self._late, "no answer within the time allowed; the process was killed")
             case Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
             case GpuTaken(what=what):
                 self._deadline = time.monotonic() + START_S
                 self._tell_waiting(what)
-            case Deadline(seconds=seconds):
-                self._deadline = time.monotonic() + seconds + GRACE_S
+            case Deadline(seconds=seconds, late=late):
+                self._deadline, self._late = time.monotonic() + seconds + GRACE_S, late
             case Hello():
                 self._refuse(message)
             case _:

@@ -40,7 +40,9 @@ class _EqualSources:
 def source_key(compilation: Compilation) -> SourceKey:
     """Return what is equal exactly when two candidates are: machine code, whatever its source, and launches."""
     codes = map(machine_code, compilation.cubins, compilation.entries)
-    code = [*compilation.entries, *codes, *([compilation.implementation] if compilation.call else [])]
+    code = [*compilation.entries, *codes]
+    if (call := compilation.call) is not None:
+        code += [compilation.implementation, repr(sorted(call.numbers.items())), repr(call.parameters)]
     return digest(code), msgpack.encode(compilation.plan)
 
 

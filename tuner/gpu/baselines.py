@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed
 from tuner.gpu.captured import PYTHON, Call, Captured, capture
 from tuner.gpu.driver import Context
-from tuner.kernel.functions import BaselineKind, arguments_for, first_line, load_function
+from tuner.kernel.functions import BaselineKind, arguments_for, built, first_line, load_function
 from tuner.kernel.modules import on_gpu
 
 
@@ -40,6 +40,7 @@ def make_call(
     sizes: Mapping[str, int] | None = None,
     stream: int = 0,
     outputs: Collection[str] = (),
+    function: Callable[..., Any] | None = None,
 ) -> Call:
     """Bind a library's call or a user's function to tensors.
 
@@ -52,6 +53,7 @@ def make_call(
         sizes: the problem's sizes by name.
         stream: handle of the stream, for functions that ask for it.
         outputs: tensors that a function returns where it does not ask for them.
+        function: what is called; by default what is loaded from the file.
 
     Raises:
         TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function; or the
@@ -73,7 +75,7 @@ def make_call(
         return Call(text, call.library, run)
     if kind is not BaselineKind.PYTHON:
         raise UsageError(f"{text!r} is no call", "only calls and Python functions can be made")
-    function = load_function(text, file)
+    function = function or load_function(text, file)
     library = next((name for name in ("torch", "cupy") if library_version(name)), "")
     tensors = {name: array_of(library, view) for name, view in views.items()}
     positional, named = arguments_for(function, {"stream": stream, **numbers, **tensors}, text)
@@ -130,7 +132,8 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
     """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
     function = call.function
     if call.model is None:
-        return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers)
+        made = built(function, call.parameters) if function.builds else None
+        return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers, made)
     set_precision(import_library("torch"), tf32=False)
     try:
         module = on_gpu(function.name, function.file, call.model)
@@ -154,12 +157,14 @@ def _captured(
     text: str,
     file: Path | None,
     numbers: Mapping[str, Value],
+    function: Callable[..., Any] | None = None,
 ) -> Captured:
     calls = []
     for copy in range(data.copies):
         views = _views(data, copy)
         outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
-        call = make_call(kind, text, file, views, numbers, stream=int(context.stream), outputs=outputs)
+        stream = int(context.stream)
+        call = make_call(kind, text, file, views, numbers, None, stream, outputs, function)
         calls.append(call)
     return capture(context, calls)
 

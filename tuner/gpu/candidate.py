@@ -48,6 +48,11 @@ class Region:
             graph.memset(self.address, self.byte, self.size_bytes)
 
 
+COPIES = 2
+"""Of the tensors at most, in turn, in fresh launches: a kernel that looks for another call's result finds it in the
+other copy, and its own of before in the same."""
+
+
 class Timed(ABC):
     """What can be timed: a loaded candidate, a captured call."""
 

@@ -17,9 +17,8 @@ from cuda.bindings import driver as cu
 
 from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView, cupy_stream, import_library, torch_stream
-from tuner.gpu.candidate import Timed, copy_all
+from tuner.gpu.candidate import COPIES, Timed, copy_all
 from tuner.gpu.driver import Context, Graph
-from tuner.gpu.freshness import COPIES
 from tuner.gpu.returned import Returned, returned
 from tuner.kernel.functions import first_line
 from tuner.runtime.driver import DriverFailure, check

@@ -31,16 +31,13 @@ from functools import cached_property
 from tuner.core.conditions import Mode
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import Region, Timed
+from tuner.gpu.candidate import COPIES, Region, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.memory import GUARD_BYTES
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch
 
 OUTPUTS, SHARED = "its outputs", "shared memory"
-COPIES = 2
-"""Of the tensors at most, in turn: a kernel that looks for another call's result finds it in the other copy, and its
-own of before in the same."""
 EACH = 5
 """Samples of each kind in a group; of long kernels as many as a group has room for."""
 LIMIT = 0.03

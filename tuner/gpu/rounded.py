@@ -6,8 +6,9 @@ from contextlib import closing
 
 from tuner.children.measuring import ReferenceData
 from tuner.core.errors import KernelError
+from tuner.gpu.baselines import open_call
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import load
+from tuner.gpu.candidate import Timed, load
 from tuner.gpu.driver import Graph
 from tuner.kernel.reference import Expected, as_results
 
@@ -24,14 +25,16 @@ def expected_of_kernel(data: ProblemData, reference: ReferenceData) -> dict[str,
         DriverFailure: it cannot be launched, or ruined the context.
     """
     assert reference.kernel is not None
-    data.poison()
     data.seal()
-    context = data.helpers.context
-    with closing(load(data, reference.kernel)) as loaded, closing(Graph(context)) as graph:
+    context, kernel = data.helpers.context, reference.kernel
+    opened: Timed = load(data, kernel) if kernel.call is None else open_call(context, data, kernel.call)
+    with closing(opened) as timed, closing(Graph(context)) as graph:
+        data.poison()
         data.add_restore(graph)
-        loaded.add_to(graph, 0)
+        timed.add_to(graph, 0)
         graph.launch()
         context.synchronize()
+        timed.deliver(0)
     if damage := data.damage():
         raise KernelError(f"{reference.rounded} {damage}", "it is the reference: correct it")
     return {

@@ -23,6 +23,7 @@ from msgspec import structs
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
+    LIBRARY_S,
     LOCKED_OUT,
     MEASURING,
     NOT_ISOLATED,
@@ -51,7 +52,7 @@ from tuner.children.measuring import (
 )
 from tuner.core import jail
 from tuner.core.conditions import Regime
-from tuner.core.errors import TunerError
+from tuner.core.errors import CompileError, TunerError
 from tuner.core.model import Measurement, Status
 from tuner.core.processes import ParentPipe
 from tuner.gpu.baselines import open_baseline, open_call
@@ -82,8 +83,6 @@ KERNEL_SETUP_S = 120.0
 CALIBRATION_S = 120.0
 NUMPY_S = 60.0
 """Allowed for NumPy on the host, which has no bound of its own."""
-LIBRARY_S = 180.0
-"""Allowed for a library's import and its first calls: torch alone takes seconds from a cold disk."""
 
 
 class Worker:
@@ -228,7 +227,8 @@ class Worker:
         except ClockMismatchError as mismatch:
             measurement = Measurement(Status.CLOCK_MISMATCH, error=str(mismatch))
         except TunerError as error:  # of a call
-            measurement = Measurement(Status.LAUNCH_ERROR, error=str(error))
+            status = Status.COMPILE_ERROR if isinstance(error, CompileError) else Status.LAUNCH_ERROR
+            measurement = Measurement(status, error=str(error))
         if tampers := self._broken():
             measurement = Measurement(Status.TAMPERS, error=tampers)
         end = time.monotonic()
@@ -247,7 +247,7 @@ class Worker:
         """Load a compiled candidate, or capture a call."""
         if candidate.call is None:
             return load(session.data, candidate)
-        self._set_deadline(LIBRARY_S)
+        self._pipe.send(candidate.call.deadline)
         if self._jailed and self._broken is str:
             self._broken = Seal().broken
         broken = self._broken  # the call may replace what this process is made of

@@ -103,6 +103,8 @@ class Draft:
     compile: Mapping[str, Any] = field(default_factory=dict)
     """``options`` and ``include``."""
     variant: str = "main"
+    build: str = ""
+    """``FILE.py:FUNCTION`` that builds what is called, in place of launches; empty for none."""
     head: Sequence[str] = ()
     """Comment lines at the beginning."""
 
@@ -139,8 +141,9 @@ class Draft:
         yield from _table("compile", self.compile)
         variant = f"variants.{key(self.variant)}"
         parameters = {name: _parameter(one) for name, one in self.parameters.items()}
-        if not parameters:
+        if self.build or not parameters:
             yield f"[{variant}]"
+            yield from _line("build", self.build) if self.build else ()
             yield ""
         yield from _table(f"{variant}.parameters", parameters)
         yield from _table(f"{variant}.constraints", self.constraints)

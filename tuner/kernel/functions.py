@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.core.errors import TunerError, UsageError, suggestion
+from tuner.core.errors import CompileError, TunerError, UsageError, suggestion, typed
+from tuner.core.model import Value
 
 MAX_MESSAGE = 300
 NOT_INSTALLED = "is not installed"
@@ -44,6 +45,8 @@ class PythonFunction:
 
     file: Path
     name: str
+    builds: bool = False
+    """Whether it is called with a configuration's parameters, and returns the function that is meant."""
 
     @property
     def text(self) -> str:
@@ -83,6 +86,24 @@ def load_function(text: str, file: Path | None) -> Callable[..., Any]:
         choices = sorted(n for n, value in vars(module).items() if inspect.isfunction(value))
         raise UsageError(f"{where} has no function {name!r}", suggestion(name, choices))
     return function  # type: ignore[no-any-return]
+
+
+def built(function: PythonFunction, parameters: Mapping[str, Value]) -> Callable[..., Any]:
+    """Return what a function builds for a configuration.
+
+    Raises:
+        CompileError: it fails, or returns nothing that can be called.
+        TunerError: it cannot be loaded.
+    """
+    build = load_function(function.name, function.file)
+    try:
+        made = build(**parameters)
+    except Exception as error:  # noqa: BLE001 - whatever a user's function throws
+        where = location(error, function.file, function.text)
+        raise CompileError(f"{where}: {first_line(error)}") from None
+    if not callable(made):
+        raise CompileError(f"{function.text} returns {typed(made)}", "return a function of the arrays")
+    return made  # type: ignore[no-any-return]
 
 
 def _run_file(file: Path) -> ModuleType:

@@ -268,7 +268,9 @@ def file_digest(path: Path) -> str:
     try:
         if path.suffix == ".py":
             with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-                return digest([_plain(tree) for tree in _modules(path)])
+                return digest(
+                    [_plain(tree) for tree in _modules(ast.parse(read_source(path)), path).values()]
+                )
         stat = path.stat()
         return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
@@ -281,16 +283,25 @@ def _bytes_digest(path: Path, changed_ns: int, size: int) -> str:  # noqa: ARG00
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
-def _modules(path: Path) -> Iterator[ast.Module]:
-    """Yield the syntax tree of a Python file, and of each that it imports, directly or not, from its folder."""
-    seen, pending = {path}, [path]
+def imported_files(tree: ast.Module, path: Path) -> list[Path]:
+    """Return the files that a Python file imports, directly or not, from its folder.
+
+    Args:
+        tree: what counts of the file.
+        path: the file.
+    """
+    return [file for file in _modules(tree, path) if file != path and file.is_relative_to(path.parent)]
+
+
+def _modules(tree: ast.Module, path: Path) -> dict[Path, ast.Module]:
+    """Return the syntax trees of a Python file and of all that it imports from its folder."""
+    trees, pending = {path: tree}, [path]
     while pending:
         file = pending.pop(0)
-        tree = ast.parse(read_source(file))
-        yield tree
-        for module in sorted(_imported(tree, file, path.parent) - seen):
-            seen.add(module)
+        for module in sorted(_imported(trees[file], file, path.parent) - trees.keys()):
+            trees[module] = ast.parse(read_source(module))
             pending.append(module)
+    return trees
 
 
 def _imported(tree: ast.Module, file: Path, folder: Path) -> set[Path]:

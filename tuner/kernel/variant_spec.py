@@ -90,7 +90,7 @@ class VariantSpec:
     compile_options: tuple[str, ...] = ()
     """Of this variant alone, as the file has them."""
     call: PythonFunction | None = None
-    """A function that computes it on the GPU, in place of launches."""
+    """A function that computes it on the GPU, or builds what does, in place of launches."""
 
     def columns(self, matrix: NDArray[Any], names: Container[str]) -> dict[str, NDArray[Any]]:
         """Return the values of those parameters that are named, for rows of indices, as an expression takes them."""

@@ -73,6 +73,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         "compile",
         "launches",
         "call",
+        "build",
     )
     summary = table.get("summary", str, "")
     reasoned = isinstance(table.get("requires", (str, dict), ""), dict)
@@ -96,9 +97,13 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     pruning_rules = _conditions(table, "pruning", inner)
     inner = replace(inner, arguments=names.arguments | set(scratch) | set(parameters))
     launches = tuple(read_launch(launch, folder, inner) for launch in table.tables("launches"))
-    call = named_function(table, "call", table.get("call", str), folder) if table.has("call") else None
-    if bool(launches) is (call is not None):
-        what = "both launches and a call" if launches else "no launches"
+    call = None
+    if keys := [key for key in ("call", "build") if table.has(key)]:
+        call = named_function(table, keys[0], table.get(keys[0], str), folder)
+        call = replace(call, builds=keys[0] == "build")
+    if len(keys) + bool(launches) != 1:
+        several = " and a ".join([*(["launches"] if launches else []), *keys])
+        what = f"both {several}" if several else "no launches"
         table.fail(f"there are {what}", f"add [[variants.{name}.launches]], or call = 'FILE.py:FUNCTION'")
     last: dict[str, tuple[int, tuple[RepeatEntry, ...]]] = {}
     for number, launch in enumerate(launches):

@@ -1,0 +1,242 @@
+"""A kernel that a function builds: ``build(**params)`` returns what is called with the arrays, as in Triton.
+
+Its file is read, never run here: a measuring process runs it. What it needs goes beside the kernel's file.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import symtable
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.api.arrays import is_array, number, on_host
+from tuner.api.call import Call, require
+from tuner.api.description import Described, Reader
+from tuner.core.errors import UsageError, suggestion, typed
+from tuner.kernel.headers import read_source
+from tuner.kernel.identity import imported_files
+from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.types import CType, Parameter
+from tuner.kernel.toml.table import name_for
+
+TO_WRITE = "write it as a function of a file, and pass that, or 'FILE.py:FUNCTION'"
+_NO_SOURCE = Source((), (), {}, {}, (), {}, (), frozenset(), frozenset(), "")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A function that builds others, as its file has it."""
+
+    name: str
+    file: Path
+    function: Callable[..., Any] | None
+    """The caller's own; None where its file was named."""
+    files: Mapping[str, bytes]
+    """What it needs, by names in a folder; its own file comes first."""
+    takes: Mapping[str, bool] | None
+    """Its parameters, and whether each may be left out; None where the file does not show them."""
+    asks: Mapping[str, bool] | None
+    """Those of the function that it returns."""
+
+    def arguments(self, given: Any) -> dict[str, Any]:
+        """Return the arrays and numbers of a call by the names that the built function has for them.
+
+        Raises:
+            UsageError: they have no names, or are too many or too few.
+        """
+        if isinstance(given, Mapping):
+            return dict(given)
+        if self.asks is None:
+            problem = f"{self.file.name} does not show what the function takes that {self.name} returns"
+            raise UsageError(problem, "pass args by the names of its parameters: args={'x': x, 'y': y}")
+        if len(given or ()) != len(self.asks):
+            what = f"what {self.name} returns takes {len(self.asks)} arguments, args has {len(given or ())}"
+            raise UsageError(what, f"pass [{', '.join(self.asks)}]")
+        return dict(zip(self.asks, given, strict=True))
+
+
+def is_build(kernel: Any) -> bool:
+    """Return whether a kernel is given as a function that builds it, or as the name of one."""
+    text = kernel if isinstance(kernel, str) else ""
+    return callable(kernel) or ("\n" not in text and text.rpartition(":")[0].endswith(".py"))
+
+
+def described_build(build: Build, call: Call) -> Described:
+    """Return the kernel's file that a call with such a function stands for.
+
+    Raises:
+        UsageError: an argument does not fit; the text says which, and what to pass instead.
+    """
+    call = replace(call, args=(given := build.arguments(call.args)))
+    types = [CType("", "", pointers=int(is_array(value))) for value in given.values()]
+    title = call.name or name_for(build.file.stem if build.name == "build" else build.name)
+    signature = KernelSignature(title, tuple(map(Parameter, given, types)), 0)
+    return _Reader(call, build, signature).described()
+
+
+class _Reader(Reader):
+    def __init__(self, call: Call, build: Build, signature: KernelSignature) -> None:
+        super().__init__(call, _NO_SOURCE, signature, build.name)
+        self._build = build
+        if renamed := [name for name, of in self.names.items() if name != of]:
+            raise UsageError(f"{renamed[0]} has a meaning of its own", "call that argument otherwise")
+
+    def _take_arguments(self) -> None:
+        for name, value in dict(self.call.args or {}).items():
+            if self.types[name].pointers:
+                self.arrays[name] = on_host(name, value)
+            else:
+                whole = isinstance(getattr(value, "item", lambda value=value: value)(), int)
+                self.numbers[name] = number(
+                    name, value, CType("a number", "long long" if whole else "double")
+                )
+        require(self.call.shapes, self.arrays, f"shapes names {{!r}}, which is no array of {self.name}")
+
+    def _computed(self) -> dict[str, Any]:
+        build, params = self._build, self.parameters
+        if build.takes is not None:
+            require(params, build.takes, f"params has {{!r}}, which {build.name} does not take")
+            if lacks := _needed_of(build.takes, params):
+                raise UsageError(f"params has no {lacks[0]}, which {build.name} takes", "give its values")
+        known = [*self.sizes, *self.types, "stream"]
+        if build.asks is not None and (lacks := _needed_of(build.asks, known)):
+            remedy = suggestion(lacks[0], known)
+            raise UsageError(f"what {build.name} returns takes {lacks[0]}, and args has none", remedy)
+        if not self.call.outputs:
+            raise UsageError(
+                "outputs is missing", f"name what it writes or returns: outputs={[*self.arrays][-1:]}"
+            )
+        for name, content in build.files.items():
+            if self.files.setdefault(name, content) != content:
+                raise UsageError(f"{name} is written beside the kernel's file", "call yours otherwise")
+        return {"launches": [], "build": f"{next(iter(build.files))}:{build.name}"}
+
+
+def _needed_of(parameters: Mapping[str, bool], given: Iterable[str]) -> list[str]:
+    return [name for name, optional in parameters.items() if not optional and name not in {*given}]
+
+
+def build_of(given: Callable[..., Any] | str) -> Build:
+    """Return the function that is given, or named as ``FILE.py:FUNCTION``.
+
+    Raises:
+        UsageError: it is none of a file.
+    """
+    function = None if isinstance(given, str) else given
+    if isinstance(given, str):
+        text, _, name = given.rpartition(":")
+        if not (file := Path(text).expanduser().resolve()).is_file():
+            raise UsageError(f"there is no file {text}", "give the path of a .py with a function")
+    else:
+        file, name = _place_of(given)
+    source = read_source(file)
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise UsageError(f"{file.name}:{error.lineno}: {error.msg}", "correct it") from None
+    bound = {one: node for node in tree.body for one in _bound(node)}
+    if name not in bound:
+        functions = [one for one, node in bound.items() if isinstance(node, ast.FunctionDef)]
+        raise UsageError(f"{file.name} has no function {name!r}", suggestion(name, functions))
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    if program is not None and Path(program).resolve() == file:  # to run all of it would tune again
+        source = _needed(source, tree, name)
+        tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise UsageError(f"{file.name}:{node.lineno} imports by a dot", "import by the package's name")
+    files = {file.name: source.encode()}
+    for one in imported_files(tree, file):
+        files[one.relative_to(file.parent).as_posix()] = read_source(one).encode()
+    return Build(name, file, function, files, *_shown(bound[name]))
+
+
+def _place_of(function: Callable[..., Any]) -> tuple[Path, str]:
+    """Return the file of a function, and its name there.
+
+    Raises:
+        UsageError: another process would not find it.
+    """
+    own = inspect.unwrap(function)
+    name = str(getattr(function, "__qualname__", "")) or typed(function)
+    if "<lambda>" in name or "." in name or getattr(own, "__closure__", None):
+        raise UsageError(f"{name} is no function of a file that another process can import", TO_WRITE)
+    try:
+        file = Path(inspect.getsourcefile(own) or "")
+    except TypeError:
+        raise UsageError(f"{name} is no function of a file", TO_WRITE) from None
+    if not file.is_file():
+        raise UsageError(
+            f"{name} has no file, as in a notebook", "write it into one, and pass 'FILE.py:FUNCTION'"
+        )
+    return file.resolve(), name
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a statement of a module binds there."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.Import() | ast.ImportFrom():
+            yield from ((one.asname or one.name.partition(".")[0]) for one in node.names)
+        case ast.Name(ctx=ast.Store()):
+            yield node.id
+        case ast.Lambda():
+            return
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _bound(child)
+
+
+def _needed(source: str, tree: ast.Module, name: str) -> str:
+    """Return the statements of a module that a function needs, each at its line."""
+
+    def used(table: symtable.SymbolTable) -> set[str]:
+        own = {
+            one.get_name() for one in table.get_symbols() if one.is_global() or table.get_type() == "module"
+        }
+        return own.union(*map(used, table.get_children()))
+
+    lines, wanted, kept = source.splitlines(), {name}, [""] * len(source.splitlines())
+    left = list(tree.body)
+    while more := [node for node in left if _for_all(node) or wanted.intersection(_bound(node))]:
+        left = [node for node in left if node not in more]
+        for node in more:
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
+            kept[first : node.end_lineno] = lines[first : node.end_lineno]
+            wanted |= used(symtable.symtable(ast.unparse(node), "", "exec"))
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def _for_all(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*")
+
+
+def _shown(node: ast.AST) -> tuple[Mapping[str, bool] | None, Mapping[str, bool] | None]:
+    """Return the parameters of a function, and those of the one that it returns, as far as its file shows them."""
+    if not isinstance(node, ast.FunctionDef):
+        return None, None
+    made: list[ast.Lambda | ast.FunctionDef] = []
+    match [one.value for one in node.body if isinstance(one, ast.Return)]:
+        case [*_, ast.Lambda() as last]:
+            made = [last]
+        case [*_, ast.Name(id=name)]:
+            made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == name]
+    return _parameters(node.args), _parameters(made[-1].args) if made else None
+
+
+def _parameters(given: ast.arguments) -> Mapping[str, bool] | None:
+    """Return names, and whether each has a default; None where there may be others."""
+    if given.vararg is not None or given.kwarg is not None:
+        return None
+    placed = [one.arg for one in (*given.posonlyargs, *given.args)]
+    required = len(placed) - len(given.defaults)
+    named = {
+        one.arg: default is not None for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    }
+    return {**{name: place >= required for place, name in enumerate(placed)}, **named}
