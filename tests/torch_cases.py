@@ -78,6 +78,10 @@ def _transposed(x: Any) -> Any:
     return x.transpose(1, 2)
 
 
+def _last_first(x: Any) -> Any:
+    return x.permute(2, 0, 1)
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -131,12 +135,17 @@ def cases(n: int, product: tuple[int, int, int], means: tuple[int, int, int]) ->
         OperatorCase("reduce", {"n": n}, ((n,),), _mean, (n, 1), [{"op": "mean"}], name="reduce mean"),
         OperatorCase("reduce", {"n": n}, ((n,),), _largest, (1, 1), [{"op": "max"}], name="reduce max"),
     ]
-    matrices = {"batch": 2, "rows": m, "columns": columns}
-    result.append(
+    axes = (2, m, columns)
+    result += [
         OperatorCase(
-            "transpose", matrices, (tuple(matrices.values()),), _transposed, (1, 1), name="transpose"
-        )
-    )
+            "transpose", dict(zip(("batch", "rows", "columns"), axes, strict=True)), (axes,), _transposed, (1, 1),
+            name="transpose",
+        ),
+        OperatorCase(
+            "permute", dict(zip("abc", axes, strict=True)), (axes,), _last_first, (1, 1), [{"axes": "cab"}],
+            name="permute",
+        ),
+    ]  # fmt: skip
     for layout, axis in (("nml", 1), ("mnl", 0)):
         shape = (groups, vectors, length) if axis else (vectors, groups, length)
         result.append(

@@ -52,6 +52,10 @@ def transpose(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["out"].copy_(tensors["x"].transpose(1, 2))
 
 
+def permute(tensors: Mapping[str, Any], axes: str, **_: Any) -> None:
+    tensors["out"].copy_(tensors["x"].permute(["abc".index(axis) for axis in axes]))
+
+
 def transform(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     names = {name: each.double() for name, each in tensors.items() if name != "out"}
     functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs")}

@@ -27,6 +27,7 @@ def torch_on_numpy() -> SimpleNamespace:
         mm=mm,
         mul=np.multiply,
         transpose=np.swapaxes,
+        permute=np.transpose,
         sum=reduction(np.sum),
         mean=reduction(np.mean),
         amax=reduction(np.amax),

@@ -12,7 +12,18 @@ from tuner.core.model import Configuration, Measurement, Status
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 
-SMALL = {"m": 136, "n": 264, "k": 328, "groups": 24, "vectors": 40, "length": 264, "batch": 3}
+SMALL = {
+    "m": 136,
+    "n": 264,
+    "k": 328,
+    "groups": 24,
+    "vectors": 40,
+    "length": 264,
+    "batch": 3,
+    "a": 24,
+    "b": 40,
+    "c": 264,
+}
 LONGS = {"x": ("int64", "long long", ""), "y": ("int64", "long long", "output")}
 Tensors = dict[str, tuple[str, str, str]]
 

@@ -175,6 +175,11 @@ def _transpose(call: Differentiated) -> Sequence[Any]:
     return [call.grads[0].transpose(1, 2)]
 
 
+def _permute(call: Differentiated) -> Sequence[Any]:
+    axes = str(call.options["axes"])
+    return [call.grads[0].permute([axes.index(axis) for axis in "abc"])]
+
+
 _BUILT_IN = {
     "vector_add": ("c = a + b, element by element", Gradient(_vector_add, keep_none)),
     "saxpy": ("y = alpha x + y, in place", Gradient(_saxpy, keep_none)),
@@ -184,6 +189,10 @@ _BUILT_IN = {
     ),
     "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
     "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
+    "permute": (
+        "three axes in another order: x [a, b, c] as [b, a, c], ...",
+        Gradient(_permute, keep_none),
+    ),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
 }
 """By name, with the summary: a kernel of one's own may have the same name."""
