@@ -7,6 +7,9 @@ and no cached cubin; the others' first calls in fresh processes with empty cache
 in turn, outputs verified. Triton's lists of configurations are in kernels.py; a user would write them by hand. Helion's
 kernels are in helion_kernels.py; its search has an effort (its own default, full, takes minutes).
 
+``--built`` compares the search instead of the kernels: `tuner.tune` and Triton's autotuner choose among the same
+configurations of the same Triton kernels, each in a fresh process with empty caches, in both orders.
+
 A problem that ``--out`` has is not measured again: with ``--seconds`` it can be started again for the others. Exit
 status 1 if one is left.
 """
@@ -19,7 +22,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,22 @@ if sys.argv[5] == "kernels":
     print(seconds, len(tuned.configs), tuned.best_config, sep="\\t")
 else:
     print(seconds, tuned.bind(tuple(tensors))._config, sep="\\t")
+"""
+
+BUILT = """
+import json, sys, time, torch, tuner
+sys.path.insert(0, sys.argv[1])
+import kernels
+function, dtype, shapes, folder = sys.argv[2], getattr(torch, sys.argv[3]), eval(sys.argv[4]), sys.argv[5]
+tensors = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
+build, params = kernels.BUILT[function]
+outputs = ["c" if function == "product" else "y"]
+how = {"db": folder + "/tuning.db", "effort": "quick", "quiet": True}
+began = time.monotonic()
+result = tuner.tune(build, tensors, params, outputs=outputs, **how)
+seconds = time.monotonic() - began
+result.save(folder + "/built.toml")
+print(json.dumps({"seconds": seconds, "trials": len(result.trials), "best": result.best, "verdict": result.verdict}))
 """
 
 
@@ -113,11 +132,33 @@ def compared(
     }  # fmt: skip
 
 
+def chosen(function: str, sizes: dict[str, int], dtype: str, first: str) -> dict[str, Any]:
+    """Return how long `tuner.tune` and Triton's autotuner took to choose, and the bench of what they chose."""
+    words = [str(HERE), function, dtype, repr(shapes_of(sizes))]
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for who in ("tune", "triton") if first == "tune" else ("triton", "tune"):
+            environment = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/{who}"}
+            if who == "tune":
+                found[who] = json.loads(output_of([sys.executable, "-c", BUILT, *words, folder], environment))
+                continue
+            seconds, count, best = output_of(
+                [sys.executable, "-c", FIRST_CALL, *words, "kernels"], environment
+            ).split("\t")
+            found[who] = {"seconds": float(seconds), "configurations": int(count), "best": best.strip()}
+        against = ["--against", f"{HERE / 'kernels.py'}:{function}"]
+        bench = tune(environment, "bench", f"{folder}/built.toml", "--db", f"{folder}/tuning.db", *against)
+    name = f"{function} in Triton, {first} first"
+    versions = harness.versions("triton", "torch")
+    return {"kernel": name, "sizes": sizes, "dtype": dtype, **found, "versions": versions, "bench": bench}
+
+
 def main() -> int:
     options = harness.parser(__doc__)
     add = options.add_argument
     add("--trials", type=int, default=200)
     add("--helion-effort", default="quick", help="none, quick or full.")
+    add("--built", action="store_true", help="The same configurations, built for `tuner.tune`.")
     add("--only", default="", help="Only problems of this function: product or softmax.")
     add("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
     add("--out", type=Path)
@@ -128,7 +169,11 @@ def main() -> int:
     began, left = time.monotonic(), 0
     results = json.loads(arguments.out.read_text()) if arguments.out and arguments.out.is_file() else []
     done = [(one["kernel"], one["sizes"], one["dtype"]) for one in results]
-    for kernel, function, sizes, dtype in PROBLEMS:
+    problems: Sequence[tuple[str, str, dict[str, int], str]] = PROBLEMS
+    if arguments.built:
+        orders = [f"{{}} in Triton, {first} first" for first in ("tune", "triton")]
+        problems = tuple((order.format(one[1]), *one[1:]) for order in orders for one in PROBLEMS)
+    for kernel, function, sizes, dtype in problems:
         if (Path(kernel).stem, sizes, dtype) in done or arguments.only not in function:
             continue
         if arguments.seconds and time.monotonic() - began + PROBLEM_S > arguments.seconds:
@@ -136,7 +181,9 @@ def main() -> int:
             continue
         try:
             results.append(
-                compared(kernel, function, sizes, dtype, arguments.trials, arguments.helion_effort)
+                chosen(function, sizes, dtype, kernel.split()[-2])
+                if arguments.built
+                else compared(kernel, function, sizes, dtype, arguments.trials, arguments.helion_effort)
             )
         except (RuntimeError, ValueError) as error:
             say(f"{function} {sizes} {dtype}: {error}")

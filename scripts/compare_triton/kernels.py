@@ -1,6 +1,7 @@
 """A matrix product and a softmax in Triton, tuned by Triton's own autotuner: what its users would write.
 
-`tune bench` calls them with the problem's tensors; the first call tunes.
+`tune bench` calls them with the problem's tensors; the first call tunes. :data:`BUILT` has the same configurations for
+`tuner.tune`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+WARPS = (1, 2, 4, 8, 16, 32)
 TILES = ((64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 4), (128, 128, 8), (128, 256, 8), (256, 128, 8))
 PRODUCT_CONFIGURATIONS = [
     triton.Config({"block_m": m, "block_n": n, "block_k": k, "group_m": 8}, num_warps=warps, num_stages=stages)
@@ -17,7 +19,7 @@ PRODUCT_CONFIGURATIONS = [
     for k in (32, 64, 128)
     for stages in (3, 4)
 ]  # fmt: skip
-SOFTMAX_CONFIGURATIONS = [triton.Config({}, num_warps=warps) for warps in (1, 2, 4, 8, 16, 32)]
+SOFTMAX_CONFIGURATIONS = [triton.Config({}, num_warps=warps) for warps in WARPS]
 
 
 @triton.autotune(configs=PRODUCT_CONFIGURATIONS, key=["m", "n", "k"])
@@ -77,3 +79,41 @@ def softmax(x: Any, y: Any) -> None:
     """Write the softmax of each row of x into y."""
     rows, columns = x.shape
     _softmax[(rows,)](x, y, columns, block=triton.next_power_of_2(columns))
+
+
+def build_product(tile: str, block_k: int, num_stages: int) -> Any:
+    """Return the product with one configuration."""
+    block_m, block_n, warps = map(int, tile.split())
+
+    def launch(a: Any, b: Any, c: Any) -> None:
+        (m, k), n = a.shape, b.shape[1]
+        grid = (triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
+        blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k, "group_m": 8}
+        how = {"num_warps": warps, "num_stages": num_stages}
+        _product.fn[grid](a, b, c, m, n, k, a.stride(0), b.stride(0), **blocks, **how)
+
+    return launch
+
+
+def build_softmax(num_warps: int) -> Any:
+    """Return the softmax with one configuration."""
+
+    def launch(x: Any, y: Any) -> None:
+        rows, columns = x.shape
+        _softmax.fn[(rows,)](x, y, columns, block=triton.next_power_of_2(columns), num_warps=num_warps)
+
+    return launch
+
+
+BUILT = {
+    "product": (
+        build_product,
+        {
+            "tile": [" ".join(map(str, tile)) for tile in TILES],
+            "block_k": [32, 64, 128],
+            "num_stages": [3, 4],
+        },
+    ),
+    "softmax": (build_softmax, {"num_warps": list(WARPS)}),
+}
+"""For each function of two tensors or more, what builds it, and the values of its parameters."""

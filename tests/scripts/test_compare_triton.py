@@ -52,6 +52,21 @@ def test_it_goes_on_where_it_was(script: Any, tmp_path: Path, monkeypatch: pytes
     assert len(json.loads(out.read_text())) == 5
 
 
+def test_both_orders_of_what_is_built(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def output_of(command: list[str], environment: Any = None) -> str:
+        asked.append(Path(environment["TRITON_CACHE_DIR"]).name if "-c" in command else command[3])
+        return "1.5\t6\tnum_warps: 4\n" if command[-1] == "kernels" else '{"seconds": 2.0}'
+
+    monkeypatch.setattr(script, "output_of", output_of)
+    out = tmp_path / "built.json"
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--built", "--only", "softmax", "--out", str(out)])
+    assert script.main() == 0
+    assert asked == ["tune", "triton", "bench"] * 2 + ["triton", "tune", "bench"] * 2
+    assert [one["triton"]["configurations"] for one in json.loads(out.read_text())] == [6] * 4
+
+
 def test_a_missing_triton_is_one_line(
     script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
