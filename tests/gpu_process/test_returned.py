@@ -42,6 +42,8 @@ def test_they_are_copied_from_where_they_lie_by_order_or_by_name() -> None:
     assert returned({"product": other, "sum": one}, outputs, 0, "f") == wanted
     assert returned(one, {"sum": SUM}, 0, "f") == wanted[:1]
     assert returned(None, {}, 0, "f") == []
+    loss = TensorView(64, (1,), "float32")  # which has no dimension in torch
+    assert returned(Array(1024, "float32", ()), {"loss": loss}, 0, "f") == [Returned(1024, 64, 4)]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def _placed(array: object, name: str, view: TensorView, stream: int) -> Returned
             f"what is returned for {name}: {error.problem}", "return an array on the GPU"
         ) from None
     shape = view.shape[::-1] if view.transposed else view.shape
-    if layout.device < 0 or (layout.dtype, layout.shape) != (view.dtype, shape):
+    if layout.device < 0 or (layout.dtype, layout.shape or (1,)) != (view.dtype, shape):
         where = "" if layout.device >= 0 else f" in {layout.memory}"
         raise TunerError(
             f"{layout.dtype} {list(layout.shape)}{where} is returned for {name}",

@@ -83,7 +83,8 @@ def expected(file: Path, *arrays: Array) -> dict[str, Array | tuple[Array, Array
         state = {name: tensor(one) for name, one in weights.items()}
         with torch.no_grad():
             value = torch.func.functional_call(module, state, tuple(map(tensor, arrays)))
-        return [one.numpy() for one in (value if isinstance(value, list | tuple) else [value])]
+        several = value if isinstance(value, list | tuple) else [value]
+        return [np.atleast_1d(one.numpy()) for one in several]  # a loss has no dimension, and a tensor one
 
     values, rounded = run(wide, "float64"), run(narrow, "float32")
     responses = [run(wide, "float64", off=True) for _ in range(PROBES)]

@@ -1,0 +1,83 @@
+"""The tasks of ``tests/gpu/test_tasks.py`` on the CPU, smaller: of their candidates two are right, one is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gpu.test_tasks import ASKED, HERE, TASKS, candidate_of
+from tuner.children.module_worker import ports
+from tuner.judging import modules as writing
+from tuner.kernel import modules
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.contents import further_contents
+from tuner.kernel.functions import load_function
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.reference import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.kernel.roofline import ARCHITECTURES
+
+torch = pytest.importorskip("torch")
+
+
+def small(folder: Path) -> None:
+    for path in HERE.glob("*.py"):
+        text = re.sub(r"^(.* = ).*# small: (.*)$", r"\1\2", path.read_text(), flags=re.MULTILINE)
+        (folder / path.name).write_text(text)
+
+
+def is_right(found: Any, expected: Any) -> bool:
+    """Return whether an output is within what the referee allows of a module's."""
+    value, magnitude = expected if isinstance(expected, tuple) else (expected, np.zeros(expected.shape))
+    found = found.numpy()
+    if value.dtype.kind != "f":
+        return np.array_equal(found, value)
+    bound = tolerance(modules.REDUCTION, "float32", "float32", modules.TOLERANCE)
+    error = np.abs(found - value)
+    scale = np.sqrt(np.sum(value**2 + magnitude**2 / bound.reduction))
+    norm = np.sqrt(np.sum(error**2)) <= bound.norm_coefficient * norm_allowance(value.size) * scale
+    return bool(
+        norm and (error <= bound.coefficient * magnitude + bound.unit * np.abs(value) + bound.tiny).all()
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_candidates_are_what_they_are_called(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "ask_once", lambda module, channel, request, limit_s: ports(request.path))
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path)
+    (tmp_path / "task").mkdir()
+    kernel = load_kernel(str(writing.write_task(tmp_path / f"{task}.py", tmp_path / "task")))
+    file = tmp_path / "task" / modules.FILE
+    tensors = tensors_of(kernel, kernel.problem(), ARCHITECTURES[90])
+    outputs = [tensor.meant_shape for tensor in tensors if tensor.role == "output"]
+    inputs = [tensor.name for tensor in tensors if tensor.role == "input"]
+    wrong = dict.fromkeys(ASKED, 0)
+    functions = {}
+    for kind in ASKED:
+        call = candidate_kernel(kernel, candidate_of(task, kind)).variants["candidate"].call
+        assert call is not None
+        functions[kind] = (
+            modules.build(call.name, call.file, file)
+            if call.name == modules.MODEL_NEW
+            else load_function(call.name, call.file)
+        )
+
+    def compute(numbers: Any) -> bool:
+        arrays = [numbers[name] for name in inputs]
+        expected = list(modules.expected(file, *arrays).values())
+        assert [np.shape(one[0] if isinstance(one, tuple) else one) for one in expected] == outputs
+        for kind, function in functions.items():
+            with torch.no_grad():
+                found = function(*(torch.from_numpy(array.astype("float32")) for array in arrays))
+            wrong[kind] += not all(is_right(found, one) for one in expected)
+        return True
+
+    assert len([*further_contents(tensors, compute, seed=1, later=True)]) == 5
+    assert wrong["fast"] == wrong["slow"] == 0 < wrong["wrong"], wrong
