@@ -18,7 +18,7 @@ from tuner.kernel.contents import further_contents
 from tuner.kernel.functions import load_function
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.kernel.reference import UNIT_ROUNDOFF, norm_allowance, tolerance
+from tuner.kernel.reference import norm_allowance, tolerance
 from tuner.kernel.roofline import ARCHITECTURES
 
 torch = pytest.importorskip("torch")
