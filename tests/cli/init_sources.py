@@ -172,3 +172,19 @@ __global__ void parts(const float* x, float* part, int n) {
     if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 """
+PLANES = """
+__global__ void lengths(const float* p, const float* table, float* y, int n, int m, int repeat) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = 0;
+    for (int r = 0; r < repeat; r++)
+        for (int j = 0; j < m; j++) sum += table[j] * table[i];
+    y[i] = sum + p[i] * p[i] + p[n + i] * p[n + i] + p[i + 2 * n] * p[i + 2 * n];
+}
+"""
+PAIRS = """
+__global__ void widths(const float* ends, unsigned* out) {
+    unsigned at = blockIdx.x * blockDim.x + threadIdx.x, lower = 2 * at, upper = lower + 1;
+    out[at] = ends[upper] - ends[lower];
+}
+"""

@@ -10,7 +10,9 @@ from tests.cli.init_sources import (
     CASTS,
     GATHER,
     MASKED,
+    PAIRS,
     PARTS,
+    PLANES,
     ROWS,
     SELECTED,
     SOFTMAX,
@@ -97,12 +99,26 @@ def test_what_the_code_compares_with_nothing_has_a_size(capsys: pytest.CaptureFi
     assert launch(data)["grid"] == ["ceil_div(width, 32)", "ceil_div(height, 8)"]
     constraints = data["variants"]["main"]["constraints"]
     assert [*constraints.values()] == ["width % 32 == 0", "height % 8 == 0"]
+    data, _ = init(capsys, PAIRS, "--force")
+    assert shapes(data) == {"ends": "n 2 input", "out": "n output"}
     data, _ = init(capsys, ROWS, "--force")
     assert shapes(data) == {"m": "rows COLS input", "s": "rows output"}
     assert (launch(data)["grid"], data["problem"]["sizes"]["rows"]) == (["rows"], 4096)
     data, said = init(capsys, PARTS, "--force")
     assert (shapes(data)["part"], launch(data)["grid"]) == ("blocks output", ["blocks"])
     assert "depends on a block's size" in said.err
+
+
+def test_arrays_are_as_long_as_their_largest_index(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, PLANES)
+    assert shapes(data) == {"p": "3 * n input", "table": "max(m, n) input", "y": "n output"}
+    assert "repeat" in data["scalars"]
+
+
+def test_a_source_that_is_not_utf_8_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("old.cu").write_bytes("// größe\n".encode("latin-1") + STENCIL.encode())
+    assert said_by(capsys, "init", "old.cu").code == 0
+    assert said_by(capsys, "render", "./old.toml").code == 0
 
 
 def test_conditions_on_what_is_read_leave_an_output_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,10 +223,15 @@ def size_macros(kernel: KernelSpec, template: Path) -> list[str]:
 def replaced_defines(kernel: KernelSpec, template: Path) -> list[str]:
     """Return the sizes that are macros in a plain source, and take the place of its own definitions.
 
+    None of a source that cannot be read: rendering it says why.
+
     Raises:
         KernelError: a text is too large.
     """
-    texts, names = plain_texts(kernel, template), size_macros(kernel, template)
+    try:
+        texts, names = plain_texts(kernel, template), size_macros(kernel, template)
+    except FAILURES:
+        return []
     return [name for name in names if any(number_defines([name]).search(text) for text in texts)]
 
 

@@ -149,13 +149,19 @@ def _parsed(folder: Path, template: Path, marked: bool, changed_ns: int) -> jinj
 
 
 def text_of(template: Path) -> str:
-    """Return a template's text.
+    """Return a template's text; bytes that are not UTF-8, as in comments of older sources, are read as Latin-1.
 
     Raises:
         OSError: it cannot be read, or is too large.
-        UnicodeDecodeError: it is not UTF-8.
+        UnicodeDecodeError: it is no text: it has a zero byte, as UTF-16 has.
     """
-    return read_at_most(template, MAX_SOURCE_BYTES).decode(ENCODING)
+    data = read_at_most(template, MAX_SOURCE_BYTES)
+    try:
+        return data.decode(ENCODING)
+    except UnicodeDecodeError:
+        if b"\0" in data:
+            raise
+        return data.decode("latin-1")
 
 
 def template_name(folder: Path, template: Path) -> str:

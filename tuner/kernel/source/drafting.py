@@ -178,7 +178,10 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
 def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse) -> None:
     """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB."""
     large = [name for name in names.sizes if not SMALL.fullmatch(name)]
-    words = [re.findall(r"\w+", " ".join(one.shape)) for one in tensors.values()]
+    words = [
+        [word for extent in one.shape for word in re.findall(r"\w+", max(extent.split("+"), key=len))]
+        for one in tensors.values()
+    ]
     counted = {*large, *names.options}
     most = max((sum(name in counted for name in of) for of in words), default=1)
     product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
@@ -315,7 +318,8 @@ class _Tensors:
         if not shape:
             return (sizes or ["1"], "" if len(sizes) == 1 else "the shape")
         if left:
-            return [left[0] if one is None else one for one in shape], ""
+            a_block = any(index == {("blockIdx_x",): 1} for index in use.indices)
+            return [left[0] if one is None else one for one in shape], "the shape" if a_block else ""
         if len(shape) > 1:
             if len(others := [size for size in sizes if size not in shape]) == 1:
                 return [others[0] if one is None else one for one in shape], "the shape"

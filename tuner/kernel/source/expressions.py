@@ -50,6 +50,12 @@ def python_of(node: Node | str | None) -> ast.expr | None:
         return None
 
 
+def names_of(tree: ast.expr) -> set[str]:
+    """Return the names that an expression has, but for functions."""
+    functions = {one.func for one in ast.walk(tree) if isinstance(one, ast.Call)}
+    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and one not in functions}
+
+
 def python_text(text: str) -> ast.expr:
     """Return the tree of an expression of Python's.
 
@@ -239,3 +245,17 @@ def sum_text(terms: Sum) -> str:
         factors = [*([str(abs(factor))] if abs(factor) != 1 or not product else []), *product]
         parts.append((" - " if factor < 0 else " + ") + " * ".join(factors))
     return "".join(parts).removeprefix(" + ").strip() or "0"
+
+
+def largest_of(extents: Iterable[str]) -> str:
+    """Return the largest of extents, as of ``n`` and ``3 * n``; ``max`` of those that cannot be compared."""
+    sums = {text: sum_of(python_text(text)) or {} for text in extents}
+    kept = [
+        text
+        for text, one in sums.items()
+        if not any(
+            one != other and all(n <= other.get(product, 0) for product, n in one.items())
+            for other in sums.values()
+        )
+    ]
+    return kept[0] if len(kept) == 1 else f"max({', '.join(kept)})"

@@ -10,7 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
-from tuner.kernel.source.expressions import Sum, expression_text, python_of, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import (
+    Sum,
+    expression_text,
+    names_of,
+    python_of,
+    python_text,
+    sum_of,
+    sum_text,
+)
 from tuner.kernel.source.loops import HostLoops, loops_around
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
@@ -89,7 +97,7 @@ class LaunchGuess:
         taken = {*self._tensors, *names.sizes, *names.found, *names.options, *names.scalars} - {
             *looped.values()
         }
-        others = {name for loop in around.loops for name in (loop.name, *names_in_tree(loop.count))}
+        others = {name for loop in around.loops for name in (loop.name, *names_of(loop.count))}
         if moved or not all(alike) or not others.isdisjoint(taken - self._passed().keys()):
             return []
         self._values = {loop.variable: loop.value for loop in around.loops}
@@ -119,7 +127,7 @@ class LaunchGuess:
         assert self._called is not None
         known = {*self._values, *self._passed(), *taken}
         found = {}
-        for name in sorted({name for loop in around.loops for name in names_in_tree(loop.count)} - known):
+        for name in sorted({name for loop in around.loops for name in names_of(loop.count)} - known):
             value = self._names.number(name, self._called.variables)
             if is_name(name) and (value or name not in self._called.variables):
                 found[name] = (
@@ -157,7 +165,7 @@ class LaunchGuess:
         bound = self._unbound(axis) if bound is None else bound
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
-        bound = expression_text(python_text(self._names.text(bound))) or bound
+        bound = self._with_numbers(expression_text(python_text(self._names.text(bound))) or bound)
         if bound in self._use.extents.values() and known != "1":
             of_block = f"({known})" if re.search(r"\W", known) else known
             self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
@@ -172,6 +180,17 @@ class LaunchGuess:
             self._names.found[most] = int(fixed[1] or fixed[3] or fixed[4] or 1)
             return block, f"min({covering}, {most}{' * sm_count' * bool(fixed[2])})", False
         return block, covering, False
+
+    def _with_numbers(self, bound: str) -> str:
+        """Return an extent with the values of whole numbers that the file has as scalars."""
+        whole = {
+            name: given[1] for name, given in self._names.scalars.items() if not isinstance(given, Given)
+        }
+        return re.sub(
+            r"[A-Za-z_]\w*",
+            lambda name: str(one) if isinstance(one := whole.get(name[0]), int) else name[0],
+            bound,
+        )
 
     def _unbound(self, axis: str) -> str | None:
         """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension."""
@@ -297,12 +316,6 @@ class LaunchGuess:
 
 def _said(passes: int | None) -> str:
     return "passes of a loop around the launch" + (f": {passes} in the source" if passes else "")
-
-
-def names_in_tree(tree: ast.expr) -> set[str]:
-    """Return the names that an expression has, but for functions."""
-    functions = {one.func for one in ast.walk(tree) if isinstance(one, ast.Call)}
-    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and one not in functions}
 
 
 def _replaced(

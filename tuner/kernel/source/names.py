@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NO_SIZE = re.compile(
-    r"(?i)(ld[a-z]?|\w*stride\w*|\w*pitch\w*|\w*offset\w*|seed|start|begin|\w*iter\w*|\w*steps?|\w*flags?|mode)"
+    r"(?i)(ld[a-z]?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
 )
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 NO_TEXTURES = (
@@ -104,7 +104,8 @@ class SourceNames:
     def of_problem(self) -> set[str]:
         """The source's names of sizes, also of those that are fixed."""
         renamed = {name for name, new in self.renamed.items() if new in self.sizes or new.isdecimal()}
-        return {*self.sizes, *self.options, *renamed}
+        macros = {name for name, one in self.options.items() if not isinstance(one.value[0], str)}
+        return {*self.sizes, *macros, *renamed}
 
     def named(self, name: str) -> str:
         """Return what a name of the source is called in the file, where keywords and functions mean something else."""
@@ -126,6 +127,7 @@ class SourceNames:
     def role(self, *others: str) -> str:
         """Return a free name of a dtype role, which is none of some others either."""
         taken = {*others, *self.sizes, *self.scalars, *self.options, *self.found, *self.renamed.values()}
+        taken |= {one.name for one in self.kernel.parameters}
         return free_role(taken, self.words)
 
     def in_order(self, names: Iterable[str]) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tuner.kernel.draft import Given
-from tuner.kernel.source.expressions import Product, Sum, sum_of
+from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.use import AXES, CodeUse
 
@@ -49,8 +50,16 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                 return {}
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
-            found |= dict.fromkeys(variables, known[0] if known else _new(names, *usual))
+            found |= dict.fromkeys(_first(use, values, axis), known[0] if known else _new(names, *usual))
     return found
+
+
+def _first(use: CodeUse, values: Mapping[str, Sum], axis: str) -> list[str]:
+    """Return the variables that are an element of a thread, else of a block, not what is computed of another such."""
+    of_block = [name for name in values if _of(values[name], f"blockIdx_{axis}") and name not in use.aliases]
+    chosen = [name for name in of_block if _of(values[name], f"threadIdx_{axis}")] or of_block
+    trees = {name: use.begins[name] for name in chosen}
+    return [name for name, tree in trees.items() if tree is None or not names_of(tree) & {*chosen}]
 
 
 def _new(names: SourceNames, *usual: str, value: Given | None = None) -> str:

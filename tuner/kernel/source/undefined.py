@@ -19,8 +19,9 @@ _KNOWN = re.compile(
     r"|UCHAR|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?"
     r"(?:_\w+)?|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim|warpSize|std|NULL"
     r"|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda|cooperative_groups|asm|volatile|inline"
+    r"|const|void|static|extern|template|typename|class|struct|operator|return|if|else|for|while|constexpr|sizeof|decltype"
 )
-"""What CUDA or its headers define."""
+"""What CUDA or its headers define, and keywords, which stand as names where a text is not C++ as it is."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -53,7 +54,7 @@ def undefined_names(text: str, entry: str = "", headers: Sequence[str] = ()) -> 
                 used[name] = used.get(name, False) or node.type == "type_identifier"
             if (macro := macros.pop(name, None)) is not None:
                 trees.append(expression(macro.value) or tree_of(macro.value))
-                declared |= set(macro.parameters or ())
+                declared |= {*(macro.parameters or ()), *re.findall(r"(\w+) ?=(?!=)", macro.value)}
     used |= {name: False for name in sorted(whole.asked) if name not in used}
     return {name: kind for name, kind in used.items() if name not in declared and not _KNOWN.fullmatch(name)}
 

@@ -15,6 +15,7 @@ from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import (
     Product,
     Sum,
+    largest_of,
     plus,
     python_name,
     python_of,
@@ -272,7 +273,9 @@ class CodeUse:
     def shape(self, name: str) -> list[str | None]:
         """Return a tensor's extents in memory order; None for one that the code does not show, none of all."""
         shapes = [shape for index in self.pointers[name].indices if (shape := self._shape(index))]
-        return max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
+        most = max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
+        others = [shape[0] for shape in shapes if len(shape) == 1 and shape[0] is not None]
+        return [largest_of(others)] if len(most) == 1 and others else most
 
     def _shape(self, index: Sum) -> list[str | None]:
         strides: dict[tuple[Product, int], str | None] = {}
@@ -297,7 +300,13 @@ class CodeUse:
                     return []
                 extents.append(extent)
             below = one
-        return [strides[order[-1]], *reversed(extents)]
+        outermost = strides[order[-1]]
+        if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
+            sized = {product: n for product, n in index.items() if product and self.sizes.issuperset(product)}
+            outermost = (
+                sum_text(plus([sum_of(python_text(outermost)) or {}, sized]) or {}) if sized else outermost
+            )
+        return [outermost, *reversed(extents)]
 
     def _varies(self, name: str) -> bool:
         return name in self.bounds or name in self.begins or "Idx_" in name or "[" in name or "%" in name
