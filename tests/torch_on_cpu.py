@@ -57,13 +57,24 @@ def permute(tensors: Mapping[str, Any], axes: str, **_: Any) -> None:
 
 
 def transform(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
-    names = {name: each.double() for name, each in tensors.items() if name != "out"}
-    functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs")}
-    tensors["out"].copy_(eval(op, {**functions, **names}))  # noqa: S307 - the tests' own text
+    tensors["out"].copy_(_element(op, tensors))
 
 
-def softmax(tensors: Mapping[str, Any], **_: Any) -> None:
+def own_softmax(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["y"].copy_(torch.softmax(tensors["x"].double(), 1))
+
+
+def softmax(tensors: Mapping[str, Any], op: str, before: str, mask: str, scale: float, **_: Any) -> None:
+    score = _element(before, tensors, scale=scale)
+    if mask == "boolean":
+        score = score.masked_fill(~tensors["keep"], -torch.inf)
+    tensors["out"].copy_(getattr(torch, op)(score, 1))
+
+
+def _element(text: str, tensors: Mapping[str, Any], **more: Any) -> Any:
+    names = {name: each.double() for name, each in tensors.items()}
+    functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs", "exp", "erf")}
+    return eval(text, {**functions, **names, **more})  # noqa: S307 - the tests' own text
 
 
 class OnCpu(Operation):

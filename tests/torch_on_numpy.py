@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +23,20 @@ def torch_on_numpy() -> SimpleNamespace:
 
         return reduce
 
+    def softmax(x: Any, dim: int, *, out: Any, logarithm: bool = False) -> None:
+        powers = np.exp(x - x.max(dim, keepdims=True))
+        sums = powers.sum(dim, keepdims=True)
+        out[...] = x - x.max(dim, keepdims=True) - np.log(sums) if logarithm else powers / sums
+
     return SimpleNamespace(
         add=add,
+        softmax=softmax,
+        log_softmax=partial(softmax, logarithm=True),
         mm=mm,
         mul=np.multiply,
         transpose=np.swapaxes,
         permute=np.transpose,
+        where=np.where,
         sum=reduction(np.sum),
         mean=reduction(np.mean),
         amax=reduction(np.amax),

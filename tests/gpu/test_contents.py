@@ -18,7 +18,7 @@ SMALL = {
     "k": 328,
     "groups": 24,
     "vectors": 40,
-    "length": 264,
+    "length": 264, "rows": 37,
     "batch": 3,
     "a": 24,
     "b": 40,

@@ -13,7 +13,25 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
+ROW_KERNELS = ("softmax",)
+ROWS = [
+    *[
+        (1, 1),
+        (3, 7),
+        (5, 33),
+        (1000, 64),
+        (17, 257),
+        (33, 1000),
+        (9, 4096),
+        (7, 4099),
+        (130, 8192),
+        (3, 40_000),
+    ],
+    *[(2, 65_536), (5, 131_075), (2, 262_144), (1, 262_147)],
+]
+"""Rows and columns."""
 SIZES = {
+    **{name: [{"rows": rows, "columns": columns} for rows, columns in ROWS] for name in ROW_KERNELS},
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],
     "saxpy": [{"n": n} for n in (1, 3, 255, 4099, (1 << 20) + 17)],
     "transform": [{"n": n} for n in (1, 3, 255, 4099, 65537, 1 << 20, (1 << 20) + 17, (1 << 22) + 5)],

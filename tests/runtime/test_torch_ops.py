@@ -53,7 +53,7 @@ def softmax_gradient(grad: Any, _inputs: tuple[Any, ...], y: Any) -> Any:
 
 
 def softmax() -> OnCpu:
-    return on_cpu("softmax", cpu.softmax, [{"input": "float32"}], path=SOFTMAX)
+    return on_cpu("softmax", cpu.own_softmax, [{"input": "float32"}], path=SOFTMAX)
 
 
 @pytest.mark.parametrize("name", CASES)

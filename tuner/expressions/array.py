@@ -41,13 +41,17 @@ class ArrayExpression:
     ``A if op == 'sum' else B`` compares options and dtype roles with text, and the name of an option may stand for its
     element expression. :meth:`settled` resolves both for one problem; only its result can be evaluated.
 
+    Args:
+        text: the source.
+        terms: expressions by name that stand for themselves in it, and in the element expressions that it uses.
+
     Raises:
         ExpressionError: the text is no expression, or uses something outside the whitelist.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._body = parse_tree(text, "reference")
+    def __init__(self, text: str, terms: Mapping[str, ArrayExpression] | None = None) -> None:
+        self.text, self._terms = text, {name: term._body for name, term in (terms or {}).items()}
+        self._body: ast.expr = _Settled({}, {}, self._terms).visit(parse_tree(text, "reference"))
         self.compared: dict[str, frozenset[str]] = {}
         """The options and dtype roles that it compares, with the texts that they are compared with."""
         self.whole: set[str] = set()
@@ -72,8 +76,16 @@ class ArrayExpression:
 
     @property
     def canonical(self) -> str:
-        """The text without what does not count: white space, and parentheses that change nothing."""
-        return ast.unparse(self._body)
+        """The text without what does not count: white space, and parentheses that change nothing.
+
+        Terms stand behind it, since an element expression may use them.
+        """
+        return "; ".join(
+            [
+                ast.unparse(self._body),
+                *(f"{name} = {ast.unparse(term)}" for name, term in self._terms.items()),
+            ]
+        )
 
     def settled(
         self, choices: Mapping[str, Any], element_texts: Mapping[str, str] | None = None
@@ -88,12 +100,12 @@ class ArrayExpression:
             ExpressionError: it compares a name that is not in ``choices``.
         """
         element_texts = element_texts or {}
-        if not self.compared and self.names.isdisjoint(element_texts):
+        if not self.compared and not self._terms and self.names.isdisjoint(element_texts):
             return self
         missing = self.compared.keys() - choices.keys()
         if missing:
             raise ExpressionError(f"unknown name {min(missing)!r} in reference {self.text!r}")
-        settled = _Settled(choices, element_texts).visit(copy.deepcopy(self._body))
+        settled = _Settled(choices, element_texts, self._terms).visit(copy.deepcopy(self._body))
         return ArrayExpression(unparse(settled))
 
     def evaluate(
@@ -253,19 +265,31 @@ class ArrayExpression:
 
 
 class _Settled(ast.NodeTransformer):
-    """Replaces an ``if`` by the branch that the choices select, and names of element expressions by these."""
+    """Replaces an ``if`` by the branch that the choices select, and names of element expressions and terms by these."""
 
-    def __init__(self, choices: Mapping[str, Any], element_texts: Mapping[str, str]) -> None:
-        self._choices, self._elements = choices, element_texts
+    def __init__(
+        self, choices: Mapping[str, Any], element_texts: Mapping[str, str], terms: Mapping[str, ast.expr]
+    ) -> None:
+        self._choices, self._elements, self._terms = choices, element_texts, terms
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
+        if not self._choices:
+            return self.generic_visit(node)
         name, texts, among = _choice(node.test, "")
         holds = (str(self._choices[name]) in texts) is among
         return self.visit(node.body if holds else node.orelse)
 
+    def visit_Call(self, node: ast.Call) -> Any:
+        node.args = [self.visit(argument) for argument in node.args]
+        for keyword in node.keywords:
+            keyword.value = self.visit(keyword.value)
+        return node
+
     def visit_Name(self, node: ast.Name) -> Any:
-        text = self._elements.get(node.id)
-        return node if text is None else elementwise.parse_element(text).body
+        if (text := self._elements.get(node.id)) is not None:
+            return self.visit(copy.deepcopy(elementwise.parse_element(text).body))
+        term = self._terms.get(node.id)
+        return node if term is None else self.visit(copy.deepcopy(term))
 
 
 def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,16 @@ def cuda_macro(name: str, text: str, of: tuple[str, ...]) -> str:
     return f"#define {name}({', '.join(of)}) ({body})"
 
 
-def cuda_magnitude(text: str) -> str:
-    """Return an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables."""
+def cuda_magnitude(text: str, computed: Sequence[str] = ()) -> str:
+    """Return an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables.
+
+    Args:
+        text: the expression.
+        computed: names that are no inputs but were computed, so that they have errors: the magnitude of ``n`` is the
+            variable ``n_magnitude``.
+    """
     expression = parse_element(text)
-    recorder = _Recorder(expression)
+    recorder = _Recorder(expression, computed)
     sized = _sized(expression.body, recorder)
     if sized.exact:
         return "0.0"
@@ -147,8 +153,9 @@ class _Term:
 class _Recorder:
     """Records the rules of ``tuner.expressions.magnitudes`` as lines of C++, each value once."""
 
-    def __init__(self, expression: ElementExpression) -> None:
+    def __init__(self, expression: ElementExpression, computed: Sequence[str] = ()) -> None:
         self.lines: list[str] = []
+        self.computed = computed
         self._prefix = "e_"
         while any(name.startswith(self._prefix) for name in expression.names):
             self._prefix += "_"
@@ -188,6 +195,8 @@ def _sized(node: ast.expr, recorder: _Recorder) -> Sized:
             return magnitudes.constant(float(value), functions)
         case ast.Name(id=name):
             variable = _Term(name, recorder)
+            if name in recorder.computed:
+                return Sized(variable, _Term(f"{name}_magnitude", recorder), False)
             return Sized(variable, functions["abs"](variable), True)
         case ast.UnaryOp(operand=operand):
             return magnitudes.negated(run(operand))

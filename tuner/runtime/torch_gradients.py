@@ -1,5 +1,4 @@
-"""Gradients of the built-in kernels, as functions of torch's own operations, and of products by products; element
-expressions are computed once more by torch."""
+"""What the gradient of an operator is: a formula, what it keeps, a user's function; element expressions by torch."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ class Differentiated:
 
     Attributes:
         grads: one for each result.
+        names: of the inputs.
         inputs: as they were passed; None for those that were not kept.
         outputs: likewise.
         dtypes, shapes: of the inputs.
@@ -31,6 +31,7 @@ class Differentiated:
     """
 
     grads: tuple[Any, ...]
+    names: Sequence[str]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     dtypes: tuple[Any, ...]
@@ -105,16 +106,6 @@ def of_user(backward: Callable[..., Any], kernel: str) -> Gradient:
     return Gradient(formula, keep_all)
 
 
-def of_built_in(manifest: Manifest) -> Gradient | None:
-    """Return the gradient of a built-in kernel other than gemm; None for another kernel."""
-    summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
-    if gradient is None or manifest.summary != summary:
-        return None
-    if manifest.kernel == "reduce" and all(each.options["op"] != "max" for each in manifest.computations):
-        return Gradient(gradient.formula, keep_none)
-    return gradient
-
-
 def is_gemm(manifest: Manifest) -> bool:
     """Return whether it is the built-in product of matrices."""
 
@@ -125,77 +116,6 @@ def is_gemm(manifest: Manifest) -> bool:
     return (manifest.kernel, manifest.summary) == ("gemm", "C = A B") and all(
         kinds(each.tensors) == expected and not each.scalars for each in manifest.computations
     )
-
-
-def _vector_add(call: Differentiated) -> Sequence[Any]:
-    return [call.grads[0].to(dtype) for dtype in call.dtypes]
-
-
-def _saxpy(call: Differentiated) -> Sequence[Any]:
-    (grad,) = call.grads
-    return [grad * call.scalars["alpha"], grad]
-
-
-def _transform(call: Differentiated) -> Sequence[Any]:
-    """Return the expression once more, in float32, by torch's operations, which have gradients."""
-    text, again = str(call.options["op"]), torch.is_grad_enabled()
-    with torch.enable_grad():
-        values = dict(zip(element_names(text), (each.float() for each in call.inputs), strict=True))
-        result = evaluate_element(text, values)
-    needed = [each for each, needs in zip(call.inputs, call.needs, strict=True) if needs]
-    if not result.requires_grad:
-        return [None] * len(call.inputs)
-    results = iter(
-        torch.autograd.grad(result, needed, call.grads[0].float(), create_graph=again, allow_unused=True)
-    )
-    return [next(results) if needs else None for needs in call.needs]
-
-
-def _reduce(call: Differentiated) -> Sequence[Any]:
-    (grad,), (shape,), (dtype,) = call.grads, call.shapes, call.dtypes
-    op = call.options["op"]
-    if op == "max":  # as torch.amax: elements that are equally large share it
-        (x,), (out,) = call.inputs, call.outputs
-        largest = x == out
-        return [(largest * (grad / largest.sum())).to(dtype)]
-    if op == "mean":
-        grad = grad / shape[0]
-    return [grad.to(dtype).expand(shape)]
-
-
-def _mean_matvec(call: Differentiated) -> Sequence[Any]:
-    x, w = call.inputs
-    (grad,), dimension = call.grads, 1 if call.options["layout"] == "nml" else 0
-    grad_x = (grad.float() @ w.float() / x.shape[dimension]).to(x.dtype).unsqueeze(dimension).expand(x.shape)
-    grad_w = (grad.float().t() @ x.mean(dimension, dtype=torch.float32)).to(w.dtype)
-    return [grad_x, grad_w]
-
-
-def _transpose(call: Differentiated) -> Sequence[Any]:
-    return [call.grads[0].transpose(1, 2)]
-
-
-def _permute(call: Differentiated) -> Sequence[Any]:
-    axes = str(call.options["axes"])
-    return [call.grads[0].permute([axes.index(axis) for axis in "abc"])]
-
-
-_BUILT_IN = {
-    "vector_add": ("c = a + b, element by element", Gradient(_vector_add, keep_none)),
-    "saxpy": ("y = alpha x + y, in place", Gradient(_saxpy, keep_none)),
-    "transform": (
-        "out = op(x, y, z), element by element, with an expression of your own",
-        Gradient(_transform, keep_inputs),
-    ),
-    "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
-    "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
-    "permute": (
-        "three axes in another order: x [a, b, c] as [b, a, c], ...",
-        Gradient(_permute, keep_none),
-    ),
-    "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
-}
-"""By name, with the summary: a kernel of one's own may have the same name."""
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
@@ -215,12 +135,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(torch, name)
     for name in ("abs", "sqrt", "exp", "log", "tanh", "sin", "cos", "maximum", "minimum", "where")
 }
-
-
-def element_names(text: str) -> list[str]:
-    """Return the names of tensors that an expression uses, sorted."""
-    names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
-    return sorted(names - set(_FUNCTIONS))
 
 
 def evaluate_element(text: str, tensors: Mapping[str, Any]) -> Any:

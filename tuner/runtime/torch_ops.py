@@ -18,7 +18,8 @@ from ..core.errors import CallError
 from .arrays import one_or_all
 from .entries import Manifest
 from .interpret import scalar_values
-from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_built_in, of_user
+from .torch_built_in import of_built_in
+from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_user
 from .torch_launch import (
     Launcher,
     LinearLauncher,
@@ -152,12 +153,13 @@ def torch_function(
 
     def described(
         dtypes: Sequence[Any], shapes: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[Mapping[str, float], Mapping[str, Any]]:
+    ) -> tuple[Sequence[str], Mapping[str, float], Mapping[str, Any]]:
         computation = meant(manifest, computations, signature, dtypes, shapes)[0]
         trees = {each.name: each.value.tree for each in computation.scalars}
         own = {name: tree for name, tree in trees.items() if isinstance(tree, (int, float))}
         given = {key: value for key, value in named.items() if key in signature.scalars and value is not None}
-        return scalar_values(computation, {**own, **given}), computation.options
+        names = [tensor.name for tensor in signature.inputs]
+        return names, scalar_values(computation, {**own, **given}), computation.options
 
     product, linear, in_place = is_gemm(manifest), None, None
     if product:
@@ -179,7 +181,7 @@ def torch_function(
             rows,
             lambda x, w: fake_linear(fake_function, x, w),
             linear_gradient(manifest, computations, lambda a, b: overload(a, b)),
-            lambda *_: ({}, {}),
+            lambda *_: ((), {}, {}),
             autocast=True,
         )
     if signature.changed:
@@ -258,7 +260,7 @@ def _define(
     launcher: Callable[..., Any],
     fake: Callable[..., Any],
     gradient: Gradient,
-    described: Callable[..., tuple[Mapping[str, float], Mapping[str, Any]]],
+    described: Callable[..., tuple[Sequence[str], Mapping[str, float], Mapping[str, Any]]],
     *,
     autocast: bool,
 ) -> Any:
@@ -283,10 +285,9 @@ def _define(
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         saved, (dtypes, shapes) = ctx.saved_tensors, zip(*ctx.kinds, strict=True)
         inputs, outputs = saved[: len(dtypes)], saved[len(dtypes) :]
-        scalars, options = described(dtypes, shapes, ctx.named)
-        call = Differentiated(
-            grads, inputs, outputs, dtypes, shapes, ctx.needs_input_grad[2:], scalars, options
-        )
+        names, scalars, options = described(dtypes, shapes, ctx.named)
+        needs = ctx.needs_input_grad[2:]
+        call = Differentiated(grads, names, inputs, outputs, dtypes, shapes, needs, scalars, options)
         return (None, None, *gradient.formula(call))
 
     function: Any = type(

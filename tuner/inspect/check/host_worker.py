@@ -49,7 +49,7 @@ CPU_S = 20
 SLOW_S = 2.0
 """What took so long says which larger problems would take more than :data:`CPU_S`."""
 LEAST_BYTES = 3 << 30
-"""Address space, most of it never touched: stacks of 256 KiB for four blocks of 1024 threads, and NumPy's libraries."""
+"""Address space, most of it never touched: stacks of 256 KiB for 4096 threads, and NumPy's libraries."""
 RESIDENT = 4
 """Blocks at once, of launches whose blocks do not wait for each other."""
 LENGTHS = (
@@ -307,15 +307,13 @@ class _Runner:
         configuration: Configuration,
         memory: Mapping[str, HostArray],
     ) -> None:
-        if launch.cluster is not None or launch.needs_cluster_order:
-            raise NotForHost("it launches clusters")
-        if any(kind == "map" for kind, _, _ in launch.arguments):
-            raise NotForHost("it takes tensor maps")
+        if launch.needs_cluster_order or any(kind == "map" for kind, _, _ in launch.arguments):
+            raise NotForHost("it takes tensor maps, or clusters in an order")
         compiled = self._compile(spec, problem, configuration)
         for variable, tensor, _ in launch.constants:
             compiled.fill(variable, memory[tensor])
-        together = launch.resident or launch.cooperative
-        schedule = Schedule(resident=1 << 20) if together else Schedule(0, RESIDENT, shuffled=True)
+        together = 1 << 20 if launch.resident or launch.cooperative else math.prod(launch.cluster or (1,))
+        schedule = Schedule(0, max(RESIDENT, together), shuffled=together == 1)
         arguments = launch_arguments(launch, memory)
         others = in_structs(launch, memory)
         shape = launch.grid, launch.block, launch.shared_bytes
@@ -329,6 +327,8 @@ class _Runner:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
         of = configuration if configuration.variant else None
         options = options_of(self._kernel, problem, self._request.gpu, of)
+        if spec.cluster and "_in_cluster_of<" not in source:  # by which rows.cuh.j2 says how many blocks
+            raise NotForHost("it launches clusters")
         key = (source, entry, spec.constants, options)
         if key not in self._compiled:
             folder = self._request.folder / str(len(self._compiled))

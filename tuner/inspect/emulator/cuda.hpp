@@ -222,6 +222,32 @@ void wait_for_cluster();
 void send_to_first_block(float number, float* place, const void* barrier);
 inline void wait_for_senders(const void* barrier) { wait_barrier(barrier, 0); }
 
+// -- rows/rows, softmax
+
+void arrive_in_cluster_of(unsigned int blocks);
+void wait_in_cluster_of(unsigned int blocks);
+void store_in_block(float* place, unsigned int number, float what);
+template <int BLOCKS>
+void begin_in_cluster() {
+    arrive_in_cluster_of(BLOCKS);
+}
+template <int BLOCKS>
+void arrive_in_cluster_of() {
+    arrive_in_cluster_of(BLOCKS);
+}
+template <int BLOCKS>
+void wait_in_cluster_of() {
+    wait_in_cluster_of(BLOCKS);
+}
+template <int BLOCKS>
+void store_in_block(float* place, unsigned int block, float what) {
+    store_in_block(place, blockIdx.x / BLOCKS * BLOCKS + block, what);
+}
+inline float exp2_normal(float a) {
+    const float power = std::exp2(a);
+    return power < 0x1p-126f ? 0.0f : power;
+}
+
 // -- mean_matvec
 
 template <int ID, int THREADS>

@@ -12,7 +12,7 @@
 // may be why a result is wrong.
 //
 // A kernel's shared variables are its library's thread-local segment, which is exchanged whenever another block goes on.
-// The whole grid is one cluster.
+// The whole grid is one cluster, unless the kernel says how many blocks along x are one.
 #include "cuda.hpp"
 
 #include <dlfcn.h>
@@ -126,6 +126,7 @@ struct Thread {
     bool holds = false;  // what it has said at a barrier that counts
     unsigned int waits_for = 0;  // the lanes of its warp that it meets: itself and others
     long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
+    long long arrived_in = -1;   // likewise, of a cluster that is a part of the grid
     Access latest{};
     Groups copies, stores;
     unsigned int accesses = 0;   // since it has gone on
@@ -147,6 +148,7 @@ static jmp_buf scheduler;
 static void (*body)(void** arguments);
 static void** body_arguments;
 static Meeting cluster;
+static std::map<unsigned int, Meeting> clusters;  // by number, where they are parts of the grid
 static std::mt19937 random_bits;
 static long long happened;  // counts what others may have waited for
 static unsigned int patience;      // accesses of a thread before it is looked whether it repeats itself
@@ -609,6 +611,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     seen->section = reinterpret_cast<unsigned long>(section[0] - BESIDE);
     seen->dynamic = reinterpret_cast<unsigned long>(dynamic[0]);
     cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
+    clusters.clear();
     fault = nullptr;
     patience = LONG;
     all_watched = false;
@@ -796,17 +799,44 @@ void wait_for_cluster() {
     }
 }
 
-void send_to_first_block(float number, float* place, const void* barrier) {
-    const auto first =
-        std::find_if(running.begin(), running.end(), [](const auto& block) { return block->number == 0; });
-    const std::size_t offset = reinterpret_cast<unsigned char*>(place) - section[0];
-    if (first == running.end() || offset >= static_cast<std::size_t>(section[1] - section[0])) {
+// Where another block has the variable at `place`.
+static unsigned char* in_block(unsigned int number, const void* place, Block*& there) {
+    const auto found =
+        std::find_if(running.begin(), running.end(), [=](const auto& block) { return block->number == number; });
+    const std::size_t offset = static_cast<const unsigned char*>(place) - section[0];
+    if (found == running.end() || offset >= static_cast<std::size_t>(section[1] - section[0])) {
         fail("sent to a block that is not there, or beside its shared memory");
     }
-    Block* to = first->get();
-    unsigned char* memory = to == loaded ? section[0] : to->shared.data();
-    std::memcpy(memory + offset, &number, sizeof(number));
+    there = found->get();
+    std::fill_n(there->set.begin() + offset, sizeof(float), 1);
+    return (there == loaded ? section[0] : there->shared.data()) + offset;
+}
+
+void send_to_first_block(float number, float* place, const void* barrier) {
+    Block* to;
+    std::memcpy(in_block(0, place, to), &number, sizeof(number));
     count(barrier_at(to, barrier), 0, -static_cast<long long>(sizeof(number)));
+}
+
+void arrive_in_cluster_of(unsigned int blocks) {
+    Meeting& own = clusters[blockIdx.x / blocks];
+    if (own.alive == 0) {
+        own.alive = static_cast<int>(blocks * blockDim.x);
+    }
+    current->arrived_in = own.generation;
+    arrive(own);
+}
+
+void wait_in_cluster_of(unsigned int blocks) {
+    while (clusters[blockIdx.x / blocks].generation == current->arrived_in) {
+        give_way();
+    }
+}
+
+void store_in_block(float* place, unsigned int number, float what) {
+    Block* to;
+    std::memcpy(in_block(number, place, to), &what, sizeof(what));
+    ++happened;
 }
 
 unsigned int take(unsigned int* word) { return atomicAdd(word, 1); }

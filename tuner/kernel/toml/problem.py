@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.contents import INITS
 from tuner.kernel.spec import CallSpec, ReferenceSpec
-from tuner.kernel.toml.reference import read_reference
+from tuner.kernel.toml.reference import read_reference, reference_terms
 from tuner.kernel.toml.table import (
     RESERVED,
     Names,
@@ -83,8 +83,9 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     if not any(tensor.role in OUTPUTS for tensor in tensors.values()):
         top.fail("no tensor has role output or inout", 'give one role = "output"')
     scalars = {name: _scalar(name, table, names) for name, table in top.table("scalars").children().items()}
-    unique(top, sizes, dtypes, options, tensors, scalars, RESERVED)
-    _check_elements(problem, elements, tensors, scalars)
+    terms = reference_terms(top)
+    unique(top, sizes, dtypes, options, tensors, scalars, terms, RESERVED)
+    _check_elements(problem, elements, tensors, [*scalars, *terms])
     inputs = frozenset(name for name, tensor in tensors.items() if tensor.role == "input")
     names = replace(names, arguments=frozenset({*sizes, *tensors, *scalars}), inputs=inputs)
     reference = read_reference(top, names, tensors, folder)
@@ -244,10 +245,10 @@ def _check_elements(
     problem: Table,
     elements: Mapping[str, tuple[str, ...]],
     tensors: Mapping[str, TensorEntry],
-    scalars: Mapping[str, ScalarEntry],
+    others: Sequence[str],
 ) -> None:
-    """Raise an error if an element expression may use anything but inputs and scalars."""
-    usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *scalars]
+    """Raise an error if an element expression may use anything but inputs, scalars and terms of the reference."""
+    usable = [*(name for name, tensor in tensors.items() if tensor.role != "output"), *others]
     for option, of in elements.items():
         for name in of:
             problem.require(name, usable, f"options.{option}: of names {name!r}, which is no input")

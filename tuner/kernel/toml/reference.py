@@ -88,6 +88,13 @@ def read_reference(
     return table.done(spec)
 
 
+def reference_terms(top: Table) -> list[str]:
+    """Return the names of the reference's terms, as far as they can be told."""
+    given = top.data.get("reference")
+    terms = given.get("terms") if isinstance(given, dict) else None
+    return list(terms) if isinstance(terms, dict) else []
+
+
 def _with_parameters(top: Table, names: Names) -> Names:
     """Return names with the first variant's parameters, which have their defaults in the CUDA reference."""
     variants = top.data.get("variants")
@@ -106,29 +113,41 @@ def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> di
                 "numpy is one expression", f"write numpy = {{ {outputs[0]} = ..., {outputs[1]} = ... }}"
             )
         texts = {outputs[0]: texts}
-    arrays = {}
-    usable = sorted({*names.arguments, *names.elements})
-    for output, text in texts.items():
+    for output in texts:
         table.require(output, outputs, f"numpy.{output} is not an output")
-        try:
-            arrays[output] = ArrayExpression(str(text))
-        except ExpressionError as error:
-            table.fail(f"numpy: {error}")
-        for unknown in sorted(arrays[output].names - set(usable)):
-            table.require(unknown, usable, f"numpy = {text!r} uses unknown name {unknown!r}")
-        for name in sorted(arrays[output].whole & tensors.keys()):
-            table.fail(
-                f"numpy = {text!r} uses the tensor {name} as a bound, an axis or a shape",
-                "use sizes and whole numbers",
-            )
-        dimensions = max(len(tensor.shape) for tensor in tensors.values())
-        if (axis := arrays[output].last_axis) is not None and axis >= dimensions:
-            table.fail(
-                f"numpy = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions"
-            )
-        for name, compared in arrays[output].compared.items():
-            _check_comparison(table, name, compared, names)
-    return arrays
+    terms: dict[str, ArrayExpression] = {}
+    for name, text in table.get("terms", dict, {}).items():
+        terms[name] = _array(table, f"terms.{name}", text, terms, tensors, names)
+    return {output: _array(table, "numpy", text, terms, tensors, names) for output, text in texts.items()}
+
+
+def _array(
+    table: Table,
+    key: str,
+    text: object,
+    terms: Mapping[str, ArrayExpression],
+    tensors: Mapping[str, TensorEntry],
+    names: Names,
+) -> ArrayExpression:
+    """Return a NumPy expression that may use some terms."""
+    usable = sorted({*names.arguments, *names.elements})
+    try:
+        array = ArrayExpression(str(text), terms)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error}")
+    for unknown in sorted(array.names - set(usable)):
+        table.require(unknown, [*usable, *terms], f"{key} = {text!r} uses unknown name {unknown!r}")
+    for name in sorted(array.whole & tensors.keys()):
+        table.fail(
+            f"{key} = {text!r} uses the tensor {name} as a bound, an axis or a shape",
+            "use sizes and whole numbers",
+        )
+    dimensions = max(len(tensor.shape) for tensor in tensors.values())
+    if (axis := array.last_axis) is not None and axis >= dimensions:
+        table.fail(f"{key} = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions")
+    for name, compared in array.compared.items():
+        _check_comparison(table, name, compared, names)
+    return array
 
 
 def _check_comparison(table: Table, name: str, texts: frozenset[str], names: Names) -> None:

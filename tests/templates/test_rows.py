@@ -1,0 +1,80 @@
+"""The kernels that work on rows: compiled, and run on the CPU where rows are unlike others. Neither needs a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.on_host import HostConfiguration
+from tests.templates.machine_code import gpu
+from tests.templates.sources import GENERATIONS, compiled, draw
+from tuner.core.model import Configuration
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.kernel.load import load_kernel
+
+needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
+    ("softmax", "cluster", {"rows": 9, "columns": 40_001}, {"before": "scale * x + y"}),
+]
+"""A variant of each kernel, and a problem: the others are compiled where there is a GPU."""
+
+
+@pytest.mark.parametrize("number", range(len(SAMPLES)), ids=[name for name, *_ in SAMPLES])
+def test_a_sample_compiles_without_spills(number: int) -> None:
+    name, variant, sizes, options = SAMPLES[number]
+    kernel = load_kernel(name)
+    cc = 90 if variant == "cluster" else GENERATIONS[number % len(GENERATIONS)]
+    problem = kernel.problem(sizes, {"": ("bfloat16", "float32", "float16")[number % 3]}, options)
+    parameters = draw(kernel, kernel.variants[variant], problem, gpu(cc), random.Random(number))
+    found = compiled(kernel, Configuration.of(variant, parameters), problem, gpu(cc))
+    assert all(each.resources.stack_bytes == 0 for each in found)
+
+
+def on_host(
+    name: str, variant: str, given: dict[str, Any], dtype: str, options: dict[str, Any], folder: Path
+) -> HostConfiguration:
+    """Build a configuration for the CPU; what is not named is the default."""
+    kernel = load_kernel(name)
+    configuration = Configuration.of(variant, {**kernel.variants[variant].defaults, **given})
+    device = dataclasses.replace(gpu(), sm_count=3)
+    problem = kernel.problem(None, {"": dtype}, options)
+    return HostConfiguration(kernel, problem, device, configuration, folder)
+
+
+@needs_gpp
+def test_softmax_of_special_rows_is_torchs(tmp_path: Path) -> None:
+    """Rows that start anywhere, shared by blocks: equal and lowest numbers, infinities, NaN, subnormal results."""
+    given = {"cluster_size": 2, "threads_per_row": 128, "items_per_thread": 2, "row_starts": "anywhere"}
+    host = on_host("softmax", "cluster", given, "bfloat16", {}, tmp_path)
+    columns = 4001
+    rows = np.random.default_rng(0).standard_normal((8, columns)) * 3
+    rows[1] = -0.75
+    rows[2, 7] = np.inf
+    rows[3, ::3] = -np.inf
+    rows[4] = -np.inf
+    rows[5, -1] = np.nan
+    rows[6] = np.finfo(np.float32).min
+    rows[7] = -80.0
+    rows[7, 9] = 10.0
+    x, out = (HostArray(rows.size, "bfloat16", 16) for _ in range(2))
+    x.fill(rows.ravel())
+    host.run({"rows": 8, "columns": columns}, {"x": x, "out": out}, Schedule(1, resident=4))
+    wide = x.numbers.astype(np.float64).reshape(rows.shape)
+    assert_near(out.numbers.reshape(rows.shape), softmax_of(wide), 2.0**-8)
+
+
+def softmax_of(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    with np.errstate(all="ignore"):
+        powers = np.exp(x - x.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def assert_near(found: npt.NDArray[Any], expected: npt.NDArray[np.float64], relative: float) -> None:
+    """Compare also infinities and NaNs; what is subnormal may be off by its last place."""
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=relative, atol=2.0**-133)

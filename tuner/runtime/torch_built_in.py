@@ -1,0 +1,144 @@
+"""Gradients of the built-in kernels but gemm, by torch's own operations: what has an element expression, and what works
+on rows, is computed once more by them, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .entries import Manifest
+from .torch_gradients import (
+    Differentiated,
+    Formula,
+    Gradient,
+    evaluate_element,
+    keep_all,
+    keep_inputs,
+    keep_none,
+)
+
+
+def of_built_in(manifest: Manifest) -> Gradient | None:
+    """Return the gradient of a built-in kernel other than gemm; None for another kernel."""
+    summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
+    if gradient is None or manifest.summary != summary:
+        return None
+    if manifest.kernel == "reduce" and all(each.options["op"] != "max" for each in manifest.computations):
+        return Gradient(gradient.formula, keep_none)
+    return gradient
+
+
+def _vector_add(call: Differentiated) -> Sequence[Any]:
+    return [call.grads[0].to(dtype) for dtype in call.dtypes]
+
+
+def _saxpy(call: Differentiated) -> Sequence[Any]:
+    (grad,) = call.grads
+    return [grad * call.scalars["alpha"], grad]
+
+
+def _again(function: Callable[..., Any]) -> Formula:
+    """Return the formula of a kernel that computes a function of torch.
+
+    Args:
+        function: takes the inputs in float32, by name, the scalars and the options; returns the outputs.
+    """
+
+    def formula(call: Differentiated) -> Sequence[Any]:
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            floats = {
+                name: each.float() if each.is_floating_point() else each
+                for name, each in zip(call.names, call.inputs, strict=True)
+            }
+            results = function(floats, call.scalars, call.options)
+        needed = [each for each, needs in zip(call.inputs, call.needs, strict=True) if needs]
+        depends = [
+            (result, grad)
+            for result, grad in zip(results, call.grads, strict=True)
+            if result.requires_grad and grad is not None
+        ]
+        if not depends:
+            return [None] * len(call.inputs)
+        given = torch.autograd.grad(
+            [result for result, _ in depends], needed, [grad.float() for _, grad in depends],
+            create_graph=again, allow_unused=True,
+        )  # fmt: skip
+        grads = iter(given)
+        return [next(grads) if needs else None for needs in call.needs]
+
+    return formula
+
+
+def _element(text: Any, tensors: Mapping[str, Any], scalars: Mapping[str, float], like: str) -> Any:
+    """Return an element expression's value; what it may not use is left out."""
+    full = {name: torch.full((), value, device=tensors[like].device) for name, value in scalars.items()}
+    return evaluate_element(str(text), {like: tensors[like], **tensors, **full})
+
+
+def _transform(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    return [_element(options["op"], tensors, scalars, next(iter(tensors)))]
+
+
+def _softmax(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    score = _element(options["before"], tensors, scalars, "x")
+    if options["mask"] == "boolean":
+        score = score.masked_fill(~tensors["keep"], -torch.inf)
+    return [getattr(torch, options["op"])(score, 1)]
+
+
+def _reduce(call: Differentiated) -> Sequence[Any]:
+    (grad,), (shape,), (dtype,) = call.grads, call.shapes, call.dtypes
+    op = call.options["op"]
+    if op == "max":  # as torch.amax: elements that are equally large share it
+        (x,), (out,) = call.inputs, call.outputs
+        largest = x == out
+        return [(largest * (grad / largest.sum())).to(dtype)]
+    if op == "mean":
+        grad = grad / shape[0]
+    return [grad.to(dtype).expand(shape)]
+
+
+def _mean_matvec(call: Differentiated) -> Sequence[Any]:
+    x, w = call.inputs
+    (grad,), dimension = call.grads, 1 if call.options["layout"] == "nml" else 0
+    grad_x = (grad.float() @ w.float() / x.shape[dimension]).to(x.dtype).unsqueeze(dimension).expand(x.shape)
+    grad_w = (grad.float().t() @ x.mean(dimension, dtype=torch.float32)).to(w.dtype)
+    return [grad_x, grad_w]
+
+
+def _transpose(call: Differentiated) -> Sequence[Any]:
+    return [call.grads[0].transpose(1, 2)]
+
+
+def _permute(call: Differentiated) -> Sequence[Any]:
+    axes = str(call.options["axes"])
+    return [call.grads[0].permute([axes.index(axis) for axis in "abc"])]
+
+
+_BUILT_IN = {
+    "vector_add": ("c = a + b, element by element", Gradient(_vector_add, keep_none)),
+    "saxpy": ("y = alpha x + y, in place", Gradient(_saxpy, keep_none)),
+    "transform": (
+        "out = op(x, y, z), element by element, with an expression of your own",
+        Gradient(_again(_transform), keep_inputs),
+    ),
+    "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
+    "softmax": (
+        "softmax or log_softmax of each row, of an expression of your own",
+        Gradient(_again(_softmax), keep_inputs),
+    ),
+    "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
+    "permute": (
+        "three axes in another order: x [a, b, c] as [b, a, c], ...",
+        Gradient(_permute, keep_none),
+    ),
+    "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
+}
+"""By name, with the summary: a kernel of one's own may have the same name."""
