@@ -11,17 +11,26 @@ or two of a launch:
 - ``copy``: a copy of 600000 KiB, or of 1 % or 0.5 % more.
 - ``addition``, ``short addition``, ``product``: kernels of the tuner's library, equal only: 2^26 and 2^20 floats (in
   rotating batches), and a float16 product of 4096^3.
+
+    scripts/run python scripts/measuring/twins.py --judged 60 --out results/evidence/judged-twins.json
+
+Does `tune judge` call a winner between equal kernels? An addition is judged beside itself, at sizes in turn, and a
+thousand judgements more are drawn from the rounds of these. Exit status 1 if any has a winner.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
@@ -29,22 +38,40 @@ from tuner.core import paths
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
 from tuner.core.stats import Verdict
+from tuner.devices.base import Device, say_nothing
 from tuner.devices.calibrations import CalibrationCache, compiled_ceilings
+from tuner.devices.local import LocalDevice
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
+from tuner.judging.judge import Judgement, task_of
+from tuner.judging.speed import versus
+from tuner.judging.verdict import Speed
 from tuner.kernel.batching import Limits
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
+from tuner.studies import interleaved
+from tuner.studies.interleaved import Comparison
 from tuner.tuning.elimination import Groups, eliminate
 from tuner.tuning.race import SAMPLES
 
 VECTORS = 38_400_000
 """16-byte vectors of the copy: 600000 KiB, some 290 us on an H200."""
 ROUNDS = 400
+SIZES = (1 << 16, 1 << 20, 1 << 24)
+LAUNCH = "add<<<ceil_div(n, 256), 256>>>(a, b, c, int64(n))"
+ADDITION = f"""// tune: {LAUNCH}
+extern "C" __global__ void add(const float* a, const float* b, float* c, long long n) {{
+    const long long i = blockIdx.x * 256ll + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}}
+"""
+DRAWN = 1000
 
 
 @dataclass
@@ -65,7 +92,10 @@ class Case:
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--times", type=int, default=200, help="Comparisons of each case.")
+    arguments.add_argument("--judged", type=int, default=0, help="So many judgements instead.")
     given = arguments.parse_args()
+    if given.judged:
+        sys.exit(int(judged(LocalDevice(0), given.judged, given.out) > 0))
     lab = Lab()
     calibration = _calibration(lab)
     rows: list[dict[str, Any]] = []
@@ -74,6 +104,47 @@ def main() -> None:
         print({name: value for name, value in rows[-1].items() if name != "ratios"}, flush=True)
     keep(given.out, lab.gpu, rows=rows)
     lab.pool.close()
+
+
+def judged(device: Device, times: int, out: Path | None) -> int:
+    """Judge an addition beside itself; return how many judgements, drawn ones included, have a winner."""
+    kernel, verdicts, drawn, seconds = (
+        load_kernel("vector_add"),
+        Counter[str](),
+        Counter[str](),
+        list[float](),
+    )
+    races: list[Comparison] = []
+    compare = interleaved.compare
+
+    def kept(*what: Any, **named: Any) -> Comparison:
+        races.append(compare(*what, **named))
+        return races[-1]
+
+    interleaved.compare = kept
+    with tempfile.TemporaryDirectory() as folder, closing(device):
+        file = Path(folder) / "add.cu"
+        file.write_text(ADDITION)
+        for number in range(times):
+            problem = kernel.problem({"n": SIZES[number % len(SIZES)]})
+            task = task_of(kernel, [problem], [f"{file}:{LAUNCH}"], None)
+            verdict = Judgement(device, task, number, say_nothing).judge(
+                candidate_kernel(kernel, str(file)), "add"
+            )
+            verdicts[str(verdict.speed or verdict.reason)] += 1
+            seconds += [one.seconds for one in verdict.problems]
+            print(f"{problem}: {verdict.speed or verdict.message} {seconds[-1:]} s", flush=True)
+    draw = random.Random(0)
+    for _ in range(DRAWN):
+        race = draw.choice(races)
+        pair = draw.sample(race.timings[:2], 2)
+        rounds = draw.choices(range(len(pair[0].groups_ns)), k=len(pair[0].groups_ns))
+        own, other = (replace(one, groups_ns=[one.groups_ns[place] for place in rounds]) for one in pair)
+        drawn[str(versus(replace(race, timings=(own, other)), own, other).verdict)] += 1
+    found = {"judged": dict(verdicts), "drawn": dict(drawn), "seconds": statistics.median(seconds)}
+    print(found)
+    keep(out, device.gpu, None, **found)
+    return sum(counts[str(speed)] for counts in (verdicts, drawn) for speed in (Speed.FASTER, Speed.SLOWER))
 
 
 def _calibration(lab: Lab) -> Calibration:
